@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,32 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     return found
 
 
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest relative difference of two runs' losses."""
+    from graphmill.training.run_directory import RunDirectory
+
+    losses = [[r["losses"]["total"] for r in RunDirectory(run["run_dir"]).metrics.read("step")] for run in (one, other)]
+    return max(abs(a - b) / abs(a) for a, b in zip(*losses, strict=True))
+
+
+def casts_together(values: dict[str, Any], folder: Path) -> float:
+    """How far half precision's losses are apart when autocast casts each weight by itself."""
+    from graphmill.runs.train import train
+    from graphmill.systems.hgt import model
+
+    low = {"precision": "bf16", "allow_fallback": False}
+    asked = {**values, "acceleration": {**values["acceleration"], **low}}
+    together, cast = train(asked, "together", root=str(folder / "together")), model.cast_together
+    model.cast_together = lambda layers: nullcontext()
+    try:
+        return _apart(together, train(asked, "alone", root=str(folder / "alone")))
+    finally:
+        model.cast_together = cast
+
+
 def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """A device with less memory than the run takes: the ladder, and the losses with and without."""
     from graphmill.runs.train import train
-    from graphmill.training.run_directory import RunDirectory
-
-    def losses(result: dict[str, Any]) -> list[float]:
-        return [r["losses"]["total"] for r in RunDirectory(result["run_dir"]).metrics.read("step")]
 
     one = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False, "loss_chunks": 1}}
     pretend.DEVICE.tally.clear()
@@ -92,10 +111,9 @@ def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
         short = train(one, "short", root=str(folder / "short"))
     finally:
         pretend.DEVICE.total = whole
-    pairs = zip(losses(plain), losses(short), strict=True)
     return {
         "shrunk": short["shrunk"],
-        "apart": max(abs(a - b) / abs(a) for a, b in pairs),
+        "apart": _apart(plain, short),
         "peak": plain["peak_device_memory_bytes"],
         "notes": short["notes"],
     }
@@ -124,6 +142,20 @@ def rolls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     return {"precision": result["precision"], "steps": result["steps_done"], "notes": result["notes"]}
 
 
+def copies(kind: str) -> dict[str, Any]:
+    """Copies to MPS that nobody waits for: by torch alone, whose source is gone, and by ours, which keeps it."""
+    from graphmill.kernels import devices
+
+    tally, there = pretend.DEVICE.tally, torch.device(kind, 0)
+    tally.clear()
+    torch.ones(3).to(there, non_blocking=True)
+    alone = list(tally.problems)
+    tally.clear()
+    arrived = [devices.to_device(torch.full((9,), float(n)), there) for n in range(100)]
+    waits, read = sum(tally.waits.values()), [float(x[0]) for x in arrived]
+    return {"alone": alone, "kept": list(tally.problems), "waits": waits, "right": read == list(range(100))}
+
+
 def main(kind: str) -> None:
     """See the module's head."""
     torch.set_num_threads(1)
@@ -140,10 +172,13 @@ def main(kind: str) -> None:
         with device:
             found = {"falls back": falls_back(kind, values["bpr-mf"], folder)}
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
+            if kind == "mps":
+                found["copies"] = copies(kind)
             if kind == "cuda":
                 pretend.DEVICE.tally.clear()
                 found["rolls back"] = rolls_back(kind, values["bpr-mf"], folder)
                 found["rolls back"]["problems"] = dict(pretend.DEVICE.tally.problems)
+                found["casts"] = casts_together(values["hgt-full"], folder)
     print(json.dumps(found))
 
 

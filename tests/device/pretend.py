@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from tests.device.operators import FREE, INDEXING, KERNELS, WAITS, mps_lacks
+from tests.device.tally import Tally
 
 _ROOT = f"{Path(__file__).parents[2]}/"
 _OWN = str(Path(__file__))
@@ -35,31 +34,6 @@ _GRAIN = 512  # bytes: what CUDA's and MPS's allocators round a block up to
 
 _FACTORIES = """zeros ones empty full arange tensor as_tensor rand randn randint randperm eye linspace scalar_tensor
     zeros_like ones_like empty_like full_like"""
-
-
-@dataclass
-class Tally:
-    """What has happened on the device since :meth:`clear`; the counters go by place or by operator."""
-
-    launches: int = 0
-    views: int = 0
-    to_device_bytes: int = 0
-    to_host_bytes: int = 0
-    operators: Counter[str] = field(default_factory=Counter)
-    waits: Counter[str] = field(default_factory=Counter)
-    places: Counter[str] = field(default_factory=Counter)
-    problems: Counter[str] = field(default_factory=Counter)
-    live_bytes: int = 0
-    peak_bytes: int = 0
-
-    def clear(self) -> None:
-        """Begin again; the living bytes stay."""
-        fresh = Tally(live_bytes=self.live_bytes, peak_bytes=self.live_bytes)
-        self.__dict__.update(fresh.__dict__)
-
-    def counts(self) -> tuple[int, int]:
-        """(launches, waits) so far."""
-        return self.launches, sum(self.waits.values())
 
 
 class _Device:
@@ -71,6 +45,8 @@ class _Device:
         self.tally = Tally()
         self.storages: dict[int, int] = {}
         self.pinned: set[int] = set()
+        self.unfinished: set[int] = set()
+        """What copies to MPS may still read: its storages have to live until the host has waited."""
         self.missing: set[str] = set()
         """Operators without an MPS kernel by torch's own table; empty on CUDA."""
 
@@ -108,6 +84,18 @@ class _Device:
 
     def waited(self, why: str) -> None:
         self.tally.waits[f"{why} at {_asker()}"] += 1
+        self.unfinished.clear()
+
+    def reads_later(self, x: torch.Tensor) -> None:
+        """A copy to MPS that the host does not wait for."""
+        storage = x.untyped_storage()
+        self.unfinished.add(storage._cdata)
+        weakref.finalize(storage, self._released, storage._cdata)
+
+    def _released(self, key: int) -> None:
+        if key in self.unfinished:
+            self.unfinished.discard(key)
+            self.problem("what a copy to MPS still reads was released")
 
     def launched(self, count: int) -> None:
         self.tally.launches += count
@@ -231,7 +219,9 @@ def _move(x: torch.Tensor, to_device: bool, non_blocking: bool) -> torch.Tensor:
     if to_device:
         DEVICE.tally.to_device_bytes += _size(x)
         DEVICE.launched(1)
-        if not (non_blocking and _key(x) in DEVICE.pinned):
+        if non_blocking and DEVICE.kind == "mps":
+            DEVICE.reads_later(x)
+        elif not (non_blocking and _key(x) in DEVICE.pinned):
             DEVICE.waited("copy to the device")
     else:
         DEVICE.tally.to_host_bytes += _size(x)
@@ -278,6 +268,8 @@ def _tolist(self: torch.Tensor) -> Any:
 
 
 def _pin(self: torch.Tensor, *_: Any) -> torch.Tensor:
+    if DEVICE.kind == "mps":
+        DEVICE.problem("pin_memory, whose result is on MPS in some versions of torch,")
     out = _real["clone"](self)
     key = _key(out)
     DEVICE.pinned.add(key)
@@ -346,7 +338,8 @@ def _library(kind: str) -> None:
     """``torch.cuda`` or ``torch.mps`` as on a machine that has the device."""
     library: Any = torch.cuda if kind == "cuda" else torch.mps
     library.manual_seed = lambda seed: None
-    library.empty_cache = library.synchronize = lambda *_: None
+    library.empty_cache = lambda: None
+    library.synchronize = lambda *_: DEVICE.waited("synchronize")
     if kind == "cuda":
         library.Event = _Event
         library.is_available = lambda: True

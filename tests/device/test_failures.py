@@ -39,3 +39,9 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert found["rolls back"]["precision"] == "fp32"
         assert found["rolls back"]["steps"] == 8
         assert found["rolls back"]["problems"] == {}
+        assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
+    else:
+        found = found["copies"]
+        assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
+        assert (found["kept"], found["right"]) == ([], True)
+        assert found["waits"] == 1, "sixty-four sources are kept"

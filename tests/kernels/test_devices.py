@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.kernels.devices import own_copy
+from graphmill.systems.copies import own_copy
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,35 +23,29 @@ def part_bytes(device: torch.device, on_cpu: int) -> int:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device, without waiting for it where that is CUDA."""
-    if device.type == "cuda" and x.device.type == "cpu":
+    """A tensor of the host on a device; nobody waits for the copy."""
+    if x.device.type == "cpu" and device.type == "cuda":
         return x.pin_memory().to(device, non_blocking=True)
+    if x.device.type == "cpu" and device.type == "mps":
+        return _to_mps(x, device)
     return x.to(device)
 
 
-_ALIGNED = 16
-"""Bytes that every part of a packed copy begins at a multiple of: what kernels read at once."""
+MOST_COPIES, _MOST_BYTES = 64, 4 << 20
+_SOURCES: list[Tensor] = []
+_LOCK = threading.Lock()
 
 
-def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """Arrays of the host on a device, each with its dtype and shape: views of one copy, which on CUDA nobody waits for."""
-    packed = np.zeros(sum(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays), np.uint8)
-    places, first = [], 0
-    for array in arrays:
-        packed[first : first + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        places.append(slice(first, first + array.nbytes))
-        first += -(-array.nbytes // _ALIGNED) * _ALIGNED
-    there = to_device(torch.from_numpy(packed), device)
-    pairs = zip(arrays, places, strict=True)
-    return [there[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
+def _to_mps(x: Tensor, device: torch.device) -> Tensor:
+    """A copy whose source, which nobody else writes to, is kept until the host has waited; what is large is waited for.
 
-
-def own_copy(array: np.ndarray) -> Tensor:
-    """A copy of the numbers, of their dtype, in torch's own memory, which begins with a cache line.
-
-    What numpy allocates does not always, nor does a part of a mapped file. A library's product may add up in another order
-    then, and a training that is resumed in another process would not go on with the same bits.
+    Not every torch keeps it, and then a copy reads whatever is there by then (pytorch/pytorch#139550, #189690).
     """
-    out = torch.from_numpy(np.empty(0, array.dtype)).new_empty(array.shape)
-    out.numpy()[...] = array
-    return out
+    if x.nbytes > _MOST_BYTES:
+        return x.to(device)
+    with _LOCK:
+        if len(_SOURCES) >= MOST_COPIES:
+            torch.mps.synchronize()
+            _SOURCES.clear()
+        _SOURCES.append(x.clone())
+        return _SOURCES[-1].to(device, non_blocking=True)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.queries import count_links
-from graphmill.kernels.devices import in_one_copy
+from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
+from graphmill.systems.copies import in_one_copy
 from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
 
 if TYPE_CHECKING:
@@ -111,17 +112,12 @@ class BaseRecipe:
     def _tensor(self, array: np.ndarray) -> Tensor:
         """The array on the device."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self._pinned:
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
+        return to_device(tensor, self.device) if self.settings.acceleration.pin_memory else tensor.to(self.device)
 
     def _tensors(self, *arrays: np.ndarray) -> list[Tensor]:
         """The arrays on the device, where copies are pinned in one copy of them all."""
-        return in_one_copy(arrays, self.device) if self._pinned else [self._tensor(array) for array in arrays]
-
-    @property
-    def _pinned(self) -> bool:
-        return self.device.type == "cuda" and bool(self.settings.acceleration.pin_memory)
+        pinned = self.device.type == "cuda" and self.settings.acceleration.pin_memory
+        return in_one_copy(arrays, self.device) if pinned else [self._tensor(array) for array in arrays]
 
 
 class TableRecipe(BaseRecipe):

@@ -105,7 +105,7 @@ class AccelerationSettings(Settings):
         0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
     )
     pin_memory: bool = setting(
-        True, "Page-locked host batches (CUDA), so that no copy makes a step wait", identity=False
+        True, "Copy batches so that no step waits for them: from page-locked memory on CUDA", identity=False
     )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     sharding: Literal["none", "rows"] = setting(

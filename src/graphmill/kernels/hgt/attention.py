@@ -25,6 +25,7 @@ from graphmill.kernels.hgt.relations import (
     deltas,
     in_one_pass,
     side_by_side,
+    whole_gradients,
 )
 
 Backend = Literal["auto", "torch", "sparse", "numba"]
@@ -160,13 +161,17 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         n = ctx.graph.num_types
         rows, outputs, log_totals, logits, weights, masked_pairs = _restore(ctx, 3 * n)
-        d_rows = _accumulators(rows, weights)
         slopes = side_by_side(d_out)
         delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
         saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta, logits)
-        parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
         with torch.autocast(weights.w_k.device.type, enabled=False):
-            d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
+            if hasattr(ctx.edges, "whole_backward"):
+                found, d_weights = whole_gradients(saved, slopes, weights, ctx.graph, ctx.edges, masked_pairs)
+                d_rows = _filled([part for parts in found for part in parts], rows, weights)
+            else:
+                d_rows = _filled([None] * len(rows), rows, weights)
+                parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
+                d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
         return (None, None, None, *d_weights, *_cast(d_rows, rows))
 
 
@@ -202,9 +207,12 @@ def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any]
     return inputs, outputs, log_totals, logits, Weights(w_k, w_v, prior), masked_pairs
 
 
-def _accumulators(rows: Rows, weights: Weights) -> list[Tensor | None]:
-    """Zeros to add gradients up in: in the weights' precision, also where the rows are bfloat16."""
-    return [None if x is None else torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) for x in rows]
+def _filled(gradients: Rows, rows: Rows, weights: Weights) -> list[Tensor | None]:
+    """Zeros where rows have no gradient yet: in the weights' precision, also where the rows are bfloat16."""
+    return [
+        torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) if g is None and x is not None else g
+        for g, x in zip(gradients, rows, strict=True)
+    ]
 
 
 def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:

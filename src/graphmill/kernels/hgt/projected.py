@@ -136,11 +136,14 @@ class _Projected(torch.autograd.Function):
                 packed = _project(x, weights, biases, (a, b, heads, width), low)
                 parts = unpack(packed, graph, w_k[:, a:b])
                 own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
-                for t in graph.target_types:
-                    if outputs[t] is None:
-                        outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
+                if len(groups) > 1 or not hasattr(edges, "whole_forward"):
+                    for t in graph.target_types:
+                        if outputs[t] is None:
+                            outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
                 columns = [None if whole is None else whole[:, a * width : b * width] for whole in outputs]
-                for found in attend_types(*parts, own, graph, masked_pairs, edges, columns):
+                for t, found in enumerate(attend_types(*parts, own, graph, masked_pairs, edges, columns)):
+                    if found is not None and outputs[t] is None:
+                        outputs[t] = found[0]
                     totals.append(None if found is None else found[1])
                     logits.append(None if found is None or recompute else found[2])
                 kept += [] if recompute else packed
@@ -164,7 +167,7 @@ class _Projected(torch.autograd.Function):
         totals, logits = ([next(lists) for _ in ctx.groups] for _ in range(2))
         d_x: list[Tensor | None] = [None] * n
         d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
-        d_own = Weights(*(torch.zeros_like(w) for w in (w_k, w_v, prior)))
+        d_own = Weights(*(torch.empty_like(w) for w in (w_k, w_v, prior)))
         with torch.autocast(w_k.device.type, enabled=False):
             for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
                 place = (a, b, heads, width)
@@ -177,8 +180,11 @@ class _Projected(torch.autograd.Function):
                     [None if d is None else d[:, columns] for d in slopes],
                 )
                 d_packed, found = _edges_backward(packed, given, own, graph, masked_pairs, ctx.edges)
-                for whole, part in zip(d_own, found, strict=True):
-                    whole[:, a:b] = part
+                if len(ctx.groups) == 1:
+                    d_own = found
+                else:
+                    for whole, part in zip(d_own, found, strict=True):
+                        whole[:, a:b] = part
                 del packed
                 for t, d in enumerate(d_packed):
                     if d is not None:

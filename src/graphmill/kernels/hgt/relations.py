@@ -85,10 +85,11 @@ def attend_types(
     out, total, logits = edges.whole_forward(graph, *given, weights, masked_pairs)
     sizes = [graph.target_counts[t] for t in types]
     found: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
+    if types:
+        out = out.to(_present(q[types[0]]).dtype)
     for t, rows, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
         into = outs[t]
-        rows = rows.to(_present(q[t]).dtype) if into is None else into.copy_(rows)
-        found[t] = rows, totals, logits if t == types[0] else None
+        found[t] = rows if into is None else into.copy_(rows), totals, logits if t == types[0] else None
     return found
 
 
@@ -126,7 +127,9 @@ def whole_gradients(
     else:
         found, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
     ends = ((targets, graph.target_counts), (sources, graph.source_counts), (sources, graph.source_counts))
-    for into, whole, (types, counts) in zip(d_rows, found, ends, strict=True):
+    for into, given, whole, (types, counts) in zip(d_rows, saved[:3], found, ends, strict=True):
+        # Into the rows' precision all at once.
+        whole = whole.to(_present(given[types[0]]).dtype) if types else whole
         for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
             into[t] = part
     return d_rows, Weights(*d_weights)
@@ -145,8 +148,13 @@ class Saved(NamedTuple):
 
 def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor | None]:
     """Per type [targets, H]: Σ α·dα, which equals the product of output and its gradient."""
-    pairs = zip(d_out, out, strict=True)
-    return [None if d is None or o is None else edges.head_products(d, o, heads) for d, o in pairs]
+    pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
+    there = [pair for pair in pairs if pair is not None]
+    if not hasattr(edges, "whole_backward") or not there:
+        return [None if pair is None else edges.head_products(*pair, heads) for pair in pairs]
+    products = edges.head_products(*(torch.cat(side) for side in zip(*there, strict=True)), heads)
+    parts = iter(products.split([len(d) for d, _ in there]))
+    return [None if pair is None else next(parts) for pair in pairs]
 
 
 def side_by_side(rows: Rows) -> list[Tensor | None]:
@@ -169,13 +177,6 @@ def attend_backward(
 
     ``d_out`` has its rows :func:`side_by_side`.
     """
-    if hasattr(edges, "whole_backward"):
-        found, d_weights = whole_gradients(saved, d_out, weights, graph, edges, masked_pairs)
-        for into, parts in zip((d_q, d_k, d_v), found, strict=True):
-            for rows, part in zip(into, parts, strict=True):
-                if part is not None:
-                    _present(rows).add_(part)
-        return d_weights
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(
         number

@@ -14,9 +14,10 @@ from graphmill.kernels.dropout import dropout
 from graphmill.kernels.hgt.attention import Backend, hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import hgt_projected_attention
-from graphmill.kernels.products import Linear, linear
+from graphmill.kernels.products import linear
 from graphmill.kernels.products.gelu_linear import gelu_linear
 from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together
 
 TABLE_STD = 0.1
 
@@ -44,9 +45,9 @@ class HGTLayer(nn.Module):
         for t in range(num_types):
             parts = self.is_target[t] + 2 * self.is_source[t]
             if parts:
-                self.projections[str(t)] = nn.Linear(in_dim, parts * out_dim)
+                self.projections[str(t)] = Linear(in_dim, parts * out_dim)
             if self.is_target[t]:
-                self.outputs[str(t)] = nn.Linear(out_dim, out_dim)
+                self.outputs[str(t)] = Linear(out_dim, out_dim)
         self.skip = nn.Parameter(torch.ones(num_types)) if in_dim == out_dim else None
         self.w_k = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
         self.w_v = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
@@ -102,41 +103,66 @@ class HGTLayer(nn.Module):
         masked_pairs: Tensor | None = None,
     ) -> list[Tensor]:
         """:meth:`receive` with the k and v of ``senders``, per type [sources of ``graph``, in_dim]."""
-        both = [self.keys_values(t, rows) for t, rows in enumerate(senders)]
-        keys = [None if kv is None else kv[:, : self.out_dim] for kv in both]
-        values = [None if kv is None else kv[:, self.out_dim :] for kv in both]
-        return self.receive(receivers, keys, values, graph, masked_pairs)
+        both = [self._both(t) for t in range(len(senders))]
+        sent = [None if kv is None else linear(x, *kv) for x, (_, kv) in zip(cast_rows(senders), both, strict=True)]
+        halves = [(None, None) if kv is None else kv.split(self.out_dim, 1) for kv in sent]
+        keys, values = ([pair[n] for pair in halves] for n in range(2))
+        asking = zip(cast_rows(receivers), both, strict=True)
+        queries = [None if q is None else linear(x, *q) for x, (q, _) in asking]
+        messages = hgt_attention(
+            queries, keys, values, self.w_k, self.w_v, self.prior, graph, masked_pairs, self.backend
+        )
+        return self.update_all(receivers, messages)
 
     def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
         """q of some rows, [n, out_dim]; None where the type is never a target."""
-        if not self.is_target[node_type]:
-            return None
-        weight, bias = self._projection(node_type)
-        return linear(rows, weight[: self.out_dim], bias[: self.out_dim])
+        q, _ = self._both(node_type)
+        return None if q is None else linear(rows, *q)
 
     def keys_values(self, node_type: int, rows: Tensor) -> Tensor | None:
         """k and v of some rows side by side, [n, 2·out_dim]; None where the type is never a source."""
-        if not self.is_source[node_type]:
-            return None
+        _, kv = self._both(node_type)
+        return None if kv is None else linear(rows, *kv)
+
+    def _both(self, node_type: int) -> tuple[tuple[Tensor, Tensor] | None, tuple[Tensor, Tensor] | None]:
+        """Weight and bias that make q, and those that make k and v; None where the type has none.
+
+        Split, not sliced: the gradient of the parts is one call, where each slice fills an array of the whole's size.
+        """
+        sizes = [self.out_dim] * self.is_target[node_type] + [2 * self.out_dim] * self.is_source[node_type]
+        if not sizes:
+            return None, None
         weight, bias = self._projection(node_type)
-        return linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
+        parts = list(zip(weight.split(sizes), bias.split(sizes), strict=True)) if len(sizes) > 1 else [(weight, bias)]
+        return parts[0] if self.is_target[node_type] else None, parts[-1] if self.is_source[node_type] else None
 
     def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """What becomes of the rows of every type when their messages arrive: output product, skip."""
+        outputs = [None if m is None else self._output(t, m) for t, m in enumerate(messages)]
+        if self.skip is None:
+            return [rows if y is None else y for rows, y in zip(x, outputs, strict=True)]
         # All gates at once: one a type would be launches a type, forward and backward.
-        gates = [None] * len(x) if self.skip is None else self.skip.sigmoid().unbind()
-        return [self._update(t, *own) for t, own in enumerate(zip(x, messages, gates, strict=True))]
+        gates = self.skip.sigmoid().unbind()
+        there = [(t, y) for t, y in enumerate(outputs) if y is not None]
+        out, sizes = list(x), [len(x[t]) for t, _ in there]
+        if x[0].device.type == "cpu" or not there or sum(sizes) * self.out_dim > FEW_NUMBERS:
+            for t, y in there:
+                out[t] = torch.lerp(x[t], y.to(x[t].dtype), gates[t])
+            return out
+        rows = torch.cat([x[t] for t, _ in there])
+        gate = torch.cat([gates[t].expand(size, 1) for (t, _), size in zip(there, sizes, strict=True)])
+        skipped = torch.lerp(rows, torch.cat([y for _, y in there]).to(rows.dtype), gate)
+        for (t, _), part in zip(there, skipped.split(sizes), strict=True):
+            out[t] = part
+        return out
 
-    def _update(self, node_type: int, rows: Tensor, message: Tensor | None, gate: Tensor | None) -> Tensor:
-        if message is None:
-            return rows
-        output: nn.Linear = self.outputs[str(node_type)]  # type: ignore[assignment]
-        y = gelu_linear(message, output.weight, output.bias)
-        return y if gate is None else torch.lerp(rows, y.to(rows.dtype), gate)
+    def _output(self, node_type: int, message: Tensor) -> Tensor:
+        output: Linear = self.outputs[str(node_type)]  # type: ignore[assignment]
+        return gelu_linear(message, *output.pair())
 
     def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
-        projection: nn.Linear = self.projections[str(node_type)]  # type: ignore[assignment]
-        return projection.weight, projection.bias
+        projection: Linear = self.projections[str(node_type)]  # type: ignore[assignment]
+        return projection.pair()
 
 
 class HGT(nn.Module):
@@ -202,8 +228,20 @@ class HGT(nn.Module):
         those are returned. With ``cut`` the graph is cut down to them for the last layer, which computes no others; without,
         messages arrive everywhere and what comes behind them is left out, which is quicker where most are needed.
         """
+        with cast_together(self._maps()):
+            return self._forward(graph, features, masked_pairs, node_rows, needed, cut)
+
+    def _forward(
+        self,
+        graph: MessageGraph,
+        features: Mapping[int, Tensor] | None,
+        masked_pairs: Tensor | None,
+        node_rows: Sequence[Tensor] | None,
+        needed: Sequence[Tensor | None] | None,
+        cut: bool,
+    ) -> Tensor:
         x = self.inputs(features, node_rows)
-        again = self.gradient_checkpointing and torch.is_grad_enabled()
+        again = self._again
         for number in range(len(self.layers)):
             chosen = needed if number == len(self.layers) - 1 else None
             if chosen is not None and cut:
@@ -235,17 +273,26 @@ class HGT(nn.Module):
         ``node_rows``: per type the int64 local numbers of the nodes that the first layer reads. A block's receivers are
         the first rows of its senders, and they are the senders of the next block.
         """
-        x = self.inputs(features, node_rows)
-        for number, block in enumerate(blocks):
-            if self.gradient_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(self._block, number, x, block, use_reentrant=False)
-            else:
-                x = self._block(number, x, block)
-        return self.embed_all(x)
+        with cast_together(self._maps()):
+            x = self.inputs(features, node_rows)
+            for number, block in enumerate(blocks):
+                if self._again:
+                    x = checkpoint(self._block, number, x, block, use_reentrant=False)
+                else:
+                    x = self._block(number, x, block)
+            return self.embed_all(x)
+
+    @property
+    def _again(self) -> bool:
+        return self.gradient_checkpointing and torch.is_grad_enabled()
+
+    def _maps(self) -> list[Linear]:
+        """Linear maps to cast together: none where they are gone through once more in the backward pass."""
+        return [] if self._again else [m for m in self.modules() if isinstance(m, Linear)]
 
     def embed_all(self, x: Sequence[Tensor]) -> Tensor:
         """All heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
-        return self._normed(torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)]))
+        return self._normed(torch.cat([head(rows) for head, rows in zip(self.heads, cast_rows(x), strict=True)]))
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
         """Per type [N_t, hidden_dim]: what the first layer reads."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.kernels.devices import own_copy
 from graphmill.systems.base_recipe import wide
+from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
 

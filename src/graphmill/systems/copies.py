@@ -1,0 +1,38 @@
+"""Arrays of the host as tensors: several in one copy to a device, or one in memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.devices import to_device
+
+_ALIGNED = 16
+"""Bytes that every part of a packed copy begins at a multiple of: what kernels read at once."""
+
+
+def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """Arrays of the host on a device, each with its dtype and shape: views of one copy, which on CUDA nobody waits for."""
+    packed = np.zeros(sum(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays), np.uint8)
+    places, first = [], 0
+    for array in arrays:
+        packed[first : first + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        places.append(slice(first, first + array.nbytes))
+        first += -(-array.nbytes // _ALIGNED) * _ALIGNED
+    there = to_device(torch.from_numpy(packed), device)
+    pairs = zip(arrays, places, strict=True)
+    return [there[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
+
+
+def own_copy(array: np.ndarray) -> Tensor:
+    """A copy of the numbers, of their dtype, in torch's own memory, which begins with a cache line.
+
+    What numpy allocates does not always, nor does a part of a mapped file. A library's product may add up in another order
+    then, and a training that is resumed in another process would not go on with the same bits.
+    """
+    out = torch.from_numpy(np.empty(0, array.dtype)).new_empty(array.shape)
+    out.numpy()[...] = array
+    return out

@@ -1,0 +1,58 @@
+"""Half precision on accelerators: weights and rows of all node types cast at once, where autocast casts each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels import products
+
+FEW_NUMBERS = 1 << 22
+"""Rows of several types with no more numbers cost an accelerator less side by side in a copy than in calls type by type."""
+
+
+class Linear(products.Linear):
+    """A linear map whose weights may be cast together with others'."""
+
+    _low: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, in] → [n, out]."""
+        return products.linear(x, *((self.weight, self.bias) if torch.compiler.is_compiling() else self.pair()))
+
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias; within :func:`cast_together` in autocast's precision."""
+        return self._low or (self.weight, self.bias)
+
+
+@contextmanager
+def cast_together(layers: Sequence[Linear]) -> Iterator[None]:
+    """While this lasts, under autocast on an accelerator, weights in its precision from one cast of them all.
+
+    Autocast's own are two calls a weight, forward and backward, and as many a bias. The gradients are the same.
+    """
+    kind = layers[0].weight.device.type if layers else "cpu"
+    if kind == "cpu" or not torch.is_autocast_enabled(kind):
+        yield
+        return
+    given = [p for layer in layers for p in (layer.weight, layer.bias)]
+    low = torch.cat([p.flatten() for p in given]).to(torch.get_autocast_dtype(kind))
+    parts = iter(low.split([p.numel() for p in given]))
+    for layer in layers:
+        layer._low = next(parts).view(layer.weight.shape), next(parts)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._low = None
+
+
+def cast_rows(x: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Rows [n_i, d] under autocast on an accelerator: in its precision, by one cast of them all where they are few."""
+    kind = x[0].device.type if x else "cpu"
+    if kind == "cpu" or not torch.is_autocast_enabled(kind) or sum(rows.numel() for rows in x) > FEW_NUMBERS:
+        return x
+    return torch.cat(list(x)).to(torch.get_autocast_dtype(kind)).split([len(rows) for rows in x])
