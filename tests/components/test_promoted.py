@@ -13,6 +13,7 @@ from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import GraphmillError, SettingsError
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.modes import MODES
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Versions
@@ -147,6 +148,37 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     (first.path / "embeddings.parquet").write_bytes(b"")
     result = chain.run("promoted")
     assert not checks(result)["version_is_whole"].passed
+
+
+def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain: Chain) -> None:
+    """``eager()`` asks for what is downstream of failed checks too: the decision is the asset's, whoever asks."""
+    key = dg.AssetKey(["toy", "hgt_promoted"])
+    assert chain.run("model", "embeddings", "links", "validation", "ranking", "drift").success
+    assert failed_checks(chain.project.instance, gating_checks_of(chain))
+    promote = {"when": "checks_pass"}
+    parts = [
+        chain.project.dataset(),
+        chain.project.model(settings=SMALL, promote=promote, schedule={"cron": "0 3 * * *"}),
+    ]
+
+    def eager(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(automation_condition=dg.AutomationCondition.eager()) if spec.key == key else spec
+
+    needed = {"accelerator": AcceleratorResource(device="cpu"), "worker": chain.worker}
+    whole = dg.Definitions.merge(*parts, dg.Definitions(resources=needed))
+    whole = whole.map_asset_specs(func=eager)
+    first = dg.evaluate_automation_conditions(whole, chain.project.instance)
+    assert chain.run("validation").success
+    asked = dg.evaluate_automation_conditions(whole, chain.project.instance, cursor=first.cursor)
+    assert asked.get_num_requested(key) == 1
+    assert chain.run("promoted", **promote).success
+    assert chain.shown["decision"] == "kept"
+    assert "checks did not pass" in chain.shown["reason"]
+    assert chain.versions.current() is None
+
+    (schedule,) = whole.schedules or ()
+    job = whole.resolve_job_def(schedule.job_name)  # type: ignore[union-attr]
+    assert key in job.asset_layer.executable_asset_keys
 
 
 def test_a_check_that_was_not_evaluated_has_not_passed(chain: Chain) -> None:
