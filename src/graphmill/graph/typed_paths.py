@@ -44,6 +44,7 @@ class TypedPaths:
                 self._plain[self.relations + number] = turned
                 self.kinds[self.relations + number] = (target, source)
         self._weighted: dict[int, sp.csr_matrix] = {}
+        self._edges: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def _held(self) -> list[tuple[int, tuple[Kind, Kind]]]:
         return [(n, kinds) for n, kinds in self.kinds.items() if n < self.relations]
@@ -56,8 +57,7 @@ class TypedPaths:
         """float32 [nodes of the first type, of the second]: the weighted edges of a step."""
         if number not in self._weighted:
             matrix = self._plain[number]
-            rows = 1.0 / np.sqrt(np.maximum(np.diff(matrix.indptr), 1))
-            columns = 1.0 / np.sqrt(np.maximum(np.bincount(matrix.indices, minlength=matrix.shape[1]), 1))
+            rows, columns = (1.0 / np.sqrt(np.maximum(edges, 1)) for edges in self._degrees(number))
             data = np.repeat(rows, np.diff(matrix.indptr)) * columns[matrix.indices]
             self._weighted[number] = sp.csr_matrix(
                 (data.astype(np.float32), matrix.indices, matrix.indptr), matrix.shape
@@ -121,8 +121,16 @@ class TypedPaths:
         return _Adjacency.of(self, turned=True)
 
     def _paths_a_head(self, first: int, second: int) -> float:
-        ways = np.bincount(self._plain[first].indices, minlength=self._plain[first].shape[1])
-        return float(ways @ np.diff(self._plain[second].indptr)) / max(self._plain[first].shape[0], 1)
+        ahead, back = self._degrees(first)[1], self._degrees(second)[0]
+        return float(ahead @ back) / max(self._plain[first].shape[0], 1)
+
+    def _degrees(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """float64: edges of a step out of every node of its first type, and into every one of its second."""
+        if number not in self._edges:
+            matrix = self._plain[number]
+            ends = np.bincount(matrix.indices, minlength=matrix.shape[1])
+            self._edges[number] = np.diff(matrix.indptr).astype(np.float64), ends.astype(np.float64)
+        return self._edges[number]
 
 
 class _Adjacency:
