@@ -5,6 +5,7 @@ Prints one JSON line: for each failure what the run says of it. The device of th
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tempfile
@@ -147,6 +148,9 @@ def copies(kind: str) -> dict[str, Any]:
     from graphmill.kernels import devices
 
     tally, there = pretend.DEVICE.tally, torch.device(kind, 0)
+    gc.collect()  # what earlier runs left, and sources that they filled the list with
+    torch.mps.synchronize()
+    devices._SOURCES.clear()
     tally.clear()
     torch.ones(3).to(there, non_blocking=True)
     alone = list(tally.problems)
