@@ -41,6 +41,7 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, best_tails
 from graphmill.runs.links import link_model, write_links
 from graphmill.runs.resolve import parse_settings, read_settings
+from graphmill.systems.hgt.pair_features import PathWeights
 from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
 from graphmill.systems.hgt.softmax_scorer import scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums
@@ -108,8 +109,12 @@ def made_up(folder: Path) -> None:
     vectors = rng.standard_normal((graph.num_nodes, WIDTH), dtype=np.float32) / np.float32(WIDTH**0.5)
     blocks = (EmbeddingBlock(start, vectors[start : start + 4096]) for start in range(0, len(vectors), 4096))
     decoder = SoftmaxDecoder(
-        len(graph.relations), SPECTRAL, WIDTH - SPECTRAL, sums=True, weighted=True, popularity=True
+        len(graph.relations), SPECTRAL, WIDTH - SPECTRAL, sums=True, weighted=True, popularity=True, mixed=True
     )
+    assert decoder.mix is not None
+    decoder.mix[:] = torch.tensor([1.0, 1, 1, 0, 1, 5, 0.5])  # every part counts
+    sums, paths = _sums(graph), PathWeights(len(graph.relations))
+    paths.fit(sums, seed=0)
     about = {
         "fingerprint": "made up",
         "recipe": "hgt",
@@ -117,7 +122,7 @@ def made_up(folder: Path) -> None:
         "data": {"path": str(graph.path), "content_hash": graph.content_hash},
         "relations": [list(relation.key) for relation in graph.relations],
     }
-    scoring = {SCORING: scoring_arrays(SPECTRAL, decoder, _sums(graph))}
+    scoring = {SCORING: scoring_arrays(SPECTRAL, decoder, sums, paths=paths)}
     formats = ExportSettings(csv=False)
     export_embeddings(blocks, graph.node_table(), WIDTH, folder / "run" / "embeddings", formats, about, scoring)
 
@@ -128,7 +133,8 @@ def _sums(graph: TypedGraph) -> NeighbourSums:
         edges, ends = graph.edges(relation), (graph.node_type(relation.source), graph.node_type(relation.target))
         train = np.asarray(edges.split) == TRAIN
         src, dst = np.asarray(edges.src)[train], np.asarray(edges.dst)[train]
-        outgoing.append(sp.csr_matrix((np.ones(len(src), np.int64), (src, dst)), (ends[0].count, ends[1].count)))
+        pair = np.asarray(edges.pair)[train].astype(np.int64) + 1
+        outgoing.append(sp.csr_matrix((pair, (src, dst)), (ends[0].count, ends[1].count)))
         offsets.append((ends[0].offset, ends[1].offset))
     return NeighbourSums(outgoing, offsets)
 
