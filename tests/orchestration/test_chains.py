@@ -25,9 +25,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a chain of the repository in a project of its own, trained for a few epochs only; the instance and the text."""
 
     def chain(name: str, sample: str, *models: str) -> tuple[dg.DagsterInstance, str]:
-        package = tmp_path / "src" / "graphmill"
+        module = f"shortened_{name}"  # of its own: `graphmill` has been imported, and its definitions would be taken
+        package = tmp_path / "src" / module
         (package / "defs" / name).mkdir(parents=True)
-        (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
+        (package / "__init__.py").touch()
+        project = f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{module}"\n'
+        (tmp_path / "pyproject.toml").write_text(project)
+        monkeypatch.syspath_prepend(str(tmp_path / "src"))
         (tmp_path / "workspace.yaml").touch()
         shutil.copy(REPOSITORY / "src/graphmill/definitions.py", package)
         shutil.copytree(REPOSITORY / "data/01_raw" / sample, tmp_path / "data/01_raw" / sample)

@@ -343,7 +343,7 @@ def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_kille
         return [process for process in named if process.cwd() == str(tmp_path)]
 
     def kill() -> None:
-        while not list(tmp_path.glob("runs/*/checkpoints/*")):
+        while not list(tmp_path.glob("runs/*/checkpoints/*.safetensors")):
             time.sleep(0.05)
         ranks()[-1].kill()
 

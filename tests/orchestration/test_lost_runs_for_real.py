@@ -309,7 +309,7 @@ def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
         assert daemon.saved_step() >= saved, kind
         steps = [record["step"] for record in daemon.run_directory().metrics.read("step")]
         assert steps == list(range(1, len(steps) + 1)), kind
-        assert daemon.webserver_answers()
+        daemon.wait(daemon.webserver_answers, what="the webserver")
     print(f"{len(order)} kills; the slowest end of a run took {slowest:.0f} s")
     daemon.stop()
     trained_in = daemon.run_directory()
