@@ -1,6 +1,7 @@
 """The format ``sequence``: every layout gives the same interactions; what cannot be used is refused by line."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +154,11 @@ def test_movielens_in_tisasrecs_layout(datasets):
     result = read_sequence(datasets / "ml-latest-small" / "ml-latest-small.txt.gz")
     assert (result.counts["users"], result.counts["items"], result.counts["interactions"]) == (671, 3496, 90072)
     assert result.rejects.num_rows == 0
+
+
+@pytest.mark.parametrize("blanks", [b" " * 70_000, b"\n" * 200])
+def test_a_file_that_begins_with_blanks_alone_is_one_sentence(tmp_path: Path, blanks: bytes) -> None:
+    (tmp_path / "x.txt").write_bytes(blanks + b"\n1 2\n")
+    with pytest.raises(InputError, match=r"x\.txt begins with blanks alone") as refused:
+        read_sequence(tmp_path / "x.txt")
+    assert refused.value.__cause__ is None
