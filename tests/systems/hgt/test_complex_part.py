@@ -18,6 +18,7 @@ from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
 from graphmill.training.contract import Execution
+from tests.systems.hgt import softmax_cases
 from tests.training.cases import CASES, typed_graph
 
 
@@ -27,9 +28,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def built(graph: TypedGraph) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
-    _, recipe = CASES["hgt-softmax-complex"].build(graph)
-    assert isinstance(recipe, HgtSoftmaxRecipe)
-    return recipe, CASES["hgt-softmax-complex"].model(recipe, torch.float64).eval()
+    return softmax_cases.built(graph, "hgt-softmax-complex", torch.float64)
 
 
 def test_each_phase_trains_its_own_weights(graph: TypedGraph) -> None:

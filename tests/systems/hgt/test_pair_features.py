@@ -23,6 +23,7 @@ from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
 from graphmill.systems.hgt.spectral import NeighbourSums
+from tests.systems.hgt import softmax_cases
 from tests.training.cases import CASES, typed_graph
 
 MIX = [0.5, 2.0, 3.0, 0.0, 0.9, 4.0, 0.8]
@@ -34,9 +35,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def built(graph: TypedGraph) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
-    _, recipe = CASES["hgt-softmax"].build(graph)
-    assert isinstance(recipe, HgtSoftmaxRecipe)
-    return recipe, CASES["hgt-softmax"].model(recipe, torch.float32).eval()
+    return softmax_cases.built(graph, "hgt-softmax", torch.float32)
 
 
 def test_neighbourhoods_are_those_of_the_knn_baseline(graph: TypedGraph) -> None:
