@@ -192,3 +192,10 @@ def test_without_them_nothing_is_weighed(graph: TypedGraph) -> None:
         parse_settings(
             {"recipe": "hgt", "model": {"pair_features": False}, "objective": {"loss": "link_contrastive"}}, "x"
         )
+
+
+def test_a_strength_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"relation_strength is not read where validation links weigh"):
+        parse_settings({"recipe": "hgt", "model": {"relation_strength": False}}, "x")
+    parse_settings({"recipe": "hgt", "model": {"relation_strength": False, "pair_features": False}}, "x")
+    parse_settings({"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"temperature": 0.1}}, "x")

@@ -314,6 +314,12 @@ class HgtSettings(LinkSettings):
             raise ValueError(
                 "training.complex_steps is not read with model.complex_dim: 0; leave it out, or set a width"
             )
+        weighed = loss == "softmax" and (self.model.pair_features or self.model.complex_dim)
+        if weighed and not self.model.relation_strength:
+            raise ValueError(
+                "model.relation_strength is not read where validation links weigh the parts of the score; leave it out, or "
+                "set model.pair_features: false and model.complex_dim: 0"
+            )
         acceleration = self.acceleration
         if acceleration.batch_size or acceleration.batch_size_per_device:
             raise ValueError(
