@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.device import prove_steps
+from benchmarks.device import prove_conve, prove_steps
 from benchmarks.device.prove_common import FOLDER, ROWS, row, short, wait
 from benchmarks.parts import made_up_graphs
 
@@ -333,6 +333,8 @@ PHASES = {
     "hgt": hgt,
     "profile": prove_steps.profile_phase,
     "recipes": prove_steps.recipes,
+    "plain": prove_steps.plain,
+    "conve": prove_conve.conve,
     "oom": oom,
     "cancel": cancel,
     "compile": compile_phase,

@@ -6,8 +6,10 @@ import statistics
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
+from benchmarks.device import plain_forms
 from benchmarks.device.prove_common import FOLDER, profiled, row, short, wait
 from benchmarks.parts import made_up_graphs
 
@@ -95,61 +97,157 @@ def recipes(device: torch.device, tiny: bool) -> str:
     return f"failed: {', '.join(failed)}" if failed else "all ran"
 
 
+class _Trained:
+    """A recipe on the device, stepped as the engine does it: nothing of a step is read by the host but in fp16."""
+
+    def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
+        from graphmill.runs.planning import plan_run
+        from graphmill.runs.resolve import merge, resolve
+        from graphmill.systems import registry
+        from graphmill.training.optimizers import PhaseOptimizer
+        from graphmill.training.precision import Precision
+
+        exact = "fp32" if precision == "tf32" else precision
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        on_device = {"acceleration": {"device": device.type, "allow_fallback": False, "precision": exact}}
+        job = resolve(merge({"recipe": label.split()[0], "preset": "none", **own}, on_device), "prove")
+        self.settings, self.plan = job.settings, plan_run(job, graph, "prove")
+        self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
+        self.recipe.to(device)
+        self.execution = self.plan.execution(job)
+        self.model = self.recipe.build(self.execution).to(device).train()
+        self.optimizers = [
+            PhaseOptimizer(job.settings.training, self.recipe.parameter_groups(self.model, phase), device)
+            for phase in self.recipe.phases
+        ]
+        self.precision = Precision(exact, device)
+
+    def batch(self, number: int, phase: int = 0) -> Any:
+        one = self.recipe.phases[phase]
+        return self.recipe.step(one, 0, number % one.steps_per_epoch)
+
+    def step(self, batch: Any, phase: int = 0) -> None:
+        from graphmill.training.processes import Ranks
+        from graphmill.training.step import clip_, compute_gradient
+
+        optimizer, clip = self.optimizers[phase], self.settings.acceleration.clip_norm
+        gradient = compute_gradient(
+            self.recipe, self.model, optimizer.parameters, batch, execution=self.execution, precision=self.precision,
+            ranks=Ranks(), seed_parts=(0, "prove", 0, 0),
+        )  # fmt: skip
+        if self.precision.scaler.enabled:
+            if gradient.finite:
+                clip_(optimizer.parameters, gradient.norm, clip)
+                optimizer.step(1e-4)
+        else:
+            clip_(optimizer.parameters, gradient.values[0], clip)
+            optimizer.step(1e-4, gradient.not_finite if optimizer.guards_itself else None)
+        self.model.zero_grad()
+
+
 def _recipe(label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device, steps: int) -> None:
     """Some steps of one recipe in one precision, as a row."""
-    from graphmill.runs.planning import plan_run
-    from graphmill.runs.resolve import merge, resolve
-    from graphmill.systems import registry
-    from graphmill.training.optimizers import PhaseOptimizer
-    from graphmill.training.precision import Precision
-    from graphmill.training.processes import Ranks
-    from graphmill.training.step import clip_, compute_gradient
-
-    exact = "fp32" if precision == "tf32" else precision
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    on_device = {"acceleration": {"device": device.type, "allow_fallback": False, "precision": exact}}
-    job = resolve(merge({"recipe": label.split()[0], "preset": "none", **own}, on_device), "prove")
-    plan = plan_run(job, graph, "prove")
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    recipe = registry.create(label.split()[0], graph, job.settings, job.batching)
-    recipe.to(device)
-    execution = plan.execution(job)
-    model = recipe.build(execution).to(device).train()
-    phase = recipe.phases[0]
-    optimizer = PhaseOptimizer(job.settings.training, recipe.parameter_groups(model, phase), device)
-    arithmetic = Precision(exact, device)
-
-    def step(batch: Any) -> None:
-        options = {"execution": execution, "precision": arithmetic, "ranks": Ranks(), "seed_parts": (0, "prove", 0, 0)}
-        gradient = compute_gradient(recipe, model, optimizer.parameters, batch, **options)  # type: ignore[arg-type]
-        if gradient.finite:
-            clip_(optimizer.parameters, gradient.norm, 0.0)
-            optimizer.step(1e-4)
-        model.zero_grad()
-
+    made = _Trained(label, own, graph, precision, device)
     sampling, step_times = [], []
     for number in range(steps):
         begin = time.perf_counter()
-        batch = recipe.step(phase, 0, number % phase.steps_per_epoch)
+        batch = made.batch(number)
         sampling.append(time.perf_counter() - begin)
         wait(device)
         begin = time.perf_counter()
-        step(batch)
+        made.step(batch)
         wait(device)
         step_times.append(time.perf_counter() - begin)
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    more = profiled(lambda: step(batch), device) if precision in ("fp32", "bf16") else {}
+    more = profiled(lambda: made.step(batch), device) if precision in ("fp32", "bf16") else {}
     most = more.pop("most", [])
+    option = made.plan.option
     row(
         recipe=label.replace(" ", "_"),
         precision=precision,
         ms=statistics.median(step_times[3:] or step_times) * 1e3,
         sampling_ms=statistics.median(sampling[3:] or sampling) * 1e3,
         peak_mb=peak / 1e6,
-        planned_mb=(plan.option.estimate.peak if plan.option else 0) / 1e6,
+        planned_mb=(option.estimate.peak if option else 0) / 1e6,
         **more,
     )
     for kernel, ms, count in most[:4]:
         print(f"   {ms:9.3f} ms {count:6d} x {kernel}")
+
+
+def plain(device: torch.device, tiny: bool) -> str:
+    """SASRec's and KGAT's steps in turn with their public PyTorch form, from batches on the host; fp32."""
+    said = []
+    for name, both in (("sasrec", _sasrec_pair), ("kgat_pairs", _kgat_pair), ("kgat_facts", _kgat_pair)):
+        ours, theirs = both(name, device, tiny)
+        seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for _ in range(1 if tiny else 9):
+            for which, step in (("ours", ours), ("theirs", theirs)):
+                wait(device)
+                begin = time.perf_counter()
+                for number in range(2 if tiny else 20):
+                    step(number)
+                wait(device)
+                seconds[which].append((time.perf_counter() - begin) / (2 if tiny else 20))
+        a, b = (statistics.median(seconds[which][2:] or seconds[which]) * 1e3 for which in ("ours", "theirs"))
+        row(
+            step=name, ms=a, plain_ms=b, faster=b / a,
+            launches=profiled(lambda: ours(0), device)["launches"],  # noqa: B023
+            plain_launches=profiled(lambda: theirs(0), device)["launches"],  # noqa: B023
+        )  # fmt: skip
+        said.append(f"{name} {b / a:.3g} x")
+    return "; ".join(said)
+
+
+def _sasrec_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]:
+    """By the papers' training: width 50, 200 items, one negative; users' newest windows, 128 a step."""
+    length, size = (10, 16) if tiny else (200, 128)
+    graph = _graph("sasrec", tiny)
+    own = {
+        "model": {"embedding_dim": 50, "norm": "original", "max_length": length},
+        "objective": {"loss": "bce", "windows": "last"},
+        "acceleration": {"batch_size": size, "num_workers": 0},
+        "data": str(graph.path),
+    }
+    made = _Trained(name, own, graph, "fp32", device)
+    batches = [made.batch(n) for n in range(4)]
+    items = 1 + max(int(max(b.items.max(), b.targets.max(), b.negatives.max())) for b in batches)
+    rows = [_padded(b, length) for b in batches]
+    model = plain_forms.Sasrec(items, length, 50, 2, 1, 0.2).to(device).train()
+    step = plain_forms.sasrec_step(model)
+    return lambda n: made.step(batches[n % 4]), lambda n: step(*rows[n % 4])
+
+
+def _padded(batch: Any, length: int) -> list[np.ndarray]:
+    """Items, next items and negatives as rows of ``length``, the newest last, 0 before them."""
+    out = [np.zeros((len(batch.lengths), length), np.int64) for _ in range(3)]
+    ends = np.cumsum(batch.lengths)
+    for row_, (end, count) in enumerate(zip(ends, batch.lengths, strict=True)):
+        for rows, values in zip(out, (batch.items, batch.targets, batch.negatives[:, 0]), strict=True):
+            rows[row_, length - count :] = values[end - count : end] + 1
+    return out
+
+
+def _kgat_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]:
+    """As published: width 64, layers of 64, 32 and 16, one negative; 1,024 pairs or 2,048 facts a step."""
+    graph = _graph("bpr_mf", tiny)
+    size, phase = 50 if tiny else 1024, int(name == "kgat_facts")
+    made = _Trained("kgat", {"acceleration": {"batch_size": size}, "data": str(graph.path)}, graph, "fp32", device)
+    facts, count = made.recipe.facts, graph.num_nodes
+    places = torch.from_numpy(np.stack((facts.head, facts.tail)))
+    weights = torch.from_numpy(facts.first_values.copy())
+    matrix = torch.sparse_coo_tensor(places, weights, (count, count)).coalesce().to(device)
+    model = plain_forms.Kgat(count, facts.num_relations, [64, 64, 32, 16], matrix, 0.1).to(device).train()
+    step = plain_forms.kgat_step(model)
+    batches = [made.batch(n, phase) for n in range(4)]
+    view = made.recipe.view
+    rows = [
+        (b.heads, b.relations, b.tails, b.wrong_tails)
+        if phase
+        else (b.users + view.user_offset, b.positives + view.item_offset, b.negatives.reshape(-1) + view.item_offset)
+        for b in batches
+    ]
+    return lambda n: made.step(batches[n % 4], phase), lambda n: step(*rows[n % 4])

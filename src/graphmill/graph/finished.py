@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import feature_key
+from graphmill.version import __version__
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
 
@@ -79,7 +79,7 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
             "files": storage.describe_files(directory),
         }
         manifest["content_hash"] = storage.content_hash(manifest)
-        manifest["written_by"] = f"graphmill {version('graphmill')}"
+        manifest["written_by"] = f"graphmill {__version__}"
         manifest["settings"] = settings.model_dump()
         about = dict(made.report)
         manifest["report"] = {
