@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.devices import part_bytes, sum_dtype
 from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_products
 
@@ -64,12 +65,15 @@ class _Windows(torch.autograd.Function):
         ctx.shape, ctx.kernel = picture.shape, (height, width)
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
-        found = picture.new_empty(batch, height * width + 1, rows, columns)
-        for entry in range(height * width):
-            i, j = divmod(entry, width)
-            found[:, entry] = picture[:, i : i + rows, j : j + columns]
-        found[:, -1] = 1.0
-        cells = found.flatten(2)
+        if picture.device.type == "cuda":  # where each entry would be a launch
+            cells = F.pad(F.unfold(picture[:, None], (height, width)), (0, 0, 0, 1), value=1.0)
+        else:
+            found = picture.new_empty(batch, height * width + 1, rows, columns)
+            for entry in range(height * width):
+                i, j = divmod(entry, width)
+                found[:, entry] = picture[:, i : i + rows, j : j + columns]
+            found[:, -1] = 1.0
+            cells = found.flatten(2)
         ctx.save_for_backward(cells)
         total = torch.bmm(cells, cells.transpose(1, 2)).sum(0)
         return cells, total.to(sum_dtype(total.device, total.dtype))
@@ -81,8 +85,10 @@ class _Windows(torch.autograd.Function):
         (cells,) = ctx.saved_tensors
         both = (into_total + into_total.T).to(cells.dtype)
         shape = (batch, height * width + 1, tall - height + 1, wide - width + 1)
-        into = gradient.new_zeros(batch, tall, wide)
-        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
+        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells)
+        if parts.device.type == "cuda":
+            return F.fold(parts[:, :-1], (tall, wide), (height, width)).squeeze(1), None, None
+        into, parts = gradient.new_zeros(batch, tall, wide), parts.view(shape)
         rows, columns = shape[2:]
         for entry in range(height * width):
             i, j = divmod(entry, width)
@@ -110,9 +116,10 @@ class _RectifiedLinear(torch.autograd.Function):
         filters, cells, weight, maps = ctx.saved_tensors
         into_weight = product(gradient.T.contiguous(), maps)
         # In parts, so that no second memory of this size is needed.
-        for low in range(0, len(maps), _ROWS):
-            part = maps[low : low + _ROWS]
-            into_part = product(gradient[low : low + _ROWS], weight)
+        size = max(part_bytes(maps.device, _ROWS * maps[0].nbytes) // max(maps[0].nbytes, 1), 1) if len(maps) else 1
+        for low in range(0, len(maps), size):
+            part = maps[low : low + size]
+            into_part = product(gradient[low : low + size], weight)
             torch.ops.aten.threshold_backward.grad_input(into_part, part, 0, grad_input=part)
         into_maps = maps.view(len(maps), filters.shape[1], cells.shape[2])
         into_filters = torch.bmm(into_maps, cells.transpose(1, 2))
