@@ -86,9 +86,7 @@ def recipes(device: torch.device, tiny: bool) -> str:
         source = _OF.get(label, label)
         if tiny and label not in ("hgt", "bpr_mf", "conve"):
             continue
-        # HGT's spectral table is made anew each time, for seconds.
-        all_four = ("fp32", "bf16") if source == "hgt" else ("fp32", "tf32", "bf16", "fp16")
-        for precision in ("fp32",) if tiny else all_four:
+        for precision in ("fp32",) if tiny else ("fp32", "bf16"):
             try:
                 graph = graphs.get(source) or graphs.setdefault(source, _graph(source, tiny))
                 chosen: Any = _TINY.get(label, {"acceleration": {"batch_size": 50}}) if tiny else own
