@@ -65,15 +65,16 @@ class _Windows(torch.autograd.Function):
         ctx.shape, ctx.kernel = picture.shape, (height, width)
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
-        if picture.device.type == "cuda":  # where each entry would be a launch
-            cells = F.pad(F.unfold(picture[:, None], (height, width)), (0, 0, 0, 1), value=1.0)
-        else:
-            found = picture.new_empty(batch, height * width + 1, rows, columns)
+        found = picture.new_empty(batch, height * width + 1, rows, columns)
+        if picture.device.type == "cpu":
             for entry in range(height * width):
                 i, j = divmod(entry, width)
                 found[:, entry] = picture[:, i : i + rows, j : j + columns]
-            found[:, -1] = 1.0
-            cells = found.flatten(2)
+        else:  # one launch for all entries; torch's unfold of a batch of pictures is one a picture
+            seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
+            found[:, :-1].unflatten(1, (height, width)).copy_(seen)
+        found[:, -1] = 1.0
+        cells = found.flatten(2)
         ctx.save_for_backward(cells)
         total = torch.bmm(cells, cells.transpose(1, 2)).sum(0)
         return cells, total.to(sum_dtype(total.device, total.dtype))
