@@ -102,13 +102,13 @@ class LinkEndsOnDevice(LinkEnds):
 
     def vectors(self, spectral: SpectralVectors, masked: np.ndarray) -> Tensor:
         """fp32 [nodes, width] without some pairs, on the device."""
-        basis, values, pair, column, bounds = self._basis(spectral)
-        left_out = to_device(torch.from_numpy(np.array(masked, np.int64)), self.device)
-        keep = values.new_ones(self.pairs).index_fill_(0, left_out, 0.0)
+        basis, values, pair, column, bounds, almost_zero = self._basis(spectral)
+        keep = to_device(torch.from_numpy(~self.left_out(masked)), self.device)
         found = weighted_sums(column, bounds, values * keep.index_select(0, pair), basis)
-        vectors = found[:, :-1] / (found[:, -1:] + SHRINKAGE).sqrt()
+        # v / √(v² + shrinkage), and that by its length l as in spectral.py: √(l (l + shortening)), in as few launches.
+        vectors, scale = found[:, :-1], (found[:, -1:] + SHRINKAGE).sqrt()
         length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        return vectors / (length * (length + SHORTENING)).sqrt().clamp_min(1e-6)
+        return vectors * torch.addcmul(almost_zero, length, torch.add(length, scale, alpha=SHORTENING)).rsqrt()
 
     def _basis(self, spectral: SpectralVectors) -> list[Tensor]:
         """The basis and the graph's entries, copied once for a table."""
@@ -118,7 +118,7 @@ class LinkEndsOnDevice(LinkEnds):
             # An entry is what its column weighs: with the weights as one more column the product has the squared lengths.
             basis = np.concatenate([spectral.columns, entries.weights[:, None]], 1, dtype=np.float32)
             numbers = entries.pair, matrix.indices, matrix.indptr
-            arrays = [basis, matrix.data, *(n.astype(np.int32) for n in numbers)]
+            arrays = [basis, matrix.data, *(n.astype(np.int32) for n in numbers), np.full(1, 1e-12, np.float32)]
             self._placed = spectral, [torch.from_numpy(array).to(self.device) for array in arrays]
         return self._placed[1]
 
