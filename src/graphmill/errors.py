@@ -58,6 +58,12 @@ class RunLockedError(GraphmillError):
     """Another process is writing the run directory."""
 
 
+def one_line(error: BaseException) -> str:
+    """An error of a library in one short line."""
+    text = " ".join(str(error).split())[:160]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def require(module: str, package: str, extra: str) -> None:
     """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
     if find_spec(module) is None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, one_line
 from graphmill.evaluation.embedding_csv import read_csv_blocks
+from graphmill.parquet import ParquetTable
 
 #: What a directory is searched for, in this order: the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
@@ -78,24 +78,17 @@ def _in_directory(path: Path) -> Path:
 
 
 def _read_parquet(path: Path) -> Embeddings:
-    try:
-        file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path.name} is not a readable Parquet file ({_first_line(error)})") from None
-    names = file.schema_arrow.names
+    file = ParquetTable(path, path.name, mapped=True, remedy="export it again")
+    names = file.names
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {', '.join(names)}")
-    kind = file.schema_arrow.field("embedding").type
+    kind = file.schema.field("embedding").type
     listed = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not listed or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
     columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
-    try:
-        blocks = (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups))
-        return _assembled(path, blocks, file.metadata.num_rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path.name} is damaged ({_first_line(error)}); export it again") from None
+    return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
 
 
 def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
@@ -180,7 +173,7 @@ def _read_npy(path: Path) -> Embeddings:
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError) as error:
-        raise InputError(f"{path.name} is not a readable .npy file ({_first_line(error)})") from None
+        raise InputError(f"{path.name} is not a readable .npy file ({one_line(error)})") from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
         raise InputError(f"{path.name} holds {vectors.shape} of {vectors.dtype}, not rows × dimensions of floats")
     if not ids_path.is_file():
@@ -200,7 +193,3 @@ def _read_npy(path: Path) -> Embeddings:
         vectors=vectors if vectors.dtype == np.float32 else vectors.astype(np.float32),
         index=np.arange(len(keys), dtype=np.int64),
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]

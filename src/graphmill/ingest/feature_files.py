@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, one_line
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
-from graphmill.ingest.guard import one_line
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.parquet import ParquetTable
 
 _BLANK = " \t\r\n\v\f\u00a0"
 
@@ -109,13 +108,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     one of lists, beside these two.
     """
     with Source(path, text=False) as source:
-        data = source.read()
-    try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data), page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(
-            f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
-        ) from None
+        table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
     chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
         found = chosen

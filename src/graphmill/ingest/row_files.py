@@ -17,17 +17,16 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, one_line
 from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, shown
-from graphmill.ingest.guard import one_line
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.parquet import ParquetTable
 
 T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
@@ -175,14 +174,11 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _parquet_file(path: str | Path, name: str) -> pq.ParquetFile:
-    try:
-        if _is_plain_parquet(path):
-            return pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
-        with Source(path, text=False) as source:
-            return pq.ParquetFile(pa.BufferReader(source.read()), page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{name} is no Parquet file that can be read ({one_line(error)}); write it again") from None
+def _parquet_file(path: str | Path, name: str) -> ParquetTable:
+    if _is_plain_parquet(path):
+        return ParquetTable(path, name, mapped=True)
+    with Source(path, text=False) as source:
+        return ParquetTable(pa.BufferReader(source.read()), name)
 
 
 def _is_plain_parquet(path: str | Path) -> bool:
@@ -194,20 +190,19 @@ def _is_plain_parquet(path: str | Path) -> bool:
 
 
 def _parquet_names(path: str | Path, name: str) -> list[str]:
-    return list(_parquet_file(path, name).schema_arrow.names)
+    return list(_parquet_file(path, name).names)
 
 
 def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
     line = 1
-    try:
-        file = _parquet_file(path, name)
-        for batch in file.iter_batches(rows, columns=[c.name for c in layout.columns]):
+    for batch in _parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+        try:
             columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
-            lines = np.arange(line, line + batch.num_rows)
-            line += batch.num_rows
-            yield checked_block(columns, lines, layout)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
+        except pa.ArrowException as error:
+            raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
+        lines = np.arange(line, line + batch.num_rows)
+        line += batch.num_rows
+        yield checked_block(columns, lines, layout)
 
 
 def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
