@@ -181,7 +181,10 @@ def test_a_run_directory_is_searched_for_its_embeddings(tmp_path: Path) -> None:
 def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no embedding at"):
         read_embeddings(tmp_path / "none.parquet")
-    for name, fault in (("bad.parquet", "is no Parquet file that can be read"), ("bad.npy", "is not a readable")):
+    for name, fault in (
+        ("bad.parquet", "is no Parquet file that can be read"),
+        ("bad.npy", r"is no \.npy file that can be read"),
+    ):
         (tmp_path / name).write_bytes(b"no such thing")
         with pytest.raises(InputError, match=f"{name} {fault}"):
             read_embeddings(tmp_path / name)

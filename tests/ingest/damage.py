@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,6 +31,7 @@ from tests.ingest.kg_text import row, text
 COUNT = 9
 """Lines of each file."""
 N = range(COUNT)
+ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})")
 Key = tuple[str, str]
 """What a row is about: ("edge", id of the head), ("node", id) or ("feature", id); ("user", id) where lines are parted."""
 
@@ -229,11 +231,11 @@ def contents(result: IngestResult) -> dict[Key, Counter[tuple[Any, ...]]]:
 
 
 def said(line: str) -> str:
-    """A line, and of an object of JSON also its values: there a backslash is written as two."""
+    """A line, also with its escapes by number as what they stand for, and of an object of JSON also its values."""
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(line), dict):
             return "\n".join([line, *map(str, found.values())])
-    return line
+    return f"{line}\n{ESCAPE.sub(lambda found: chr(int(found[1], 16)), line)}"
 
 
 def silent_change(target: Target, name: str, hurt: bytes, before: IngestResult, after: IngestResult) -> str:

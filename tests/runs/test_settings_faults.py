@@ -163,6 +163,8 @@ def means(written: Any, taken: Any) -> bool:
     """The same value; ``off`` and ``on`` are what YAML makes booleans of, ``1e3`` a number that it makes text of."""
     if isinstance(written, bool) and isinstance(taken, str):
         return taken == ("on" if written else "off")
+    if isinstance(written, str) and isinstance(taken, bool):
+        return taken == (written.lower() in ("on", "true", "yes", "1"))
     if isinstance(written, str) and isinstance(taken, int | float):
         return float(written) == taken
     if isinstance(written, list | tuple) and isinstance(taken, list | tuple):

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError, one_line
+from graphmill.arrays import load_npy
+from graphmill.errors import InputError, listed
 from graphmill.evaluation.embedding_csv import read_csv_blocks
 from graphmill.parquet import ParquetTable
 
@@ -82,10 +83,10 @@ def _read_parquet(path: Path) -> Embeddings:
     names = file.names
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {', '.join(names)}")
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
     kind = file.schema.field("embedding").type
-    listed = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not listed or not pa.types.is_floating(kind.value_type):
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
     columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
     return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
@@ -170,15 +171,15 @@ def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
 def _read_npy(path: Path) -> Embeddings:
     """``name.npy`` and beside it ``name.ids.txt`` with a line per row: ``type<TAB>id``, or an id alone."""
     ids_path = path.with_suffix(".ids.txt")
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path.name} is not a readable .npy file ({one_line(error)})") from None
+    vectors = load_npy(path, path.name, "export it again")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
         raise InputError(f"{path.name} holds {vectors.shape} of {vectors.dtype}, not rows × dimensions of floats")
     if not ids_path.is_file():
         raise InputError(f"{path.name} needs {ids_path.name} beside it, with 'type<TAB>id' on a line for each row")
-    lines = ids_path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        lines = ids_path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{ids_path.name} is not text in UTF-8; export it again") from None
     if len(lines) != len(vectors):
         raise InputError(
             f"{ids_path.name} has {len(lines)} lines, {path.name} has {len(vectors)} rows: they must agree"
@@ -190,6 +191,6 @@ def _read_npy(path: Path) -> Embeddings:
         names=np.full(len(keys), "", dtype=object),
         types=types.indices.to_numpy().astype(np.int32),
         type_names=tuple(types.dictionary.to_pylist()),
-        vectors=vectors if vectors.dtype == np.float32 else vectors.astype(np.float32),
+        vectors=vectors.astype(np.float32, copy=False),
         index=np.arange(len(keys), dtype=np.int64),
     )

@@ -286,7 +286,7 @@ def _read_list(path: str | Path) -> dict[int, str]:
     header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
-            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
+            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)[:MAX_SHOWN]!r}"
         )
     column = header.index("remap_id")
     out: dict[int, str] = {}

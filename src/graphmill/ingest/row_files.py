@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError, one_line
+from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
@@ -81,7 +81,7 @@ class RowFile:
         twice = [column.name for column in columns if self.names.count(column.name) > 1]
         if twice:
             raise InputError(
-                f"{self.name}: the header names column {', '.join(dict.fromkeys(twice))} more than once; rename one"
+                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
             )
         layout = CsvLayout(tuple(columns), self.delimiter, self.names)
         if self._source:
@@ -250,7 +250,7 @@ def _json_records(path: str | Path, name: str) -> Iterator[tuple[int, Any, str]]
 def _json_names(path: str | Path, name: str) -> list[str]:
     names: dict[str, None] = {}
     for _, record, _ in islice(_json_records(path, name), _KEYS_FROM):
-        names |= dict.fromkeys(record or ())
+        names |= dict.fromkeys(filter(_is_unicode, record or ()))
     return list(names)
 
 
@@ -269,10 +269,13 @@ def _json_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BL
             values = []
             for line, record in found:
                 value = _json_text(record.get(column.name))
-                if value is None:
+                fault = (
+                    "neither text nor a number" if value is None else "" if _is_unicode(value) else "half a character"
+                )
+                if fault:
                     shown_value = json.dumps(record[column.name])[:MAX_SHOWN]
-                    odd.setdefault(line, Reject(line, column.name, "neither text nor a number", shown_value))
-                values.append(value or "")
+                    odd.setdefault(line, Reject(line, column.name, fault, shown_value))
+                values.append("" if fault else value)
             columns[column.name] = pa.array(values, pa.string())
         kept = np.array([line not in odd for line, _ in found], bool)
         lines = np.array([line for line, _ in found], np.int64)[kept]
@@ -286,10 +289,18 @@ def _json_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+        return value
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return LIST_MARK.join(value).encode("utf-8", "replace").decode()
+        return LIST_MARK.join(value)
     return None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written; JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 # ---------------------------------------------------------------------- both
