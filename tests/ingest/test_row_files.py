@@ -11,6 +11,7 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
+from graphmill.ingest.report import ingest_report
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.user_items import node_table, numbers
 
@@ -65,6 +66,13 @@ def test_half_a_surrogate_pair_in_json_is_a_reject(tmp_path: Path) -> None:
         ((ids, rejects),) = file.blocks([Column("id")], lambda block: block.table["id"].to_pylist())
     assert ids == ["\U0001f916"]
     assert [(reject.line, reject.reason) for reject in rejects] == [(1, "half a character"), (2, "half a character")]
+
+
+def test_a_header_with_an_endless_name_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"relation,x_id,{'y' * 5000}_id\nr,a,b\n")
+    with pytest.raises(InputError, match="the header has a name of 5,003 characters; is this a table, and whole"):
+        RowFile(tmp_path / "x.csv")
+    assert "a name of 5,003 characters" in ingest_report(tmp_path / "x.csv").problem
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

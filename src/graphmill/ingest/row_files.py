@@ -27,6 +27,7 @@ from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.parquet import ParquetTable
+from graphmill.settings import LONGEST_TEXT
 
 T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
@@ -63,6 +64,11 @@ class RowFile:
         if any("\0" in name for name in self.names):
             self.__exit__(None, None, None)
             raise InputError(f"{self.name}: the header holds a NUL byte; is this a table, and whole?")
+        if (longest := max(map(len, self.names), default=0)) > LONGEST_TEXT:
+            self.__exit__(None, None, None)
+            raise InputError(
+                f"{self.name}: the header has a name of {longest:,} characters; is this a table, and whole?"
+            )
 
     def __enter__(self) -> RowFile:
         return self
