@@ -88,6 +88,22 @@ def test_more_than_the_cores_can_carry_is_refused_before_anything_starts(
         prepare(merge(values, {"acceleration": {name: value}}), "test")
 
 
+@pytest.mark.parametrize("name", ["mmgcn", "dragon"])
+def test_feature_sets_are_looked_for_before_the_run_is_planned(name: str, tmp_path: Path) -> None:
+    settings = settings_of(CASES[name], CASES[name].graph(tmp_path / "graph"))
+    with pytest.raises(SettingsError, match="'audio' is no feature set of the items"):
+        prepare(merge(settings, {"model": {"modalities": ["audio"]}}), "test")
+    bare = CASES["sasrec"].graph(tmp_path / "bare")
+    with pytest.raises(InputError, match="the graph has no item features"):
+        prepare(settings | {"data": str(bare.path)}, "test")
+
+
+def test_a_number_of_thousands_of_digits_makes_no_long_message() -> None:
+    with pytest.raises(InputError) as caught:
+        read_yaml(f"a: {'0' * 5000}", "x.yaml")
+    assert len(str(caught.value)) < 200
+
+
 def test_the_workers_own_option_is_held_to_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--processes", "1000000000", "settings.yaml"]) == 2
     assert "error: --processes: acceleration.processes = 1000000000, and this machine has" in capsys.readouterr().err
@@ -169,7 +185,9 @@ def means(written: Any, taken: Any) -> bool:
         return float(written) == taken
     if isinstance(written, list | tuple) and isinstance(taken, list | tuple):
         return len(written) == len(taken) and all(map(means, written, taken))
-    return isinstance(written, bool) == isinstance(taken, bool) and bool(written == taken)
+    if isinstance(taken, bool):
+        return written in (0, 1) and bool(written) == taken
+    return not isinstance(written, bool) and bool(written == taken)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

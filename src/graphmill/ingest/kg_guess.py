@@ -38,8 +38,8 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
     if not relation and not when and len(header) == 3 and len(taken) == 2:
-        (other,) = [name for name in header if name not in taken]
-        if other.lower() not in _EDGE_IDS:
+        other = next((name for name in header if name not in taken), "")  # none where two columns have one name
+        if other and other.lower() not in _EDGE_IDS:
             relation = other
             remarks.append(f"column {relation} is taken for the relation")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
