@@ -30,7 +30,7 @@ tiny=()
 [ "$DEVICE" = cuda ] || tiny=(--tiny)
 
 # phase, seconds at most: a phase that hangs or fails leaves the others their time.
-declare -A most=([card]=40 [resume]=120 [kernels]=120 [traces]=150 [hgt]=120 [profile]=40 [recipes]=110 [plain]=60 [oom]=90 [cancel]=60
+declare -A most=([card]=40 [resume]=120 [kernels]=120 [traces]=150 [hgt]=120 [profile]=40 [recipes]=90 [plain]=60 [oom]=90 [cancel]=60
   [suite]=200 [conve]=300 [compile]=120)
 # What is right or not is asked side by side; what takes time is measured alone, afterwards.
 together=" resume kernels traces oom cancel suite conve "

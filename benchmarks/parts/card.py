@@ -110,12 +110,17 @@ def store(name: str, new: Row, command: str) -> Path:
     )
 
 
+def stored(name: str) -> list[Row]:
+    """The rows of ``benchmarks/results/<name>.json``; none where there is no such file."""
+    path = RESULTS / f"{name}.json"
+    return [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
+
+
 def replace_rows(name: str, new: Sequence[Row], command: str, outdated: Callable[[Row], bool]) -> Path:
     """Put ``new`` in the place of this processor's rows that are ``outdated``; those of other processors stay, but for what
     a ranking reaches (``@``), which is no processor's."""
-    path, own = RESULTS / f"{name}.json", _processor()
-    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
-    kept = [r for r in old if not ((r.processor == own or "@" in r.metric) and outdated(r))]
+    own = _processor()
+    kept = [r for r in stored(name) if not ((r.processor == own or "@" in r.metric) and outdated(r))]
     return write(name, [*kept, *new], command)
 
 

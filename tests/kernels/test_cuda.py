@@ -142,10 +142,13 @@ def test_propagation_projection_and_top_k() -> None:
     assert_equal(both(lambda r, m: grouped_projection(r, [0, 5, 5, 12], m), rows, matrices))
     heads, tails, translation = (torch.randn(*s, dtype=torch.float64) for s in ((6, 4), (8, 4), (4,)))
     head, tail = torch.tensor([0, 0, 1, 4, 5]), torch.tensor([7, 2, 2, 0, 1])
+    indptr = torch.tensor([0, 2, 3, 3, 3, 4, 5])
     with torch.no_grad():
         ours, theirs = (
             segment_softmax(
-                translation_logits(*(t.to(d) for t in (heads, tails, translation, head, tail))), head.to(d), 6
+                translation_logits(*(t.to(d) for t in (heads, tails, translation, head, tail))),
+                head.to(d),
+                indptr.to(d),
             )
             for d in (CUDA, torch.device("cpu"))
         )

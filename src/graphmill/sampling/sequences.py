@@ -12,6 +12,8 @@ import numpy as np
 
 BUCKET_OVERHEAD = 150
 """What a bucket more costs, in rows: its attention is a handful of operations of its own."""
+LAUNCHED_BUCKET_OVERHEAD = 16_384
+"""The same on an accelerator: each of those operations is a launch, in whose time it does thousands of rows."""
 _ATTENTION_ROWS = 64
 """A row's attention over this many positions costs about as much as all else that is done with it."""
 _CLASSES = 32
@@ -39,11 +41,14 @@ def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
-def lay_out(lengths: np.ndarray) -> Layout:
-    """Put sequences of these lengths (int64 [B], ≥ 1) into buckets, so that rows, attention and overhead cost least."""
+def lay_out(lengths: np.ndarray, overhead: int = BUCKET_OVERHEAD) -> Layout:
+    """Put sequences of these lengths (int64 [B], ≥ 1) into buckets, so that rows, attention and overhead cost least.
+
+    ``overhead``: of a bucket, in rows.
+    """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
-    bounds = _bucket_bounds(descending)
+    bounds = _bucket_bounds(descending, overhead)
     first = np.empty(len(lengths), np.int64)
     buckets = []
     row = 0
@@ -56,7 +61,7 @@ def lay_out(lengths: np.ndarray) -> Layout:
     return Layout(np.array(buckets, np.int64).reshape(-1, 3), place, first + lengths - 1, row)
 
 
-def _bucket_bounds(descending: np.ndarray) -> list[int]:
+def _bucket_bounds(descending: np.ndarray, overhead: int) -> list[int]:
     """Where to cut the sequences, sorted by falling length: a shortest path over classes of length."""
     step = max(-(-int(descending[0]) // _CLASSES), 1)
     classes = -(-descending // step)
@@ -66,7 +71,7 @@ def _bucket_bounds(descending: np.ndarray) -> list[int]:
     cost, previous = np.zeros(len(cuts)), np.zeros(len(cuts), np.int64)
     for j in range(1, len(cuts)):
         rows = (cuts[j] - cuts[:j]) * longest[:j]
-        total = cost[:j] + rows * (1.0 + longest[:j] / _ATTENTION_ROWS) + BUCKET_OVERHEAD
+        total = cost[:j] + rows * (1.0 + longest[:j] / _ATTENTION_ROWS) + overhead
         previous[j] = np.argmin(total)
         cost[j] = total[previous[j]]
     bounds, j = [int(cuts[-1])], len(cuts) - 1

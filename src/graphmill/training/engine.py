@@ -179,6 +179,7 @@ class Engine(Session):
             self._apply(optimizer, done, gradient.values[0], gradient.not_finite)
             self._unread.append(done)
         else:
+            self._read()  # the steps before it, of a phase whose optimizer reads later
             if gradient.finite:
                 self._apply(optimizer, done, gradient.norm)
             self._settle(done)

@@ -17,6 +17,7 @@ from graphmill.settings import written_by_graphmill
 from graphmill.systems.hgt import softmax as softmax
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax_ends import LinkEnds, LinkEndsOnDevice
 from graphmill.systems.hgt.softmax_links import Asked, side_by_side
 from tests.training.cases import CASES, typed_graph
 
@@ -53,14 +54,18 @@ def test_a_score_is_the_sum_over_the_other_links_of_both_ends(graph: TypedGraph)
             assert scores[head, tail] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(("together", "ends"), [(False, LinkEnds), (True, LinkEnds), (True, LinkEndsOnDevice)])
 def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_known(
-    together: bool, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+    together: bool, ends: type[LinkEnds], graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One relation after the other, as on the CPU, or all of them padded to one size, as on an accelerator."""
+    """One relation after the other, as on the CPU, or all of them padded to one size, as on an accelerator; there the ends
+    are made on the device, which here is the CPU as well.
+    """
     if together:
         monkeypatch.setattr(softmax, "side_by_side", lambda asked, device: [asked])
+    monkeypatch.setattr(softmax, "LinkEnds", ends)
     recipe, model = built(graph)
+    on_host = LinkEnds(recipe.data, recipe.sums, graph.num_pairs, torch.device("cpu"), with_sums=True)
     batch = recipe.step(recipe.phases[0], 0, 1)
     with torch.no_grad():
         encoded = recipe.encode(model, batch)
@@ -76,7 +81,7 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
             head, tail = batch.head[link] - r.source_offset, batch.tail[link] - r.target_offset
             others = [c for c in batch.candidate[inside] - r.target_offset if (head, c) not in known]
             asked = Asked(int(number), *(np.array(part) for part in ([link], [head], [tail], others)))
-            fields = [torch.from_numpy(np.concatenate(part))[None] for part in recipe._ends(asked, encoded, masked)]
+            fields = [torch.from_numpy(np.concatenate(part))[None] for part in on_host._of(asked, encoded, masked)]
             left, own, wrong = recipe._split(encoded, fields, (1, 1, len(others)))
             # The asked link is not counted among its target's.
             degree = torch.from_numpy(np.log([max(r.degree[tail], 1), *(r.degree[others] + 1)]))
@@ -85,7 +90,10 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
                 scores = torch.cat([right[0], model.decoder(int(number), left, wrong, degree[1:])[0, 0]])
             losses.append(float(torch.logsumexp(scores, 0) - scores[0]))
         means.append(np.mean(losses))
+    assert isinstance(recipe.ends, ends)
     assert float(term.sum) / batch.weights["link"] == pytest.approx(np.mean(means), rel=1e-6)
+    expected = recipe.spectral(model).all(masked)
+    np.testing.assert_allclose(encoded.tensors["spectral"].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_relations_of_about_one_size_go_together_off_the_cpu() -> None:

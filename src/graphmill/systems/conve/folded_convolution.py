@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.devices import part_bytes, sum_dtype
 from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_products
 
@@ -65,9 +66,13 @@ class _Windows(torch.autograd.Function):
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
         found = picture.new_empty(batch, height * width + 1, rows, columns)
-        for entry in range(height * width):
-            i, j = divmod(entry, width)
-            found[:, entry] = picture[:, i : i + rows, j : j + columns]
+        if picture.device.type == "cpu":
+            for entry in range(height * width):
+                i, j = divmod(entry, width)
+                found[:, entry] = picture[:, i : i + rows, j : j + columns]
+        else:  # one launch for all entries; torch's unfold of a batch of pictures is one a picture
+            seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
+            found[:, :-1].unflatten(1, (height, width)).copy_(seen)
         found[:, -1] = 1.0
         cells = found.flatten(2)
         ctx.save_for_backward(cells)
@@ -81,8 +86,10 @@ class _Windows(torch.autograd.Function):
         (cells,) = ctx.saved_tensors
         both = (into_total + into_total.T).to(cells.dtype)
         shape = (batch, height * width + 1, tall - height + 1, wide - width + 1)
-        into = gradient.new_zeros(batch, tall, wide)
-        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
+        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells)
+        if parts.device.type == "cuda":
+            return F.fold(parts[:, :-1], (tall, wide), (height, width)).squeeze(1), None, None
+        into, parts = gradient.new_zeros(batch, tall, wide), parts.view(shape)
         rows, columns = shape[2:]
         for entry in range(height * width):
             i, j = divmod(entry, width)
@@ -110,9 +117,10 @@ class _RectifiedLinear(torch.autograd.Function):
         filters, cells, weight, maps = ctx.saved_tensors
         into_weight = product(gradient.T.contiguous(), maps)
         # In parts, so that no second memory of this size is needed.
-        for low in range(0, len(maps), _ROWS):
-            part = maps[low : low + _ROWS]
-            into_part = product(gradient[low : low + _ROWS], weight)
+        size = max(part_bytes(maps.device, _ROWS * maps[0].nbytes) // max(maps[0].nbytes, 1), 1) if len(maps) else 1
+        for low in range(0, len(maps), size):
+            part = maps[low : low + size]
+            into_part = product(gradient[low : low + size], weight)
             torch.ops.aten.threshold_backward.grad_input(into_part, part, 0, grad_input=part)
         into_maps = maps.view(len(maps), filters.shape[1], cells.shape[2])
         into_filters = torch.bmm(into_maps, cells.transpose(1, 2))

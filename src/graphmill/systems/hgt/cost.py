@@ -198,7 +198,7 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     if not _on_cpu(settings):
-        return float(12.0 * rows.max() + 5.0 * layer.edges.sum() * heads * _WIDE)
+        return float(7.0 * layer.sources.sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
     # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
     padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
     return float((4.0 * layer.sources * padded * _WIDE).max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
+from graphmill.systems.hgt.softmax_ends import LinkEnds, LinkEndsOnDevice
 from graphmill.systems.hgt.softmax_links import Asked, asked_of, padded, side_by_side
 from graphmill.systems.hgt.softmax_scorer import Factors, SoftmaxScorer, scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, SpectralVectors
@@ -123,6 +125,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
         super().to(device)
+        self.__dict__.pop("ends", None)
         if self.complex is not None:
             self.complex.to(device)
 
@@ -164,12 +167,10 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return super().step(phase, epoch, index)
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded | None:  # type: ignore[override]
-        """Spectral vectors of all nodes without the step's pairs (on the host), and what the layers learn of some."""
+        """Spectral vectors of all nodes without the step's pairs, and what the layers learn of some."""
         if isinstance(batch, ComplexBatch):
             return None
-        masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
-        masked[batch.masked] = True
-        spectral = torch.from_numpy(self.spectral(model).all(masked))
+        spectral = self.ends.vectors(self.spectral(model), batch.masked)
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return Encoded({"spectral": spectral})
@@ -179,11 +180,18 @@ class HgtSoftmaxRecipe(HgtRecipe):
         found = self._encoded(encoder, batch, self.inputs(encoder, spectral))
         return Encoded({**found.tensors, "spectral": spectral})
 
+    @cached_property
+    def ends(self) -> LinkEnds:
+        """Where the step's spectral vectors and sums over neighbours are made: on the host for the CPU."""
+        sums = bool(self.settings.model.neighbour_sums and self.width)
+        on = LinkEnds if self.device.type == "cpu" else LinkEndsOnDevice
+        return on(self.data, self.sums, max(self.graph.num_pairs, 1), self.device, with_sums=sums)
+
     def inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
         """Per type what its nodes are told: the data's features and the spectral vectors, side by side."""
         out = {}
         # One copy for all types, pinned where copies are: a copy a type would be a wait a type.
-        placed = self._tensor(spectral.numpy())
+        placed = self._tensor(spectral.numpy()) if spectral.device.type == "cpu" else spectral
         for number, t in enumerate(self.graph.node_types):
             parts = [self.features[number]] if number in self.features else []
             if self.width:
@@ -212,8 +220,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         assert encoded is not None
         if not len(chunk.relation):
             return []
-        masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
-        masked[chunk.masked] = True
+        masked = self.ends.left_out(chunk.masked)
         total = None
         with torch.autocast(self.device.type, enabled=False):
             for group in side_by_side(asked_of(chunk, self.data), self.device):
@@ -229,13 +236,6 @@ class HgtSoftmaxRecipe(HgtRecipe):
         links, candidates = max(len(a.links) for a in group), max(len(a.candidates) for a in group)
         # In the scores' dtype already on the host: MPS has no float64.
         wide = np.float64 if decoder.strength.dtype == torch.float64 else np.float32
-        pieces = [self._ends(a, encoded, masked) for a in group]
-        # Heads, tails and candidates, each padded: [relations, 2 · links + candidates, ...].
-        sizes = (links, links, candidates)
-        whole = [
-            np.concatenate([padded([p[n][k] for p in pieces], size) for k, size in enumerate(sizes)], 1)
-            for n in range(len(pieces[0]))
-        ]
         degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
         absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
         tails = padded([chunk.tail_degree[a.links] for a in group], links)
@@ -245,9 +245,10 @@ class HgtSoftmaxRecipe(HgtRecipe):
             padded([chunk.share[a.links].astype(wide) for a in group], links),
             np.concatenate([self._known(a, candidates) + n * links * candidates for n, a in enumerate(group)]),
             absent,
-            *whole,
+            *self.ends.arrays(group, (links, candidates), encoded, masked),
         )
-        left, targets = self._split(encoded, ends, (links, links + candidates))
+        made = self.ends.tensors(ends, encoded)
+        left, targets = self._split(encoded, made, (links, links + candidates))
         right, scores = decoder.own_and_others(relation, left, targets, degree)
         # What is known to be right is no wrong answer; the asked target stands apart.
         scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
@@ -264,22 +265,6 @@ class HgtSoftmaxRecipe(HgtRecipe):
         hit[hit] = asked.candidates[place[hit]] == known[hit]
         found: np.ndarray = rows[hit] * candidates + place[hit]
         return found
-
-    def _ends(self, asked: Asked, encoded: Encoded, masked: np.ndarray) -> list[list[np.ndarray]]:
-        """Of heads, tails and candidates each: spectral vectors, rows of z, sums over neighbours and their number."""
-        r, spectral = self.data.relations[asked.relation], encoded.tensors["spectral"].numpy()
-        nodes = [asked.heads + r.source_offset, *(n + r.target_offset for n in (asked.tails, asked.candidates))]
-        lookup = encoded.tensors.get("lookup")
-        rows = nodes if lookup is None else [lookup.numpy()[n] for n in nodes]
-        vectors = [spectral[n] for n in nodes]
-        if not (self.settings.model.neighbour_sums and self.width):
-            return [vectors, rows, [v[:, :0] for v in vectors], [np.zeros(len(n), np.float32) for n in nodes]]
-        outgoing = self.sums.of(asked.relation, asked.heads, spectral, masked)
-        targets = np.concatenate([asked.tails, asked.candidates])
-        incoming = self.sums.of(asked.relation, targets, spectral, masked, sources=True)
-        links = len(asked.links)
-        sums, counts = ([out, into[:links], into[links:]] for out, into in zip(outgoing, incoming, strict=True))
-        return [vectors, rows, sums, counts]
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
         """What is side by side in each of ``ends``, apart: heads, tails and candidates."""

@@ -1,6 +1,7 @@
 """The part of HGT's vectors that needs no training: spectral vectors, and sums of them over a relation's neighbours.
 
-Everything here is arithmetic of numpy on the host, without gradients. What a step asks about is left out: the vectors of a
+Everything here is arithmetic of numpy on the host, without gradients (:mod:`graphmill.systems.hgt.softmax_ends` has an
+accelerator's). What a step asks about is left out: the vectors of a
 step are those of the graph without the masked pairs, in the same basis, and so are the sums.
 """
 

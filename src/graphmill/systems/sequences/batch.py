@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.sampling.sequences import BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_recipe import RowBatch
 
 NEXT_ITEM = "next_item"
@@ -21,7 +21,7 @@ class SequenceBatch(RowBatch):
 
     ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k]
     (−1 = none) or [N, 0]; ``sampled`` int64 [M]: items drawn for all rows. ``chosen`` int64: interactions whose loss this
-    chunk has. ``regularised``: whether the tables' norm is a term.
+    chunk has. ``regularised``: whether the tables' norm is a term. ``bucket_overhead``: see :func:`lay_out`.
     """
 
     lengths: np.ndarray
@@ -32,6 +32,7 @@ class SequenceBatch(RowBatch):
     sampled: np.ndarray
     chosen: np.ndarray
     regularised: bool = False
+    bucket_overhead: int = BUCKET_OVERHEAD
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -42,7 +43,7 @@ class SequenceBatch(RowBatch):
     @cached_property
     def layout(self) -> Layout:
         """Where its sequences stand."""
-        return lay_out(self.lengths)
+        return lay_out(self.lengths, self.bucket_overhead)
 
     def groups(self) -> Sequence[SequenceBatch]:
         """All sequences are encoded together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from graphmill.graph.histories import Histories
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
-from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_recipe import BaseRecipe, wide
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData
@@ -138,9 +139,13 @@ class SequenceRecipe(BaseRecipe):
 
     def step(self, phase: Phase, epoch: int, index: int) -> SequenceBatch:
         """Windows, their next items and negatives, laid out: all that threads can make ahead."""
-        batch = self.sampler.step(epoch, index)
+        batch = replace(self.sampler.step(epoch, index), bucket_overhead=self._bucket_overhead)
         batch.layout  # noqa: B018 - made here, kept with the batch
         return batch
+
+    @property
+    def _bucket_overhead(self) -> int:
+        return BUCKET_OVERHEAD if self.device.type == "cpu" else LAUNCHED_BUCKET_OVERHEAD
 
     def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
         """The state after every interaction, where the batch's layout has its row: [R, d]."""
@@ -203,7 +208,7 @@ class SequenceRecipe(BaseRecipe):
         lengths = ends - starts
         rows = ranges(starts, ends)
         times = self.data.times(rows, np.repeat(users, lengths))
-        layout = lay_out(lengths)
+        layout = lay_out(lengths, self._bucket_overhead)
         states = model.network(self.inputs(s.items[rows], times, lengths, layout))  # type: ignore[operator]
         return states[self._tensor(layout.last)].float()
 
