@@ -1,6 +1,7 @@
 """``python -m benchmarks.device.rows prove.tgz --commit COMMIT [--json]``: what a proof found, as rows.
 
-They go to results/device.json. A row replaces that of the same name and card; a phase that was cut off has the rows that it came to.
+They go to results/device.json. A row replaces that of the same name and card; a phase that was
+cut off has the rows that it came to.
 """
 
 from __future__ import annotations

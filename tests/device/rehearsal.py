@@ -92,6 +92,7 @@ def _life(
     from graphmill.runs.train import train
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
+    from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
     from tests.training.runs import settings_of
 
@@ -127,6 +128,8 @@ def _life(
     finally:
         Engine._step = whole  # type: ignore[method-assign]
     assert result["device"] == kind, result["device"]
+    numbers = [record["step"] for record in RunDirectory(result["run_dir"]).metrics.read("step")]
+    assert numbers == sorted(numbers), "steps are recorded in their order, whichever of them is read later"
     if name in MANY_RELATIONS:
         return
     restored = restore(result["run_dir"])

@@ -20,8 +20,7 @@ from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_blocks
 from graphmill.kernels.runtime.threads import has_numba
 
-MOST_PADDED = 1 << 18
-"""Rows, padding included, that groups may have side by side on an accelerator: its calls cost more than that padding."""
+MOST_PADDED = 1 << 18  # rows with their padding: an accelerator's calls cost more than it
 EDGE_BYTES = 8 << 20
 """Projected rows in memory at a time on a CPU, when edges are scored."""
 
@@ -29,26 +28,19 @@ EDGE_BYTES = 8 << 20
 def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
     """Each of the ``rows`` [n, d] times the matrix of its group, of ``matrices`` [G, d, k].
 
-    Rows ``bounds[g] : bounds[g + 1]`` are group g's. Returns [n, k] in the dtype of the rows. One matrix product a group
-    that has rows, forward and backward; on an accelerator one of all groups, padded, where that is at most
-    :data:`MOST_PADDED` rows.
+    Rows ``bounds[g] : bounds[g + 1]`` are group g's. Returns [n, k] in the dtype of the rows. One product a group that has
+    rows, forward and backward; on an accelerator one of all groups, padded to at most :data:`MOST_PADDED` rows.
     """
     longest = max((stop - start for start, stop in pairwise(bounds)), default=0)
     if rows.device.type != "cpu" and 0 < longest * len(matrices) <= MOST_PADDED and len(matrices) > 1:
-        return _padded_projection(rows, bounds, longest, matrices)
+        place = np.arange(len(rows)) + np.repeat(np.arange(len(matrices)) * longest - bounds[:-1], np.diff(bounds))
+        at = to_device(torch.from_numpy(place), rows.device)
+        with torch.autocast(rows.device.type, enabled=False):
+            padded = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
+            found = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
+            return found.flatten(0, 1).index_select(0, at)
     out: Tensor = _Grouped.apply(rows, matrices, list(bounds))
     return out
-
-
-def _padded_projection(rows: Tensor, bounds: Sequence[int], longest: int, matrices: Tensor) -> Tensor:
-    """:func:`grouped_projection` as one batched product, each group padded to ``longest`` rows."""
-    counts = np.diff(np.asarray(bounds))
-    place = np.arange(int(counts.sum())) + np.repeat(np.arange(len(counts)) * longest - np.asarray(bounds[:-1]), counts)
-    at = to_device(torch.from_numpy(place), rows.device)
-    with torch.autocast(rows.device.type, enabled=False):
-        side_by_side = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
-        found = torch.bmm(side_by_side.view(len(matrices), longest, -1), matrices.to(rows.dtype))
-        return found.flatten(0, 1).index_select(0, at)
 
 
 def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:

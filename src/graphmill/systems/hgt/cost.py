@@ -196,7 +196,6 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     heads, width = settings.model.num_heads, settings.model.hidden_dim
     if _sparse(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
-    rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     if not _on_cpu(settings):
         return float(7.0 * layer.sources.sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
     # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
