@@ -4,6 +4,7 @@ A message says what is wrong, where, and what to do. Whoever raises one of these
 understand it; a bug raises anything else.
 """
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 EXIT_OK = 0
@@ -56,6 +57,20 @@ class StoppedError(GraphmillError):
 
 class RunLockedError(GraphmillError):
     """Another process is writing the run directory."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error of a library in one short line."""
+    text = " ".join(str(error).split())[:160]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def listed(names: Iterable[str], none: str = "none") -> str:
+    """Names of columns in a message, whatever a file's header holds: each short and without line ends, the first thirty."""
+    short = [" ".join(name.split()) for name in names]
+    shown = [name if len(name) <= 60 else f"{name[:60]}…" for name in short[:30]]
+    more = f" and {len(short) - 30:,} more" if len(short) > 30 else ""
+    return ", ".join(shown) + more if shown else none
 
 
 def require(module: str, package: str, extra: str) -> None:

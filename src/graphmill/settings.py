@@ -270,7 +270,7 @@ class _Plain(yaml.SafeLoader):
         if ":" in digits or (len(digits) > 1 and digits[0] == "0" and digits[1] not in "xb"):
             line = node.start_mark.line + 1
             raise _UnclearError(
-                f"{node.value} in line {line} is another number to YAML; write it without zeros or colons"
+                f"{_brief(node.value)} in line {line} is another number to YAML; write it without zeros or colons"
             )
         return int(super().construct_yaml_int(node))
 
@@ -283,13 +283,18 @@ class _Plain(yaml.SafeLoader):
             name, line = (key.tag, key.value), key.start_mark.line + 1
             if name in lines:
                 raise _UnclearError(
-                    f"'{key.value}' is given twice, in lines {lines[name]} and {line}; keep one of them"
+                    f"'{_brief(key.value)}' is given twice, in lines {lines[name]} and {line}; keep one of them"
                 )
             lines[name] = line
         return node
 
 
 _Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
+
+
+def _brief(written: Any) -> str:
+    text = str(written)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 class _UnclearError(Exception):

@@ -181,9 +181,12 @@ def test_a_run_directory_is_searched_for_its_embeddings(tmp_path: Path) -> None:
 def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no embedding at"):
         read_embeddings(tmp_path / "none.parquet")
-    for name in ("bad.parquet", "bad.npy"):
+    for name, fault in (
+        ("bad.parquet", "is no Parquet file that can be read"),
+        ("bad.npy", r"is no \.npy file that can be read"),
+    ):
         (tmp_path / name).write_bytes(b"no such thing")
-        with pytest.raises(InputError, match=f"{name} is not a readable"):
+        with pytest.raises(InputError, match=f"{name} {fault}"):
             read_embeddings(tmp_path / name)
     (tmp_path / "bad.csv.gz").write_bytes(b"no such thing")
     with pytest.raises(InputError, match=r"bad\.csv\.gz is not a readable"):
@@ -214,7 +217,7 @@ def test_parquet_that_is_no_embedding_is_refused(tmp_path: Path) -> None:
         read_embeddings(path)
     whole = write_parquet(path).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="not a readable Parquet"):
+    with pytest.raises(InputError, match="no Parquet file that can be read"):
         read_embeddings(path)
 
 

@@ -2,14 +2,18 @@
 
 No reader can know that one letter was another, but each can keep a damage where it is. A change is *silent* where a line
 that was left alone gives other rows than before, or rows come up that no line holds, and neither notes nor rejects say a
-word. Files that are no lines (``.npy``, Parquet) must keep their size and their ids.
+word. Files that are no lines: a ``.npy`` must keep its size and its ids, and Parquet its number of rows, since a byte of a
+plain value is a letter as in any text; where its pages have checksums, every value.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +31,7 @@ from tests.ingest.kg_text import row, text
 COUNT = 9
 """Lines of each file."""
 N = range(COUNT)
-BINARY = (".npy", ".parquet")
+ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})")
 Key = tuple[str, str]
 """What a row is about: ("edge", id of the head), ("node", id) or ("feature", id); ("user", id) where lines are parted."""
 
@@ -53,6 +57,8 @@ class Target:
     about: Mapping[str, list[Key]] = field(default_factory=dict)
     header_lines: Mapping[str, int] = field(default_factory=dict)
     encoding: str = "utf-8"
+    summed: bool = False
+    """Whether the file's pages have checksums."""
 
     def read(self, folder: Path) -> IngestResult:
         if self.format == "node_features":
@@ -91,6 +97,10 @@ HTTP = "http://x.org/"
 TARGETS: dict[str, Target] = {
     "kg_csv": Target("kg_csv", {"kg.csv": KG}, "kg.csv", about={"kg.csv": edges()}, header_lines={"kg.csv": 1}),
     "kg_csv, Parquet": Target("kg_csv", {"kg.parquet": packed(TYPED.to_parquet)}, "kg.parquet", MAP),
+    "kg_csv, Parquet with checksums": Target(
+        "kg_csv", {"kg.parquet": packed(lambda out: TYPED.to_parquet(out, write_page_checksum=True))}, "kg.parquet", MAP,
+        summed=True,
+    ),
     "kg_csv, JSON lines": Target(
         "kg_csv", {"kg.jsonl": TYPED.to_json(orient="records", lines=True).encode()}, "kg.jsonl", MAP,
         {"kg.jsonl": edges()},
@@ -220,15 +230,28 @@ def contents(result: IngestResult) -> dict[Key, Counter[tuple[Any, ...]]]:
     return found
 
 
+def said(line: str) -> str:
+    """A line, also with its escapes by number as what they stand for, and of an object of JSON also its values."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(line), dict):
+            return "\n".join([line, *map(str, found.values())])
+    return f"{line}\n{ESCAPE.sub(lambda found: chr(int(found[1], 16)), line)}"
+
+
 def silent_change(target: Target, name: str, hurt: bytes, before: IngestResult, after: IngestResult) -> str:
     """What of ``after`` a damage of the file ``name`` should not have changed without a word; empty where all is well."""
     if after.rejects.num_rows > before.rejects.num_rows or after.notes != before.notes:
         return ""
     was, now = contents(before), contents(after)
     whole = target.files[name]
-    if name.endswith(BINARY):
+    if name.endswith(".parquet"):
+        if target.summed:
+            return f"other rows: {[key for key in was if was[key] != now.get(key)][:3]}" if was != now else ""
+        rows = [sum(sum(kept.values()) for key, kept in of.items() if key[0] != "node") for of in (was, now)]
+        return "{} rows became {}".format(*rows) if rows[0] != rows[1] else ""
+    if name.endswith(".npy"):
         other = was.keys() ^ now.keys()
-        sized = f"{len(whole)} bytes became {len(hurt)}" if name.endswith(".npy") and len(whole) != len(hurt) else ""
+        sized = f"{len(whole)} bytes became {len(hurt)}" if len(whole) != len(hurt) else ""
         return sized or (f"other ids: {sorted(other)[:3]}" if other else "")
     about = target.about.get(name, [])
     left, lines = Counter(target.lines(hurt)), target.lines(whole)[target.header_lines.get(name, 0) :]
@@ -238,7 +261,7 @@ def silent_change(target: Target, name: str, hurt: bytes, before: IngestResult, 
     for key in sorted((kept | others) - hurt_lines):
         if lost := was[key] - now.get(key, Counter()):
             return f"the line about {key} was left alone, and {lost} is lost"
-    came = "\n".join((left - Counter(target.lines(whole))).elements())
+    came = "\n".join(map(said, (left - Counter(target.lines(whole))).elements()))
     for key in sorted(now):
         # A carriage return within a line parts it here, and not in every reader.
         if now[key] - was.get(key, Counter()) and key not in hurt_lines and key[1].rpartition("\r")[2] not in came:

@@ -206,6 +206,16 @@ class TestNTriples:
         (reject,) = read_ntriples(path).rejects.to_pylist()
         assert (reject["line"], reject["reason"]) == (2, "no statement of N-Triples")
 
+    def test_an_empty_iri_is_a_reject(self, tmp_path: Path) -> None:
+        whole = "<a:1> <p:is> <a:2> .\n"
+        lines = [whole, whole.replace("a:1", ""), whole.replace("p:is", ""), whole.replace("a:2", "")]
+        rejects = read_ntriples(files(tmp_path, x_nt="".join(lines)) / "x.nt").rejects.to_pylist()
+        assert [(r["line"], r["reason"]) for r in rejects] == [(n, "no statement of N-Triples") for n in (2, 3, 4)]
+
+    def test_iris_know_escapes_by_number_alone(self, tmp_path: Path) -> None:
+        path = files(tmp_path, x_nt="<file:C:\\new\\table> <p:is> <a:\\u00e9> .\n") / "x.nt"
+        assert nodes(read_ntriples(path)) == [("node", "file:C:\\new\\table"), ("node", "a:é")]
+
     def test_literals_alone_are_no_graph(self, tmp_path: Path) -> None:
         path = files(tmp_path, x_nt='<a:1> <p:is> "one" .\n') / "x.nt"
         with pytest.raises(InputError, match="has no usable edge"):

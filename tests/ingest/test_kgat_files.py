@@ -188,6 +188,13 @@ def test_facts_that_their_own_files_hold_out_stay_in_train(tmp_path: Path) -> No
     assert joined.edges["split"].to_pylist() == [0, 2, 0, 0, 0, 0]
 
 
+def test_numbers_of_entities_that_no_line_has_are_told(tmp_path: Path) -> None:
+    result = read_kgat(folder(tmp_path / "d", kg_final=FACTS.replace("2 1 4", "2 1 9")))
+    assert result.counts["unnamed_entities"] == 4
+    assert "4 numbers below the largest entity's are in no line; they are entities without an edge" in result.notes
+    assert read_kgat(folder(lists(tmp_path / "listed"), kg_final="0 0 3\n")).counts["unnamed_entities"] == 0
+
+
 def test_items_that_only_the_knowledge_has_are_counted(tmp_path: Path) -> None:
     inter = tmp_path / "a.inter"
     inter.write_text("userID\titemID\tx_label\nu\t0\t0\nu\tx\t0\n")

@@ -10,7 +10,10 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
+from graphmill.ingest.report import ingest_report
 from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.user_items import node_table, numbers
 
 COLUMNS = (Column("id", required=True), Column("kind", "category"), Column("number", "whole"))
 ROWS = [("a", "x", "7"), ("", "x", "8"), ("b", "", "-1"), ("c", "y", "0x10"), ("d", "y", "x"), ("e\0", "y", "1")]
@@ -52,6 +55,40 @@ def test_values_of_parquet_become_text(tmp_path: Path) -> None:
             {"whole": "1", "float": "7", "bytes": "a", "list": "a|b", "category": "x"},
             {"whole": "", "float": "1.5", "bytes": "b", "list": "", "category": "y"},
         ]
+
+
+def test_half_a_surrogate_pair_in_json_is_a_reject(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(
+        '{"id": "a\\ud800"}\n{"id": ["b", "\\udc00"]}\n{"id": "\\ud83e\\udd16", "\\ud800": 1}\n'
+    )
+    with RowFile(tmp_path / "x.jsonl") as file:
+        assert file.names == ("id",)
+        ((ids, rejects),) = file.blocks([Column("id")], lambda block: block.table["id"].to_pylist())
+    assert ids == ["\U0001f916"]
+    assert [(reject.line, reject.reason) for reject in rejects] == [(1, "half a character"), (2, "half a character")]
+
+
+def test_a_header_that_names_two_columns_alike_is_told_in_the_report(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("100\t0\t0\n101\t1\t1\n")
+    assert "names column 0 more than once; rename one" in ingest_report(tmp_path / "x.tsv", "kg_csv").problem
+
+
+def test_a_header_with_an_endless_name_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"relation,x_id,{'y' * 5000}_id\nr,a,b\n")
+    with pytest.raises(InputError, match="the header has a name of 5,003 characters; is this a table, and whole"):
+        RowFile(tmp_path / "x.csv")
+    assert "a name of 5,003 characters" in ingest_report(tmp_path / "x.csv").problem
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_columns_keep_a_message_short_and_on_one_line(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"a\nb": [1], "x" * 500: [2]} | {f"gene {n}": [n] for n in range(500)})
+    frame.to_csv(tmp_path / "x.csv", index=False) if kind == "csv" else frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=rf"there are a b, {'x' * 60}…, gene 0, .*, gene 27 and 472 more$") as caught:
+        read_node_features(
+            tmp_path / f"x.{kind}", node_table([("item", numbers(1))], "x"), NodeFeatureSettings(node_type="item")
+        )
+    assert "\n" not in str(caught.value)
 
 
 def test_a_nested_column_that_is_read_is_refused_by_name(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_table_comes_back_with_its_types(tmp_path: Path) -> None:
 
 def test_a_table_of_very_many_rows_is_mapped_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmill.ingest.disk.MANY", 5)
-    monkeypatch.setattr("pyarrow.parquet.read_table", lambda *_, **__: pytest.fail("it was read into memory"))
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", lambda *_, **__: pytest.fail("it was read into memory"))
     table = pa.table({"type": pa.array(["drug", "gene"] * 4).dictionary_encode(), "n": pa.array(range(8), pa.int32())})
     _, (received,) = run(str(tmp_path), table)
     assert received == table
@@ -89,7 +89,7 @@ def test_what_is_neither_table_nor_plain_is_refused_by_name(tmp_path: Path) -> N
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(str(tmp_path), TABLE)
 
-    def fail(table: pa.Table, file: Any) -> None:
+    def fail(table: pa.Table, file: Any, **_: Any) -> None:
         file.write(b"half")
         raise OSError("no space left on device")
 
@@ -98,6 +98,25 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert not result.success
     assert [file.name for file in (tmp_path / "kg").iterdir()] == ["made.parquet"]
     assert pq.read_table(tmp_path / "kg" / "made.parquet").equals(TABLE)
+
+
+@pytest.mark.parametrize(("value", "file"), [(TABLE, "made.parquet"), ({"a": 1}, "made.json")])
+def test_a_damaged_value_is_one_sentence(tmp_path: Path, value: Any, file: str) -> None:
+    run(str(tmp_path), value)
+    whole = (tmp_path / "kg" / file).read_bytes()
+    (tmp_path / "kg" / file).write_bytes(whole[: len(whole) // 2])
+    made = dg.AssetSpec(["kg", "made"])
+
+    @dg.asset(ins={"made": dg.AssetIn(["kg", "made"])})
+    def used(made: Any) -> None:
+        pass
+
+    store = {"io_manager": ArtifactStore(base_path=str(tmp_path))}
+    result = dg.materialize([made, used], resources=store, raise_on_error=False, selection=[used])
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    said = failure.step_failure_data.user_failure_data.description
+    assert said.startswith(str(tmp_path / "kg" / file))
+    assert said.endswith("; materialize the asset again")
 
 
 def test_partitions_are_files_of_their_own(tmp_path: Path) -> None:

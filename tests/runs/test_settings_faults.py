@@ -88,6 +88,22 @@ def test_more_than_the_cores_can_carry_is_refused_before_anything_starts(
         prepare(merge(values, {"acceleration": {name: value}}), "test")
 
 
+@pytest.mark.parametrize("name", ["mmgcn", "dragon"])
+def test_feature_sets_are_looked_for_before_the_run_is_planned(name: str, tmp_path: Path) -> None:
+    settings = settings_of(CASES[name], CASES[name].graph(tmp_path / "graph"))
+    with pytest.raises(SettingsError, match="'audio' is no feature set of the items"):
+        prepare(merge(settings, {"model": {"modalities": ["audio"]}}), "test")
+    bare = CASES["sasrec"].graph(tmp_path / "bare")
+    with pytest.raises(InputError, match="the graph has no item features"):
+        prepare(settings | {"data": str(bare.path)}, "test")
+
+
+def test_a_number_of_thousands_of_digits_makes_no_long_message() -> None:
+    with pytest.raises(InputError) as caught:
+        read_yaml(f"a: {'0' * 5000}", "x.yaml")
+    assert len(str(caught.value)) < 200
+
+
 def test_the_workers_own_option_is_held_to_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--processes", "1000000000", "settings.yaml"]) == 2
     assert "error: --processes: acceleration.processes = 1000000000, and this machine has" in capsys.readouterr().err
@@ -105,19 +121,34 @@ def test_fewer_epochs_than_a_run_has_done_are_said_to_be_so(values: dict[str, An
     assert not any(said in note for note in run(long, tmp_path)["notes"])
 
 
+FUZZED = (
+    "hgt-full",
+    "conve-kvsall",
+    "complex",
+    "bpr-mf",
+    "lightgcn",
+    "kgat",
+    "mmgcn",
+    "dragon",
+    "sasrec",
+    "tisasrec-mhc",
+)
+
+
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
     folder = tmp_path_factory.mktemp("graphs")
-    return {name: CASES[name].graph(folder / name) for name in ("hgt-full", "conve-kvsall", "bpr-mf", "kgat", "sasrec")}
+    return {name: CASES[name].graph(folder / name) for name in FUZZED}
 
 
-def test_three_hundred_odd_settings_files_are_used_or_refused_in_a_sentence(
-    graphs: dict[str, TypedGraph], tmp_path: Path
+@pytest.mark.parametrize("count", [30, pytest.param(1500, marks=pytest.mark.long)])
+def test_odd_settings_files_are_used_or_refused_in_a_sentence(
+    count: int, graphs: dict[str, TypedGraph], tmp_path: Path
 ) -> None:
     """Nothing changes silently: each setting is what the text says to any reader of YAML, and all others their defaults."""
     file, used, refused = tmp_path / "settings.yaml", 0, []
     for name, graph in graphs.items():
-        for text in odd_texts(settings_of(CASES[name], graph), seed=40, count=60):
+        for text in odd_texts(settings_of(CASES[name], graph), seed=40, count=count):
             file.write_text(text, encoding="utf-8")
             try:
                 written = read_settings(file)
@@ -163,11 +194,17 @@ def means(written: Any, taken: Any) -> bool:
     """The same value; ``off`` and ``on`` are what YAML makes booleans of, ``1e3`` a number that it makes text of."""
     if isinstance(written, bool) and isinstance(taken, str):
         return taken == ("on" if written else "off")
+    if isinstance(written, str) and isinstance(taken, bool):
+        return taken == (written.lower() in ("on", "true", "yes", "1"))
     if isinstance(written, str) and isinstance(taken, int | float):
         return float(written) == taken
     if isinstance(written, list | tuple) and isinstance(taken, list | tuple):
         return len(written) == len(taken) and all(map(means, written, taken))
-    return isinstance(written, bool) == isinstance(taken, bool) and bool(written == taken)
+    if isinstance(written, bool) and isinstance(taken, list | tuple):
+        return written == bool(taken)  # baselines: true is all of them
+    if isinstance(taken, bool):
+        return written in (0, 1) and bool(written) == taken
+    return not isinstance(written, bool) and bool(written == taken)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

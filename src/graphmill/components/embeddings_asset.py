@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from graphmill.components.plan import POOL, ModelPlan, plan_asset
@@ -20,9 +19,11 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
 from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
+from graphmill.parquet import ParquetTable
 
 BLOCK_ROWS = 4096
 COLUMNS = {
@@ -96,7 +97,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 def read_vectors(path: Path) -> tuple[pa.Table, NDArray[np.float32]]:
     """The table without its vectors, and the vectors: float32 (rows × dimensions), a view of the mapped file."""
-    table = pq.read_table(path, memory_map=True)
+    table = ParquetTable(path, mapped=True, remedy=REMEDY).read()
     column = table["embedding"].combine_chunks()
     vectors = column.flatten().to_numpy(zero_copy_only=True).reshape(len(column), column.type.list_size)
     return table.drop_columns(["embedding"]), vectors
@@ -125,7 +126,7 @@ def _materialized(
             metadata={"epoch": int(exported["epoch"])},
         )
     )
-    schema = pq.read_schema(plan.root / files["parquet"])
+    schema = ParquetTable(plan.root / files["parquet"], remedy=REMEDY).schema
     return dg.MaterializeResult(
         asset_key=plan.key("embeddings"),
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow.parquet as pq
 
 from graphmill.components.interactions import graph_tables
 from graphmill.components.plan import plan_asset
@@ -17,8 +16,10 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import records, scalar, snippet
 from graphmill.orchestration.page import asset_page
+from graphmill.parquet import ParquetTable
 
 TRAINED = Check(
     "relations_have_training_edges",
@@ -80,7 +81,10 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
     def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
         with user_errors():
-            features = {kind: pq.read_table(plan.root / path) for kind, path in tables.get("features", {}).items()}
+            features = {
+                kind: ParquetTable(plan.root / path, remedy=REMEDY).read()
+                for kind, path in tables.get("features", {}).items()
+            }
             if "interactions" in tables:
                 nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-import pyarrow.parquet as pq
 
 from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.evaluation.pictures.reliability import reliability_diagram
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import (
     COLUMNS_KEY,
     column_schema,
@@ -23,6 +23,7 @@ from graphmill.orchestration.metadata import (
 from graphmill.orchestration.page import INLINE_CHARACTERS, asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.parquet import ParquetTable
 from graphmill.predictions.columns import COLUMNS, EXPLAINED
 from graphmill.predictions.settings import LinkSettings
 
@@ -92,7 +93,7 @@ def _materialized(
             **asset_page(_summary(figures, asked), plotted=figures, previous=previous, pictures=pictures),
             "links": dg.MetadataValue.md(_inline_table(report["shown"])),
             "dagster/row_count": report["rows"],
-            COLUMNS_KEY: column_schema(pq.read_schema(plan.root / file), COLUMNS | EXPLAINED),
+            COLUMNS_KEY: column_schema(ParquetTable(plan.root / file, remedy=REMEDY).schema, COLUMNS | EXPLAINED),
             **_because(report["shown"]),
             "by_relation": records([_relation_row(each) for each in relations]),
             "frequent_tails": records(frequent),

@@ -8,17 +8,18 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings, plan_asset
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, markdown_table, records, scalars, snippet
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.parquet import ParquetTable
 
 COLUMNS = {
     "user_id": "the user's id, as written",
@@ -87,7 +88,7 @@ def _materialized(
     previous: PreviousRun,
 ) -> dg.MaterializeResult[Reference]:
     key, file = plan.key("recommendations"), str(made["file"])
-    table = pq.read_table(plan.root / file)
+    table = ParquetTable(plan.root / file, remedy=REMEDY).read()
     graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
     users, items = int(made["users"]), graph.node_type(ITEM).count
     counted = sorted(pc.value_counts(table["item_id"]).to_pylist(), key=lambda row: (-row["counts"], row["values"]))

@@ -10,7 +10,6 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from graphmill.components.interactions import (
     INTERACTION_COLUMNS,
@@ -31,6 +30,7 @@ from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
 from graphmill.orchestration.page import asset_page, explorer_link, in_words
+from graphmill.parquet import write_parquet
 
 TABLES_VERSION = "1"
 
@@ -308,7 +308,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
     (plan.root / folder).mkdir(parents=True, exist_ok=True)
     paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
     for kind, path in paths.items():
-        pq.write_table(result.features[kind], plan.root / path)
+        write_parquet(result.features[kind], plan.root / path)
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
     return dg.MaterializeResult(
@@ -329,7 +329,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
 def _write_rejects(plan: TablePlan, result: IngestResult) -> str:
     path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
     (plan.root / path).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(result.rejects, plan.root / path)
+    write_parquet(result.rejects, plan.root / path)
     return path
 
 

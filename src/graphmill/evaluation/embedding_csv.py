@@ -7,6 +7,7 @@ table; only a block that this refuses is gone through row by row, to say which r
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 
 #: Bytes of text parsed at a time. A row must fit (a 512-dimensional one has about 6 kB).
 BLOCK_BYTES = 32 * 2**20
@@ -35,7 +36,7 @@ def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
     names = _header(path)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {', '.join(names) or 'none'}")
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
     columns = [name for name in ("node_index", *TEXT) if name in names]
     try:
         reader = pacsv.open_csv(
@@ -74,7 +75,7 @@ def _header(path: Path) -> list[str]:
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             return next(csv.reader(file), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise InputError(f"{path.name} is not a readable CSV file ({_reason(error)})") from None
 
 
@@ -128,7 +129,7 @@ def _one_by_one(path: Path, texts: Any, row: int, width: int) -> NDArray[np.floa
         try:
             values = json.loads(text)
             vector = np.array([np.nan if value is None else value for value in values], dtype=np.float32)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}") from None
         width = width or len(vector)
         if vector.ndim != 1 or len(vector) != width or not width:

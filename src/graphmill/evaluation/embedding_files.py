@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError
+from graphmill.arrays import load_npy
+from graphmill.errors import InputError, listed
 from graphmill.evaluation.embedding_csv import read_csv_blocks
+from graphmill.parquet import ParquetTable
 
 #: What a directory is searched for, in this order: the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
@@ -78,24 +79,17 @@ def _in_directory(path: Path) -> Path:
 
 
 def _read_parquet(path: Path) -> Embeddings:
-    try:
-        file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path.name} is not a readable Parquet file ({_first_line(error)})") from None
-    names = file.schema_arrow.names
+    file = ParquetTable(path, path.name, mapped=True, remedy="export it again")
+    names = file.names
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {', '.join(names)}")
-    kind = file.schema_arrow.field("embedding").type
-    listed = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not listed or not pa.types.is_floating(kind.value_type):
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
+    kind = file.schema.field("embedding").type
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
     columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
-    try:
-        blocks = (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups))
-        return _assembled(path, blocks, file.metadata.num_rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path.name} is damaged ({_first_line(error)}); export it again") from None
+    return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
 
 
 def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
@@ -177,15 +171,15 @@ def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
 def _read_npy(path: Path) -> Embeddings:
     """``name.npy`` and beside it ``name.ids.txt`` with a line per row: ``type<TAB>id``, or an id alone."""
     ids_path = path.with_suffix(".ids.txt")
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path.name} is not a readable .npy file ({_first_line(error)})") from None
+    vectors = load_npy(path, path.name, "export it again")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
         raise InputError(f"{path.name} holds {vectors.shape} of {vectors.dtype}, not rows × dimensions of floats")
     if not ids_path.is_file():
         raise InputError(f"{path.name} needs {ids_path.name} beside it, with 'type<TAB>id' on a line for each row")
-    lines = ids_path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        lines = ids_path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{ids_path.name} is not text in UTF-8; export it again") from None
     if len(lines) != len(vectors):
         raise InputError(
             f"{ids_path.name} has {len(lines)} lines, {path.name} has {len(vectors)} rows: they must agree"
@@ -197,10 +191,6 @@ def _read_npy(path: Path) -> Embeddings:
         names=np.full(len(keys), "", dtype=object),
         types=types.indices.to_numpy().astype(np.int32),
         type_names=tuple(types.dictionary.to_pylist()),
-        vectors=vectors if vectors.dtype == np.float32 else vectors.astype(np.float32),
+        vectors=vectors.astype(np.float32, copy=False),
         index=np.arange(len(keys), dtype=np.int64),
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]

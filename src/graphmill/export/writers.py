@@ -10,7 +10,8 @@ from typing import IO, Protocol
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from graphmill.parquet import parquet_writer
 
 COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
@@ -49,7 +50,7 @@ class ParquetEmbeddings:
             ]
         )
         # Random floats do not compress: storing them plain reads and writes several times faster.
-        self.writer = pq.ParquetWriter(
+        self.writer = parquet_writer(
             self.temporary, self.schema, compression={c: "NONE" if c == "embedding" else "zstd" for c in COLUMNS},
             use_dictionary=["node_type"],
         )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.graph import group_split, time_split
 from graphmill.graph.features import align_features
 from graphmill.graph.finished import NODE_COLUMNS, Made, node_table, publish
@@ -55,7 +55,7 @@ def build_graph(
     missing = [name for name in NODE_COLUMNS if name not in nodes.column_names]
     if missing:
         raise InputError(
-            f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {', '.join(nodes.column_names)}"
+            f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {listed(nodes.column_names)}"
         )
     if would_not_fit(edges, settings) and can_be_large(edges, settings):
         return build_large(nodes, edges, settings, out, features or {})

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys
@@ -130,7 +130,7 @@ def _read(path: Path) -> dict[str, str]:
         missing = [name for name in _COLUMNS if name not in file.names]
         if missing:
             raise InputError(
-                f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {', '.join(file.names)}. Groups are "
+                f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {listed(file.names)}. Groups are "
                 "read from the columns id and group"
             )
         columns = [Column(name, required=True) for name in _COLUMNS]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.settings import GraphSettings
 
 IntArray = npt.NDArray[np.int32]
@@ -87,9 +87,7 @@ def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, l
     Raises :class:`InputError` where the column is missing or has empty cells.
     """
     if name not in table.column_names:
-        raise InputError(
-            f"table '{table_name}' has no column '{name}'; it has {', '.join(table.column_names) or 'none'}"
-        )
+        raise InputError(f"table '{table_name}' has no column '{name}'; it has {listed(table.column_names)}")
     column = table.column(name)
     if column.null_count:
         raise InputError(f"table '{table_name}': column '{name}' has {column.null_count} empty cells; none allowed")
@@ -143,7 +141,7 @@ def read_edges(edges: pa.Table, num_rows: int, first: int = 0) -> EdgeColumns:
 
 def _numbers(table: pa.Table, name: str, kind: pa.DataType) -> npt.NDArray[Any]:
     if name not in table.column_names:
-        raise InputError(f"table 'edges' has no column '{name}'; it has {', '.join(table.column_names) or 'none'}")
+        raise InputError(f"table 'edges' has no column '{name}'; it has {listed(table.column_names)}")
     column = table.column(name)
     if column.type != kind:
         raise InputError(f"table 'edges': column '{name}' is {column.type}; expected {kind}")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphmill.errors import InputError
+from graphmill.arrays import BROKEN
+from graphmill.errors import InputError, one_line
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN, mix_bits, node_keys
 
@@ -57,10 +58,10 @@ class GraphSummary:
             counts: dict[str, Any] = json.loads((folder / COUNTS_FILE).read_text(encoding="utf-8"))
             with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:
                 pairs, packed, degrees = (arrays[name] for name in ("pairs", "trained", "degrees"))
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{folder} has no summary of its graph that can be read: {error}") from None
-        trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
-        return cls(counts["content_hash"], counts["node_types"], counts["relations"], pairs, trained, degrees)
+                trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
+            return cls(counts["content_hash"], counts["node_types"], counts["relations"], pairs, trained, degrees)
+        except (*BROKEN, KeyError, TypeError) as error:
+            raise InputError(f"{folder} has no summary of its graph that can be read: {one_line(error)}") from None
 
 
 class NodeHashes:

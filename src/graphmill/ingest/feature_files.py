@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
-from graphmill.errors import InputError
+from graphmill.arrays import load_npy
+from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
-from graphmill.ingest.guard import one_line
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.parquet import ParquetTable
 
 _BLANK = " \t\r\n\v\f\u00a0"
 
@@ -72,20 +72,7 @@ def load_matrix(path: str | Path) -> np.ndarray:
     """The one array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything else."""
     with Source(path, text=False) as source:
         data = source.read()
-    opened = io.BytesIO(data)
-    try:
-        matrix = np.load(opened, allow_pickle=False)
-    except Exception as error:
-        raise InputError(
-            f"{shown(path)} is no .npy file that can be read ({one_line(error)}); write it with numpy.save"
-        ) from None
-    if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiub":
-        kind = matrix.dtype if isinstance(matrix, np.ndarray) else "an archive of arrays"
-        raise InputError(f"{shown(path)} holds {kind}; expected one array of numbers")
-    if more := len(data) - opened.tell():
-        raise InputError(
-            f"{shown(path)} is damaged: it has {more:,} bytes more than its header says; write it again with numpy.save"
-        )
+    matrix = load_npy(io.BytesIO(data), shown(path), "write it with numpy.save")
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
     return matrix
@@ -109,13 +96,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     one of lists, beside these two.
     """
     with Source(path, text=False) as source:
-        data = source.read()
-    try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data), page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(
-            f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
-        ) from None
+        table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
     chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
         found = chosen
@@ -130,7 +111,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
         raise InputError(
             f"{shown(path)}: expected columns of numbers, or one column of lists of numbers; of "
-            f"{', '.join(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
+            f"{listed(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
         )
     line = np.arange(1, table.num_rows + 1)
     values, kept, rejects = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
@@ -269,7 +250,7 @@ def _choose(
     """The columns to read, and a note on row numbers that are left out: they are features only where they are named."""
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
-        raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
+        raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {listed(names)}")
     chosen, left_out = (
         (list(columns), [])
         if columns

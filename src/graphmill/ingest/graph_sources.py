@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Listed, TypeRule
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
@@ -121,7 +121,7 @@ class GraphReading:
     def unread_note(self) -> list[str]:
         """One sentence on columns that play no part, as a misspelt one would; empty where there are none."""
         shown = [
-            f"{', '.join(names[:_SHOWN_COLUMNS])}{', …' if len(names) > _SHOWN_COLUMNS else ''} of {file.rpartition('/')[2]}"
+            f"{listed(names[:_SHOWN_COLUMNS])}{', …' if len(names) > _SHOWN_COLUMNS else ''} of {file.rpartition('/')[2]}"
             for file, names in list(self.unread.items())[:_SHOWN_COLUMNS]
             if names
         ]
@@ -152,9 +152,7 @@ class GraphReading:
         with RowFile(source.path, source.delimiter, header_line=source.header, wanted=names) as file:
             missing = [name for name in names if name and name not in file.names]
             if missing:
-                raise InputError(
-                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
-                )
+                raise InputError(f"{file.name}: column {', '.join(missing)} is missing; there are {listed(file.names)}")
             self._skip(file, names)
             columns = {n: Column(n, "text", n == source.id and not source.only_where) for n in names if n}
             for (table, lines, values, wrong), refused in file.blocks(
@@ -178,9 +176,7 @@ class GraphReading:
                      wanted=[c.name for c in layout.columns]) as file:  # fmt: skip
             missing = [c.name for c in layout.columns if c.name not in file.names]
             if missing:
-                raise InputError(
-                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
-                )
+                raise InputError(f"{file.name}: column {', '.join(missing)} is missing; there are {listed(file.names)}")
             self._skip(file, [c.name for c in layout.columns])
             for block, refused in file.blocks(layout.columns, lambda block: _of_kind(block, source.only_where)):
                 self.refuse(file.name, refused)

@@ -8,17 +8,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from graphmill.errors import GraphmillError, InputError, ResourceError
+from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
 from graphmill.ingest.files import shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def one_line(error: BaseException) -> str:
-    """An error of a library in one short line."""
-    text = " ".join(str(error).split())[:160]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def guarded(read: Callable[P, R]) -> Callable[P, R]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import shown
@@ -149,16 +149,14 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
             continue
         if asked:
             if asked not in names:
-                raise InputError(f"{file} has no column {asked!r} for {role}; it has {', '.join(names)}")
+                raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
             chosen[role] = asked
             continue
         found = next((by_name[name] for name in known if name in by_name), None)
         if found is not None:
             chosen[role] = found
         elif role in ("user", "item"):
-            raise InputError(
-                f"{file}: which column is the {role}? It has {', '.join(names)}; name it with columns.{role}"
-            )
+            raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")
     twice = [name for name in chosen.values() if list(chosen.values()).count(name) > 1]
     if twice:
         raise InputError(f"{file}: the column {twice[0]!r} has two roles; name the columns apart")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import field_validator, model_validator
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.settings import Settings, setting
@@ -192,7 +192,7 @@ def _check_header(wanted: tuple[str, ...], header: tuple[str, ...], delimiter: s
             if other != delimiter and len(header) == 1 and all(n in header[0].split(other) for n in wanted):
                 raise InputError(f"{file}: the fields are separated by '{word}'; set delimiter: '{word}'")
         raise InputError(
-            f"{file}: column {', '.join(missing)} is missing; the header has {', '.join(header)}. "
+            f"{file}: column {', '.join(missing)} is missing; the header has {listed(header)}. "
             "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
         )
     twice = [name for name in wanted if header.count(name) > 1]

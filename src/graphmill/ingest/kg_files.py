@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
@@ -130,13 +130,13 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
         names, name = opened.names, opened.name
     missing = [v for v in given.model_dump().values() if v and v not in names]
     if missing:
-        raise InputError(f"{name}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
+        raise InputError(f"{name}: column {', '.join(missing)} is missing; there are {listed(names)}")
     guessed = guess_columns(names)[0]
     head = given.head or (guessed.head_id if guessed and not given.tail else "")
     tail = given.tail or (guessed.tail_id if guessed and not given.head else "")
     if not head or not tail:
         raise InputError(
-            f"{name}: which columns are head and tail? It has {', '.join(names)}; name both in columns: {{head: …, tail: …}}"
+            f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head: …, tail: …}}"
         )
     guess = guessed if guessed and {head, tail} == {guessed.head_id, guessed.tail_id} else None
     relation = given.relation or ("" if file.relation or guess is None else guess.relation)

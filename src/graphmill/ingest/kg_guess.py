@@ -3,6 +3,7 @@
 import re
 from itertools import product
 
+from graphmill.errors import listed
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
 from graphmill.ingest.names import END_NAMES, KNOWN_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
 
@@ -32,13 +33,13 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
         found = {"head_id": header[0], "tail_id": header[-1]}
         remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
     if not found:
-        return None, [*remarks, f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
+        return None, [*remarks, f"no two columns could be told to be the ends of an edge among {listed(header)}"]
     taken = set(found.values()) - {""}
     when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
     if not relation and not when and len(header) == 3 and len(taken) == 2:
-        (other,) = [name for name in header if name not in taken]
-        if other.lower() not in _EDGE_IDS:
+        other = next((name for name in header if name not in taken), "")  # none where two columns have one name
+        if other and other.lower() not in _EDGE_IDS:
             relation = other
             remarks.append(f"column {relation} is taken for the relation")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")

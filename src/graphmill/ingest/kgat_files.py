@@ -73,8 +73,7 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        found = next((folder / f for f in _variants(file) if (folder / f).is_file()), None)
-        if found is not None:
+        if found := next((folder / f for f in _variants(file) if (folder / f).is_file()), None):
             out[role] = found
     for role in ("train", "knowledge"):
         if role in wanted and role not in out and (role == "train" or part == "knowledge"):
@@ -113,12 +112,14 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
         raise InputError(f"{shown(path)}: which entities are items? Add item_list.txt, or read part: all")
     num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(lists.get("entities", ())))
+    named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
         "entries": len(user) + len(facts) + len(rejects),
         "rejects": len(rejects),
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
+        "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), named)),
         "facts": len(unique),
         "duplicate_facts": len(facts) - len(unique),
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
@@ -286,7 +287,7 @@ def _read_list(path: str | Path) -> dict[int, str]:
     header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
-            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
+            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)[:MAX_SHOWN]!r}"
         )
     column = header.index("remap_id")
     out: dict[int, str] = {}
@@ -337,10 +338,7 @@ def _edges(
 
 
 def _first(rejects: list[tuple[str, Reject]]) -> str:
-    if not rejects:
-        return ""
-    file, reject = rejects[0]
-    return f"the first is in {file}, {reject.place} ({reject.value!r})"
+    return next((f"the first is in {file}, {reject.place} ({reject.value!r})" for file, reject in rejects), "")
 
 
 def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:
@@ -352,6 +350,7 @@ _SENTENCES = {
     "duplicate_facts": "{:,} facts are repeated; each is there once",
     "self_loops": "{:,} facts join an entity with itself; they are kept",
     "items_without_facts": "{:,} items have no fact",
+    "unnamed_entities": "{:,} numbers below the largest entity's are in no line; they are entities without an edge",
 }
 
 

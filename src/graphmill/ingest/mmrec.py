@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import load_matrix
@@ -168,7 +168,7 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
         if found is None:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
-                f"{file} has no column for the {role} ({', '.join(options)}); it has {', '.join(names)}. The format mmrec "
+                f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
                 f"is separated by tabs.{remedy}"
             )
         chosen[role] = found

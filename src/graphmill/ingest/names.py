@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "reviewerid", "visitorid", "visitor_id"),
@@ -109,7 +109,7 @@ def positional_roles(
     ``usual``: roles by place. ``known``: the role that each name stands for, empty for unknown ones. Row numbers get the
     role "". Raises :class:`InputError` where two columns have one role, or an unknown one's place is another's role.
     """
-    shown = ", ".join(names)
+    shown = listed(names)
     roles = list(known)
     twice = [role for role in roles if role and roles.count(role) > 1]
     if twice:

@@ -35,12 +35,14 @@ _LABELS = (
     "http://schema.org/name",
     "https://schema.org/name",
 )
-_TERM = r'<([^<>"{}|^`\s]*)>|(_:[^\s<>"]+)'
+_TERM = r'<([^<>"{}|^`\s]+)>|(_:[^\s<>"]+)'
 _STATEMENT = re.compile(
-    rf'\s*+(?:{_TERM})\s*+<([^<>"{{}}|^`\s]*)>\s*+(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
+    rf'\s*+(?:{_TERM})\s*+<([^<>"{{}}|^`\s]+)>\s*+(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
     r"\s*+(?:<[^<>\s]*>|_:[^\s<>\"]+)?\s*+\.\s*+(?:#.*)?"
 )
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[tbnrf\"'\\])")
+_NUMBERED = r"u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}"
+_IRI_ESCAPE = re.compile(rf"\\({_NUMBERED})")
+_ESCAPE = re.compile(rf"\\({_NUMBERED}|[tbnrf\"'\\])")
 _PLAIN = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 _BLOCK_LINES = 1 << 17
 _COLUMNS = ("subject", "predicate", "object")
@@ -86,13 +88,13 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
             if 0 < settings.max_rejects < len(wrong):
                 reading.refuse(reading.name, wrong)
             continue
-        subject, predicate = _unescaped(found[1] or found[2]), _unescaped(found[3])
+        subject, predicate = _iri(found[1] or found[2]), _iri(found[3])
         if found[6] is not None:
             literals += 1
             if predicate in _LABELS:
                 labels.setdefault(subject, _unescaped(found[6]))
             continue
-        target = _unescaped(found[4] or found[5])
+        target = _iri(found[4] or found[5])
         if predicate == _TYPE:
             types.append((subject, target))
         else:
@@ -162,7 +164,12 @@ def _short(iris: Iterable[str]) -> dict[str, str]:
     return {iri: iri if end in twice else end for iri, end in ends.items()}
 
 
-def _unescaped(text: str) -> str:
+def _iri(text: str) -> str:
+    """An IRI knows escapes by number alone: the \\n of C:\\new is no end of a line."""
+    return _unescaped(text, _IRI_ESCAPE)
+
+
+def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
     if "\\" not in text:
         return text
 
@@ -173,7 +180,7 @@ def _unescaped(text: str) -> str:
         number = int(code[1:], 16)
         return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else found[0]
 
-    return _ESCAPE.sub(one, text)
+    return escape.sub(one, text)
 
 
 def _examine(path: str) -> IngestReport:

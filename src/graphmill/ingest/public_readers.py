@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.tables import IngestResult
 
 
@@ -109,7 +109,7 @@ def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[
     found, remarks = guess_columns(names)
     if found is None and not given:
         raise InputError(
-            f"{path}: no column map could be guessed from {', '.join(names)}; name the ends and the relation, such as "
+            f"{path}: no column map could be guessed from {listed(names)}; name the ends and the relation, such as "
             'columns={"head_id": "…", "tail_id": "…", "relation": "…"}'
         )
     types = {"head_type_constant": "node", "tail_type_constant": "node"}

@@ -17,17 +17,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, shown
-from graphmill.ingest.guard import one_line
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.parquet import ParquetTable
+from graphmill.settings import LONGEST_TEXT
 
 T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
@@ -64,6 +64,11 @@ class RowFile:
         if any("\0" in name for name in self.names):
             self.__exit__(None, None, None)
             raise InputError(f"{self.name}: the header holds a NUL byte; is this a table, and whole?")
+        if (longest := max(map(len, self.names), default=0)) > LONGEST_TEXT:
+            self.__exit__(None, None, None)
+            raise InputError(
+                f"{self.name}: the header has a name of {longest:,} characters; is this a table, and whole?"
+            )
 
     def __enter__(self) -> RowFile:
         return self
@@ -82,7 +87,7 @@ class RowFile:
         twice = [column.name for column in columns if self.names.count(column.name) > 1]
         if twice:
             raise InputError(
-                f"{self.name}: the header names column {', '.join(dict.fromkeys(twice))} more than once; rename one"
+                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
             )
         layout = CsvLayout(tuple(columns), self.delimiter, self.names)
         if self._source:
@@ -175,14 +180,11 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _parquet_file(path: str | Path, name: str) -> pq.ParquetFile:
-    try:
-        if _is_plain_parquet(path):
-            return pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
-        with Source(path, text=False) as source:
-            return pq.ParquetFile(pa.BufferReader(source.read()), page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{name} is no Parquet file that can be read ({one_line(error)}); write it again") from None
+def _parquet_file(path: str | Path, name: str) -> ParquetTable:
+    if _is_plain_parquet(path):
+        return ParquetTable(path, name, mapped=True)
+    with Source(path, text=False) as source:
+        return ParquetTable(pa.BufferReader(source.read()), name)
 
 
 def _is_plain_parquet(path: str | Path) -> bool:
@@ -194,20 +196,19 @@ def _is_plain_parquet(path: str | Path) -> bool:
 
 
 def _parquet_names(path: str | Path, name: str) -> list[str]:
-    return list(_parquet_file(path, name).schema_arrow.names)
+    return list(_parquet_file(path, name).names)
 
 
 def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
     line = 1
-    try:
-        file = _parquet_file(path, name)
-        for batch in file.iter_batches(rows, columns=[c.name for c in layout.columns]):
+    for batch in _parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+        try:
             columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
-            lines = np.arange(line, line + batch.num_rows)
-            line += batch.num_rows
-            yield checked_block(columns, lines, layout)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
+        except pa.ArrowException as error:
+            raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
+        lines = np.arange(line, line + batch.num_rows)
+        line += batch.num_rows
+        yield checked_block(columns, lines, layout)
 
 
 def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
@@ -255,7 +256,7 @@ def _json_records(path: str | Path, name: str) -> Iterator[tuple[int, Any, str]]
 def _json_names(path: str | Path, name: str) -> list[str]:
     names: dict[str, None] = {}
     for _, record, _ in islice(_json_records(path, name), _KEYS_FROM):
-        names |= dict.fromkeys(record or ())
+        names |= dict.fromkeys(filter(_is_unicode, record or ()))
     return list(names)
 
 
@@ -274,10 +275,13 @@ def _json_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BL
             values = []
             for line, record in found:
                 value = _json_text(record.get(column.name))
-                if value is None:
+                fault = (
+                    "neither text nor a number" if value is None else "" if _is_unicode(value) else "half a character"
+                )
+                if fault:
                     shown_value = json.dumps(record[column.name])[:MAX_SHOWN]
-                    odd.setdefault(line, Reject(line, column.name, "neither text nor a number", shown_value))
-                values.append(value or "")
+                    odd.setdefault(line, Reject(line, column.name, fault, shown_value))
+                values.append("" if fault else value)
             columns[column.name] = pa.array(values, pa.string())
         kept = np.array([line not in odd for line, _ in found], bool)
         lines = np.array([line for line, _ in found], np.int64)[kept]
@@ -291,10 +295,18 @@ def _json_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+        return value
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return LIST_MARK.join(value).encode("utf-8", "replace").decode()
+        return LIST_MARK.join(value)
     return None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written; JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 # ---------------------------------------------------------------------- both

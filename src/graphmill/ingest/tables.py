@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 """Columns with few distinct values: 4 bytes a row."""
@@ -100,8 +100,7 @@ def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:
     """
     if table.column_names != schema.names:
         raise InputError(
-            f"table '{name}' has the columns {', '.join(table.column_names) or 'none'}; "
-            f"expected {', '.join(schema.names)}"
+            f"table '{name}' has the columns {listed(table.column_names)}; expected {', '.join(schema.names)}"
         )
     for wanted, column in zip(schema, table.columns, strict=True):
         if column.type != wanted.type:

@@ -14,17 +14,20 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 from upath import UPath
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, one_line
 from graphmill.ingest import disk
+from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import project_root
+from graphmill.parquet import ParquetTable, write_parquet
 
 LARGEST_JSON_BYTES = 1_000_000
 PARQUET = ".parquet"
 JSON = ".json"
+REMEDY = "materialize the asset again"
+"""What to do about a damaged file."""
 
 
 class ArtifactIOManager(dg.UPathIOManager):
@@ -40,7 +43,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         if isinstance(obj, pd.DataFrame):
             obj = pa.Table.from_pandas(obj)
         if isinstance(obj, pa.Table):
-            _write(_with_suffix(path, PARQUET), lambda file: pq.write_table(obj, file))
+            _write(_with_suffix(path, PARQUET), lambda file: write_parquet(obj, file))
             _with_suffix(path, JSON).unlink(missing_ok=True)  # the asset's kind of value may have changed
         else:
             data = _as_json(obj, path.name)
@@ -57,15 +60,17 @@ class ArtifactIOManager(dg.UPathIOManager):
         return {"path": dg.MetadataValue.path(_shown(_with_suffix(path, suffix)))}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
-        """The value as written; a table as a data frame where the input is annotated so."""
+        """The value as written; a table as a data frame where the input is annotated so. Damage is one sentence."""
         parquet = _with_suffix(path, PARQUET)
         if parquet.exists():
-            table = _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
+            with user_errors():
+                table = _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
             wanted = context.dagster_type.typing_type if context.dagster_type else None
             return table.to_pandas() if wanted is pd.DataFrame else table
         plain = _with_suffix(path, JSON)
         if plain.exists():
-            return json.loads(plain.read_text(encoding="utf-8"))
+            with user_errors():
+                return _read_json(plain)
         raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
 
     def path_exists(self, path: UPath) -> bool:
@@ -118,15 +123,22 @@ def _write(target: UPath, write: Any) -> None:
 
 def _read_local(path: str) -> pa.Table:
     """The table; one of very many rows is mapped from files, so that its rows need not fit in memory."""
-    file = pq.ParquetFile(path, memory_map=True)
-    if file.metadata.num_rows < disk.MANY or not disk.can_be_mapped(file.schema_arrow):
-        return pq.read_table(path, memory_map=True)
-    return disk.table_on_disk(file.schema_arrow, file.iter_batches(1 << 20))
+    file = ParquetTable(path, mapped=True, remedy=REMEDY)
+    if file.rows < disk.MANY or not disk.can_be_mapped(file.schema):
+        return file.read()
+    return disk.table_on_disk(file.schema, file.batches(1 << 20))
 
 
 def _read_remote(path: UPath) -> pa.Table:
     with path.open("rb") as file:
-        return pq.read_table(file)
+        return ParquetTable(file, str(path), remedy=REMEDY).read()
+
+
+def _read_json(path: UPath) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({one_line(error)}); {REMEDY}") from None
 
 
 def _as_json(value: Any, name: str) -> bytes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -26,6 +25,7 @@ from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import Vectors, write_index
 from graphmill.graph.summary import GraphSummary, summarise
+from graphmill.parquet import write_parquet
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.runs.card import write_card
@@ -126,7 +126,7 @@ def _derive(
     epochs = restored.run.metrics.read("epoch")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.recipe, Recommends):
-        pq.write_table(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
+        write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     if wanted.index == "exact":
         return None
     return write_index(wanted.index, Vectors(np.asarray(read_embeddings(folder).vectors)), folder)

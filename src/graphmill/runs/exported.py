@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.embeddings import SCORING, read_manifest, require_whole
+from graphmill.parquet import ParquetTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -372,8 +375,6 @@ class Run:
         Raises:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
-        import pyarrow.parquet as pq
-
         from graphmill.ingest.public_readers import read_interactions
         from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
@@ -386,8 +387,10 @@ class Run:
             written = recommend_history(self._restored, met, str(history), k)
         else:
             written = recommend_history(self._restored, list(history), "history", k)
-        table = pq.read_table(written["file"], filters=[("user_id", "=", user)] if user else None)
-        return cast("pd.DataFrame", table.to_pandas())
+        found = ParquetTable(written["file"])
+        parts = (found.group(number) for number in range(found.groups))
+        kept = [part.filter(pc.field("user_id") == user) if user else part for part in parts]
+        return cast("pd.DataFrame", pa.concat_tables([found.schema.empty_table(), *kept]).to_pandas())
 
     @cached_property
     def _restored(self) -> Restored:

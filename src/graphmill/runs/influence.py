@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.arrays import BROKEN
+from graphmill.errors import InputError, SettingsError, one_line
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
@@ -121,9 +122,12 @@ class _Analysis:
         partial = self.folder / f".partial-{self._key()}-{start}.npz"
         resumed: tuple[int, np.ndarray] | None = None
         if partial.is_file():
-            with np.load(partial) as stored:
-                resumed = int(stored["done"]), stored["total"]
-            self.note(f"going on after {resumed[0]} of {len(self.checkpoints)} checkpoints")
+            try:
+                with np.load(partial, allow_pickle=False) as stored:
+                    resumed = int(stored["done"]), stored["total"]
+                self.note(f"going on after {resumed[0]} of {len(self.checkpoints)} checkpoints")
+            except (*BROKEN, KeyError) as error:
+                self.note(f"{partial.name} is damaged ({one_line(error)}); its checkpoints are gone through again")
 
         def after(done: int, total: np.ndarray) -> None:
             temporary = partial.with_name(f"{partial.stem}.part.npz")

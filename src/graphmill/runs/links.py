@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import SCORING, read_manifest, require_whole
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import Calibration, calibrate
 from graphmill.predictions.diversity import diversity, tail_counts
 from graphmill.predictions.paths import Evidence, PathEvidence
@@ -258,7 +258,7 @@ def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet])
     relations: list[dict[str, Any]] = []
     shown: list[list[dict[str, Any]]] = []
     with ExitStack() as files:
-        writers = [files.enter_context(pq.ParquetWriter(_part(folder, TABLE), predictor.schema, compression="zstd"))]
+        writers = [files.enter_context(parquet_writer(_part(folder, TABLE), predictor.schema, compression="zstd"))]
         if settings.csv:
             writers.append(files.enter_context(pa_csv.CSVWriter(_part(folder, CSV), predictor.schema)))
         for each in predictor.predict():

@@ -11,12 +11,12 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from torch import nn
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
+from graphmill.parquet import write_parquet
 from graphmill.runs.export import Restored
 from graphmill.training.files import PART, writing
 
@@ -95,6 +95,6 @@ def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
     temporary = path.with_name(f".{path.name}{PART}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, temporary)
+        write_parquet(table, temporary)
         os.replace(temporary, path)
     return {"file": str(path), "rows": table.num_rows}

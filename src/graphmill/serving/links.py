@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.parquet import ParquetTable
 
 if TYPE_CHECKING:
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
@@ -37,12 +37,12 @@ class LinkTable:
 
     def __init__(self, path: Path, relations: Sequence[Sequence[str]], rows: Mapping[tuple[str, str], int]) -> None:
         """``relations``: source, name and target of each; ``rows``: of each node by type and id."""
-        self._file = pq.ParquetFile(path)
+        self._file = ParquetTable(path, remedy="promote the run again")
         self._rows = rows
         numbers = {tuple(key): number for number, key in enumerate(relations)}
         keys, groups, starts, stops = [], [], [], []
-        for group in range(self._file.num_row_groups):
-            part = self._file.read_row_group(group, columns=_HEADS)
+        for group in range(self._file.groups):
+            part = self._file.group(group, _HEADS)
             for start, stop in _runs(part):
                 kind, head, relation, target = (part[name][start].as_py() for name in _HEADS)
                 number, row = numbers.get((kind, relation, target)), rows.get((kind, head))
@@ -84,7 +84,7 @@ class LinkTable:
     def _group(self, group: int) -> pa.Table:
         with self._lock:
             if group not in self._held:
-                self._held[group] = self._file.read_row_group(group)
+                self._held[group] = self._file.group(group)
                 while len(self._held) > HELD_GROUPS:
                     self._held.popitem(last=False)
             self._held.move_to_end(group)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from graphmill.errors import GraphmillError
 from graphmill.export.embeddings import SCORING
 from graphmill.export.index import Propose, Vectors, read_index
+from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
@@ -265,9 +266,7 @@ def _recommendations(path: Path) -> tuple[pa.Table, dict[str, tuple[int, int]]] 
     """The table, and where each user's rows are in it."""
     if not path.is_file():
         return None
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
+    table = ParquetTable(path, remedy="promote the run again").read()
     users = table["user_id"].to_pylist()
     begins: dict[str, tuple[int, int]] = {}
     for row, user in enumerate(users):

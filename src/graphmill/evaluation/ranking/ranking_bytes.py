@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import math
-import zipfile
-import zlib
 from typing import Any
 
 import numpy as np
 
+from graphmill.arrays import BROKEN
 from graphmill.evaluation.ranking.links import DegreeBin, HalfLinkBin, LinkRanking, RelationRanking
 
 
@@ -29,8 +28,7 @@ def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             report = json.loads(arrays["report"].tobytes())
             reciprocal = np.asarray(arrays["reciprocal"], np.float64)
-    # NotImplementedError is zipfile's word for a compression that it does not know, as of damaged bytes.
-    except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN as error:
         raise ValueError(str(error)) from None
     found = report["ranking"]
     bounds = np.cumsum([0, *(row["queries"] for row in found["relations"])])

@@ -27,15 +27,11 @@ class Modality:
         return Modality(self.name, np.concatenate((self.features, more)), there)
 
 
-def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
-    """The sets called ``names``, all in the graph's order where there are none.
-
-    ``shuffle``: each set with its rows in a random order keyed by ``seed``, so that features say nothing of their item:
-    what a model then reaches, it does not owe to them.
+def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """``names`` of the ``known`` feature sets of the items, or all of these where there are none.
 
     Raises :class:`InputError` where the graph has no item features, :class:`SettingsError` for a name it does not have.
     """
-    known = list(view.features)
     if not known:
         raise InputError(
             "the graph has no item features, which mmgcn and dragon learn from; build it with a feature file per "
@@ -46,8 +42,19 @@ def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = Fals
         raise SettingsError(
             f"model.modalities: {unknown[0]!r} is no feature set of the items (they have {', '.join(known)})"
         )
+    return names or known
+
+
+def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
+    """The sets called ``names``, all in the graph's order where there are none.
+
+    ``shuffle``: each set with its rows in a random order keyed by ``seed``, so that features say nothing of their item:
+    what a model then reaches, it does not owe to them.
+
+    Raises what :func:`chosen_sets` raises.
+    """
     found = []
-    for name in names or known:
+    for name in chosen_sets(list(view.features), names):
         features, present = np.asarray(view.features[name]), np.asarray(view.present[name])
         if shuffle:
             order = generator(seed, "shuffled features", name).permutation(len(features))

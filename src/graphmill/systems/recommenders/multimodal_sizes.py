@@ -10,6 +10,7 @@ import numpy as np
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
+from graphmill.systems.recommenders.modalities import chosen_sets
 from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.training.device import choose_device
 
@@ -31,14 +32,14 @@ class Sizes:
 
 
 def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
-    """``modalities``: names of the feature sets in use; none: all."""
+    """``modalities``: names of the feature sets in use; none: all. Raises what :func:`chosen_sets` raises."""
     relation = interaction_relation(graph)
     users, items = graph.node_type(relation.source), graph.node_type(relation.target)
     widths = {}
     for name in graph.feature_sets(items.name):
         found = graph.features(items.name, name)
         widths[name or UNNAMED] = 0 if found is None else found.shape[1]
-    chosen = tuple(widths[name] for name in (modalities or widths) if name in widths)
+    chosen = tuple(widths[name] for name in chosen_sets(list(widths), modalities))
     return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
 
 

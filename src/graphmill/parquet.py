@@ -1,0 +1,76 @@
+"""Parquet files with checksums of their pages: written always, verified where a file has them. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from graphmill.errors import InputError, one_line
+
+
+class ParquetTable:
+    """An open Parquet file whose damage is one sentence (:class:`InputError`): broken pages, and text that is not UTF-8.
+
+    ``source``: a path, or an open file or buffer of what ``name`` names. ``mapped``: plain pages of a local file are read
+    from the file itself, without a copy. ``remedy``: what to do about a damaged file.
+    """
+
+    def __init__(
+        self, source: Any, name: str | PathLike[str] = "", *, mapped: bool = False, remedy: str = "write it again"
+    ) -> None:
+        self._name, self._remedy = str(name or source), remedy
+        with self._readable("is no Parquet file that can be read"):
+            self._file = pq.ParquetFile(source, memory_map=mapped, page_checksum_verification=True)
+            self.schema: pa.Schema = self._file.schema_arrow
+            self.names: tuple[str, ...] = tuple(self.schema.names)
+        self.rows: int = self._file.metadata.num_rows
+        self.groups: int = self._file.num_row_groups
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The whole table, or those of its columns."""
+        with self._readable():
+            return _whole(self._file.read(columns))
+
+    def group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """One of the row groups, 0 ≤ ``number`` < ``groups``."""
+        with self._readable():
+            return _whole(self._file.read_row_group(number, columns))
+
+    def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The table in parts of at most ``rows`` rows."""
+        with self._readable():
+            parts = self._file.iter_batches(rows, columns=columns)
+        while True:
+            with self._readable():
+                part = next(parts, None)
+                if part is None:
+                    return
+                part = _whole(part)
+            yield part
+
+    @contextmanager
+    def _readable(self, fault: str = "is damaged") -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InputError(f"{self._name} {fault} ({one_line(error)}); {self._remedy}") from None
+
+
+def write_parquet(table: pa.Table, where: Any, **options: Any) -> None:
+    """Write ``table`` to a path or an open file; ``options`` of :func:`pyarrow.parquet.write_table`."""
+    pq.write_table(table, where, write_page_checksum=True, **options)
+
+
+def parquet_writer(where: Any, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
+    """A writer of row groups; ``options`` of :class:`pyarrow.parquet.ParquetWriter`."""
+    return pq.ParquetWriter(where, schema, write_page_checksum=True, **options)
+
+
+def _whole(read: Any) -> Any:
+    read.validate(full=True)  # pyarrow takes text from a page as it is, and stumbles over it later
+    return read
