@@ -11,7 +11,7 @@ from graphmill.training.planning import Cost
 
 def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, execution: Execution, precision: str) -> Cost:
     """The cost of one process; ``batching`` is "full": the tables are all there is."""
-    size, d = sizes_of(graph, ()), settings.model.embedding_dim
+    size, d = sizes_of(graph), settings.model.embedding_dim
     table = (size.users + size.items) * d
     pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
     in_place = pairs_in_place(settings)

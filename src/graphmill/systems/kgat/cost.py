@@ -29,7 +29,7 @@ _BYTES_TO_MASK = 24
 
 def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, execution: Execution, precision: str) -> Cost:
     """The cost of one process; ``batching`` is "full": a step runs over the whole graph."""
-    m, o, size = settings.model, settings.objective, sizes_of(graph, ())
+    m, o, size = settings.model, settings.objective, sizes_of(graph)
     knowledge, nodes = knowledge_view(graph), graph.num_nodes
     facts, relations = len(knowledge), 2 + 2 * len(knowledge.names)
     edges, d, k = 2 * (size.edges + facts), m.embedding_dim, m.relation_dim

@@ -13,7 +13,7 @@ def step_cost(
     graph: TypedGraph, settings: LightGcnSettings, batching: str, execution: Execution, precision: str
 ) -> Cost:
     """The cost of one process; ``batching`` is "full": a step runs over the whole user-item graph."""
-    size, d, layers = sizes_of(graph, ()), settings.model.embedding_dim, settings.model.num_layers
+    size, d, layers = sizes_of(graph), settings.model.embedding_dim, settings.model.num_layers
     table = (size.users + size.items) * d
     pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
     chunk = pairs / max(execution.loss_chunks, 1)

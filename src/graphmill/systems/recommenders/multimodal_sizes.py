@@ -31,15 +31,19 @@ class Sizes:
     """Both normalised matrices in both orientations, the rows of the view, keys and order of the sampler."""
 
 
-def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
-    """``modalities``: names of the feature sets in use; none: all. Raises what :func:`chosen_sets` raises."""
+def sizes_of(graph: TypedGraph, modalities: Sequence[str] | None = None) -> Sizes:
+    """``modalities``: names of the feature sets in use, () all of them, None for a system that reads none.
+
+    Raises what :func:`chosen_sets` raises.
+    """
     relation = interaction_relation(graph)
     users, items = graph.node_type(relation.source), graph.node_type(relation.target)
     widths = {}
-    for name in graph.feature_sets(items.name):
-        found = graph.features(items.name, name)
-        widths[name or UNNAMED] = 0 if found is None else found.shape[1]
-    chosen = tuple(widths[name] for name in chosen_sets(list(widths), modalities))
+    if modalities is not None:
+        for name in graph.feature_sets(items.name):
+            found = graph.features(items.name, name)
+            widths[name or UNNAMED] = 0 if found is None else found.shape[1]
+    chosen = () if modalities is None else tuple(widths[name] for name in chosen_sets(list(widths), modalities))
     return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
 
 
