@@ -197,7 +197,9 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     if _sparse(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     if not _on_cpu(settings):
-        return float(7.0 * layer.sources.sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
+        return (
+            float(7.0 * np.minimum(layer.sources, layer.edges).sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
+        )
     # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
     padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
     return float((4.0 * layer.sources * padded * _WIDE).max())
