@@ -42,3 +42,15 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
     launches = {name: one["a_step"]["launches"] for name, one in found.items()}
     assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
+
+
+def test_ways_of_their_own_lead_to_the_cpus_losses() -> None:
+    cases = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax", "hgt-softmax-complex"]
+    command = [sys.executable, "-m", "tests.device.traces", *cases]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == cases
+    assert {name: apart for name, apart in found.items() if not apart <= 1e-5} == {}

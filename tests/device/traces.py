@@ -1,0 +1,44 @@
+"""Losses of a training on the CPU and on a pretended CUDA device: ``python -m tests.device.traces CASE…`` prints how far apart.
+
+Where an accelerator goes another way than the CPU, this is what says that the way leads to the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from graphmill.runs.train import train
+from tests.device import pretend
+from tests.training.cases import CASES
+from tests.training.runs import settings_of
+from tests.training.test_cuda import losses, without_dropout
+
+
+def apart(name: str, device: pretend.Dispatch) -> float:
+    """The largest relative difference of a step's loss, without dropout, in fp32."""
+    case, found = CASES[name], []
+    length = {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        graph = case.graph(Path(folder) / "graph")
+        for kind in ("cpu", "cuda"):
+            on = {"device": kind, "allow_fallback": False, "precision": "fp32"}
+            values = settings_of(case, graph, without_dropout(case.recipe), {"acceleration": on, "training": length})
+            if kind == "cuda":
+                with device:
+                    result = train(values, "traces", root=f"{folder}/{kind}")
+            else:
+                result = train(values, "traces", root=f"{folder}/{kind}")
+            found.append(losses(result))
+    return float(np.max(np.abs(found[1] - found[0]) / np.abs(found[0])))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    DEVICE = pretend.install("cuda")
+    print(json.dumps({name: apart(name, DEVICE) for name in sys.argv[1:]}))
