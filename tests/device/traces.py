@@ -1,4 +1,4 @@
-"""Losses of a training on the CPU and on a pretended CUDA device: ``python -m tests.device.traces CASE…`` prints how far apart.
+"""How far losses on the CPU and on a pretended CUDA device are apart: ``python -m tests.device.traces CASE…``.
 
 Where an accelerator goes another way than the CPU, this is what says that the way leads to the same numbers.
 """
