@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,14 +126,23 @@ class TestJson:
             run.read_json("settings.json")
 
 
+def step_record(loss: float) -> dict[str, Any]:
+    """The least that the engine gives of a step."""
+    return {"losses": {"total": loss}, "learning_rate": 0.1}
+
+
+def epoch_record(loss: float) -> dict[str, Any]:
+    return step_record(loss) | {"seconds": 1.0, "per_second": {}}
+
+
 def train(log: MetricsLog, start: int, stop: int) -> None:
     """Steps ``start`` to ``stop`` of epochs of three steps, with the records that the engine gives."""
     if start and start % 3 == 0:  # a resume at an epoch's end reports that epoch again
-        log.append("epoch", start // 3, start, {"losses": {"total": 1 / start}})
+        log.append("epoch", start // 3, start, epoch_record(1 / start))
     for step in range(start + 1, stop + 1):
-        log.append("step", (step - 1) // 3, step, {"loss": 1 / step})
+        log.append("step", (step - 1) // 3, step, step_record(1 / step))
         if step % 3 == 0:
-            log.append("epoch", step // 3, step, {"losses": {"total": 1 / step}})
+            log.append("epoch", step // 3, step, epoch_record(1 / step))
 
 
 class TestMetrics:
@@ -150,11 +160,21 @@ class TestMetrics:
 
     def test_a_torn_last_line_is_left_out_and_overwritten(self, tmp_path: Path) -> None:
         log = MetricsLog(tmp_path / "metrics.jsonl")
-        log.path.write_bytes(b'{"kind": "step", "epoch": 0, "step": 1}\n{"kind": "step", "ep')
+        log.append("step", 0, 1, step_record(0.5))
+        log.close()
+        with open(log.path, "ab") as file:
+            file.write(b'{"kind": "step", "ep')
         assert [record["step"] for record in log.read()] == [1]
-        log.append("step", 0, 2, {})
+        log.append("step", 0, 2, step_record(0.4))
         assert [record["step"] for record in log.read()] == [1, 2]
         assert log.path.read_bytes().count(b"\n") == 2
+
+    @pytest.mark.parametrize("gone", ["losses", "seconds", "learning_rate", "per_second"])
+    def test_a_record_that_lost_a_name_is_left_out(self, tmp_path: Path, gone: str) -> None:
+        log = MetricsLog(tmp_path / "metrics.jsonl")
+        log.append("epoch", 1, 5, epoch_record(0.5))
+        log.append("epoch", 2, 10, {name: value for name, value in epoch_record(0.4).items() if name != gone})
+        assert [record["epoch"] for record in log.read("epoch")] == [1]
 
     def test_nothing_but_a_torn_line(self, tmp_path: Path) -> None:
         log = MetricsLog(tmp_path / "metrics.jsonl")
@@ -169,11 +189,12 @@ class TestMetrics:
 
     def test_history_is_columns_with_gaps(self, tmp_path: Path) -> None:
         run = RunDirectory(tmp_path)
-        run.metrics.append("step", 0, 1, {"loss": 9})
-        run.metrics.append("epoch", 1, 5, {"losses": {"total": 0.5}})
-        run.metrics.append("epoch", 2, 10, {"losses": {"total": math.nan}, "valid": {"mrr": 0.1}})
+        run.metrics.append("step", 0, 1, step_record(9.0))
+        run.metrics.append("epoch", 1, 5, epoch_record(0.5))
+        run.metrics.append("epoch", 2, 10, epoch_record(math.nan) | {"valid": {"mrr": 0.1}})
         assert json.loads(run.write_history().read_text()) == {
-            "epoch": [1, 2], "step": [5, 10], "losses/total": [0.5, "nan"], "valid/mrr": [None, 0.1],
+            "epoch": [1, 2], "step": [5, 10], "losses/total": [0.5, "nan"], "learning_rate": [0.1, 0.1], "seconds": [1.0, 1.0],
+            "valid/mrr": [None, 0.1],
         }  # fmt: skip
 
     def test_a_full_disk_is_a_sentence(self, tmp_path: Path) -> None:

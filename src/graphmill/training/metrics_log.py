@@ -19,6 +19,8 @@ Kind = Literal["step", "epoch"]
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
+_ALWAYS = {"step": ("losses", "learning_rate"), "epoch": ("losses", "learning_rate", "seconds", "per_second")}
+"""What a record of each kind has in any case: plots, tables and comparisons ask for it."""
 
 
 class MetricsLog:
@@ -105,12 +107,14 @@ def _survives(record: dict[str, Any] | None, epoch: int, step: int) -> bool:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """The record of a line, or None where it is none: plots and tables may rely on the types."""
+    """The record of a line, or None where it is none: plots and tables may rely on its names and types."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or record.get("kind") not in ("step", "epoch"):
+        return None
+    if any(name not in record for name in _ALWAYS[record["kind"]]):
         return None
     counts = all(type(record.get(name)) is int and 0 <= record[name] < _MOST for name in ("epoch", "step"))
     numbers = all(_is_number(record[name]) for name in _NUMBERS if name in record)
