@@ -110,12 +110,13 @@ def test_relations_of_about_one_size_go_together_off_the_cpu() -> None:
     assert groups(large, large, device="cpu") == [[0], [1]]
 
 
-def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph) -> None:
+@pytest.mark.parametrize("some", [1, 10, 10_000])
+def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph, some: int) -> None:
     """Vectors of a step are those of the graph without its pairs, in the same basis."""
     recipe, model = built(graph)
     vectors = recipe.spectral(model)
     masked = np.zeros(graph.num_pairs, bool)
-    masked[recipe.data.relations[0].pair[:10]] = True
+    masked[recipe.data.relations[0].pair[:some]] = True
     kept = recipe.entries.matrix.copy()
     kept.data[masked[recipe.entries.pair]] = 0
     rows = np.asarray(kept @ vectors.columns)

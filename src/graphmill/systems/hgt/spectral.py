@@ -14,14 +14,17 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.spectral import Neighbourhoods, factors, scaled
+from graphmill.graph.spectral import SHRINKAGE, Neighbourhoods, factors, scaled
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.sampling.sequences import ranges
 from graphmill.systems.hgt.data import HgtData
 
 SHORTENING = 0.3
 """How much shorter than 1 the vectors of nodes are whose neighbourhoods say little: n / (n + this) is a length's square."""
 _ALMOST_ZERO = 1e-4
 """Part of the largest singular value below which a direction is rounding."""
+_MOST_OF_A_ROW = 0.5
+"""Part of a row's squared length above which the rest is summed anew."""
 
 
 class SpectralTable(nn.Module):
@@ -57,13 +60,46 @@ class SpectralVectors:
         self.columns = _columns(scaled(entries.matrix), left, values)
 
     def all(self, masked: np.ndarray | None = None) -> np.ndarray:
-        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out."""
-        matrix = self.entries.matrix
+        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out.
+
+        What is left out is taken off the sums of all entries. Where that is most of a row, little would be left but
+        rounding: such rows are summed anew.
+        """
+        sums, squares = self._whole
+        sums, squares = sums.copy(), squares.copy()
         if masked is not None:
-            # Entries of 0 add nothing, and the matrix's structure is shared.
-            values = np.where(masked[self.entries.pair], np.float32(0), matrix.data)
-            matrix = sp.csr_matrix((values, matrix.indices, matrix.indptr), matrix.shape)
-        return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32))
+            self._leave_out(masked, sums, squares)
+        sums /= np.sqrt(squares + SHRINKAGE, dtype=np.float32)[:, None]
+        return _shortened(sums)
+
+    @cached_property
+    def _whole(self) -> tuple[np.ndarray, np.ndarray]:
+        """Σ of the columns over each row's entries, float32 [nodes, width], and the rows' squared lengths, float64."""
+        matrix = self.entries.matrix
+        return np.asarray(matrix @ self.columns, dtype=np.float32), _squares(matrix)
+
+    def _leave_out(self, masked: np.ndarray, sums: np.ndarray, squares: np.ndarray) -> None:
+        """Change sums and squared lengths of all rows to those without some pairs."""
+        matrix = self.entries.matrix
+        entries = np.flatnonzero(masked[self.entries.pair])
+        of = np.searchsorted(matrix.indptr, entries, side="right") - 1
+        rows, counts = np.unique(of, return_counts=True)
+        if not len(rows):
+            return
+        bounds = np.concatenate(([0], np.cumsum(counts)))
+        gone = sp.csr_matrix((matrix.data[entries], matrix.indices[entries], bounds), (len(rows), matrix.shape[1]))
+        lost = _squares(gone)
+        most = lost > _MOST_OF_A_ROW * squares[rows]
+        some = rows[~most]
+        sums[some] -= gone[~most] @ self.columns
+        squares[some] -= lost[~most]
+        rows = rows[most]
+        start, stop = matrix.indptr[rows], matrix.indptr[rows + 1]
+        entries = ranges(start, stop)
+        entries = entries[~masked[self.entries.pair[entries]]]
+        bounds = np.concatenate(([0], np.searchsorted(entries, stop)))
+        left = sp.csr_matrix((matrix.data[entries], matrix.indices[entries], bounds), (len(rows), matrix.shape[1]))
+        sums[rows], squares[rows] = left @ self.columns, _squares(left)
 
     def projected(self, matrix: sp.csr_matrix) -> np.ndarray:
         """float32 [rows, width]: vectors of nodes that the basis was not made from, by their neighbourhoods [rows, columns].
@@ -82,6 +118,12 @@ class SpectralVectors:
         basis = _columns(rows[~others], *factors(rows[~others], self.columns.shape[1], seed=0))
         kept = [_kept(rows[part], basis) for part in (~others, others)]
         return np.float32(kept[0] / kept[1] if min(kept) > 0 else 1.0)
+
+
+def _squares(matrix: sp.csr_matrix) -> np.ndarray:
+    """float64 [rows]: squared lengths."""
+    sums = np.concatenate(([0.0], np.cumsum(matrix.data.astype(np.float64) ** 2)))
+    return np.diff(sums[matrix.indptr])
 
 
 def _columns(rows: sp.csr_matrix, left: np.ndarray, values: np.ndarray) -> np.ndarray:
