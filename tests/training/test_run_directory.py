@@ -193,8 +193,8 @@ class TestMetrics:
         run.metrics.append("epoch", 1, 5, epoch_record(0.5))
         run.metrics.append("epoch", 2, 10, epoch_record(math.nan) | {"valid": {"mrr": 0.1}})
         assert json.loads(run.write_history().read_text()) == {
-            "epoch": [1, 2], "step": [5, 10], "losses/total": [0.5, "nan"], "learning_rate": [0.1, 0.1], "seconds": [1.0, 1.0],
-            "valid/mrr": [None, 0.1],
+            "epoch": [1, 2], "step": [5, 10], "losses/total": [0.5, "nan"], "learning_rate": [0.1, 0.1],
+            "seconds": [1.0, 1.0], "valid/mrr": [None, 0.1],
         }  # fmt: skip
 
     def test_a_full_disk_is_a_sentence(self, tmp_path: Path) -> None:
