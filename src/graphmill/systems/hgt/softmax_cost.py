@@ -36,7 +36,8 @@ def decoder_numbers(settings: HgtSettings) -> int:
 def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
     """Bytes: the table, the columns (one for each neighbour in each relation), a step's vectors, and edges from both ends.
 
-    Making the table takes, for a while, as much again as table and columns: the randomized SVD's two sides.
+    Making the table takes, for a while, as much again as table and columns: the randomized SVD's two sides. The sums that
+    steps start from come later and take no more.
     """
     width = spectral_width(settings)
     columns = sum(float(np.count_nonzero(r.incoming)) for r in degrees)
