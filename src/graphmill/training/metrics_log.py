@@ -19,7 +19,7 @@ Kind = Literal["step", "epoch"]
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
-_ALWAYS = {"step": ("losses", "learning_rate"), "epoch": ("losses", "learning_rate", "seconds", "per_second")}
+_ALWAYS = {"step": ("losses",), "epoch": ("losses", "seconds")}
 """What a record of each kind has in any case: plots, tables and comparisons ask for it."""
 
 
