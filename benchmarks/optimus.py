@@ -3,8 +3,8 @@
 190,531 nodes of ten types and 21.8 million edges of thirty relations, made up: only the counts are OptimusKG's (2026). Each
 phase is the command that a user gives (``graphmill build``, ``train``, ``validate``) in a process of its own, so that its
 time and its peak are its own. The system is HGT on sampled edges, ``hidden_dim`` 256, vectors of 512. A step is one sample
-of 250 edges of each of the 60 relations; by default it is four of 5,000, which touch nearly every node: half a minute on
-two cores. A five-thousandth of the pairs is held out for validation and for the test: ranking a twentieth of them would
+of 250 edges of each of the 60 relations. By default it is four of 5,000, which touch nearly every node, so that 1,000 steps
+would take a day. A five-thousandth of the pairs is held out for validation and for the test: ranking a twentieth of them would
 take most of the time.
 """
 
