@@ -4,8 +4,8 @@
 phase is the command that a user gives (``graphmill build``, ``train``, ``validate``) in a process of its own, so that its
 time and its peak are its own. The system is HGT on sampled edges, ``hidden_dim`` 256, vectors of 512. A step is one sample
 of 250 edges of each of the 60 relations. By default it is four of 5,000, which touch nearly every node, so that 1,000 steps
-would take a day. A five-thousandth of the pairs is held out for validation and for the test: ranking a twentieth of them would
-take most of the time.
+would take a day. A five-thousandth of the pairs is held out for validation and for the test: ranking a twentieth of them
+would take most of the time.
 """
 
 from __future__ import annotations
