@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tempfile
 from pathlib import Path
 
 import fsspec
@@ -53,13 +54,20 @@ class TestSource:
         assert "secret" not in str(caught.value)
         assert "abc" not in str(caught.value)
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything, so no file can be without permission")
-    def test_a_file_without_permission_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "kg.csv"
-        path.write_text("a")
-        path.chmod(0)
-        with pytest.raises(InputError, match="may not be read; check its permissions"):
-            Source(path)
+    def test_a_file_without_permission_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+            os.chmod(folder, 0o755)
+            path = Path(folder) / "kg.csv"
+            path.write_text("a")
+            path.chmod(0)
+            user = os.geteuid()
+            if user == 0:  # who may read everything: asked as somebody else
+                os.seteuid(65534)
+            try:
+                with pytest.raises(InputError, match="may not be read; check its permissions"):
+                    Source(path)
+            finally:
+                os.seteuid(user)
 
     def test_no_file_stays_open_after_a_refusal(self, tmp_path: Path) -> None:
         (tmp_path / "x.zip").write_bytes(b"PK\x03\x04")
