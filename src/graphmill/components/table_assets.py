@@ -275,8 +275,10 @@ def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
 
 def _refused(result: IngestResult) -> str:
     refused, odd = result.rejects.num_rows, len(result.notes)
-    first = f"{refused:,} rows could not be used: see `rejects`." if refused else "Every row could be used."
-    return first + (f" {odd} things are odd but legal: see `notes`." if odd else "")
+    rows = "1 row" if refused == 1 else f"{refused:,} rows"
+    first = f"{rows} could not be used: see `rejects`." if refused else "Every row could be used."
+    things = "1 thing is" if odd == 1 else f"{odd} things are"
+    return first + (f" {things} odd but legal: see `notes`." if odd else "")
 
 
 def _given(table: pa.Table) -> list[str]:
