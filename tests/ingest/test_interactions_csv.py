@@ -32,6 +32,13 @@ def test_a_cell_that_is_no_number_is_a_reject_with_its_line(tmp_path):
     assert (reject["line"], reject["column"]) == (4, "rating")
 
 
+def test_an_export_of_excels_with_decimal_commas(tmp_path):
+    result = read_interactions_csv(write(tmp_path, "sep=;\nuser;item;rating\n1;a;3,5\n1;b;4\n2;a;0,25\n"))
+    assert result.edges["weight"].to_pylist() == [3.5, 4.0, 0.25]
+    assert result.rejects.num_rows == 0
+    assert any("2 numbers have a decimal comma; 1,5 was read as 1.5" in note for note in result.notes)
+
+
 def test_dates_become_seconds(tmp_path):
     rows = ["1,a,2024-01-02", "1,b,2024-01-01T12:00:00+02:00", "1,c,1704067200", "2,c,2024-01-01 10:00:01", "2,d,May"]
     text = "\n".join(["user,item,date", *rows]) + "\n"

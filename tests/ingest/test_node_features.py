@@ -173,6 +173,10 @@ class TestNpy:
         with pytest.raises(InputError, match=r"f.ids.txt does not exist"):
             read_node_features(path, nodes, DRUGS)
 
+    def test_a_decimal_comma_is_one_where_cells_are_divided_otherwise(self, tmp_path: Path, nodes: pa.Table) -> None:
+        path = write(tmp_path, "id;a;b\nd3;1,5;2\n007;3;-0,25\n", "features.csv")
+        assert features(read_node_features(path, nodes, DRUGS)) == {2: [3, -0.25], 3: [1.5, 2]}
+
 
 class TestParquet:
     def test_columns_of_numbers(self, tmp_path: Path, nodes: pa.Table) -> None:

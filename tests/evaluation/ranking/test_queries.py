@@ -85,3 +85,10 @@ def test_a_graph_of_self_loops_says_that_they_are_never_held_out() -> None:
         InputError, match=r"each of its 4 edges joins a node with itself.* check which columns are read"
     ):
         link_queries(graph, "valid")
+
+
+def test_a_graph_too_small_to_hold_an_edge_out_says_so_and_does_not_blame_the_setting(tmp_path: Path) -> None:
+    tables = random_tables(0, {"drug": 3, "gene": 3}, {"binds": ("drug", "gene", 2)})
+    graph = build_graph(*tables, GraphSettings(split=SplitSettings(valid=0.1, test=0.1)), tmp_path / "graph")
+    with pytest.raises(InputError, match=r"none could be held out .* the graph is too small to be judged: add edges"):
+        link_queries(graph, "valid")
