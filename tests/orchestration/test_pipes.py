@@ -332,6 +332,15 @@ def test_exit_codes_are_explained(code: int, cause: str, may_pass: bool) -> None
     assert explain(code, WorkerReport()) == (cause, may_pass)
 
 
+@pytest.mark.parametrize("code", [75, 137])
+def test_a_lost_peer_is_retried_whosever_exit_code_is_seen(code: int) -> None:
+    """The rank that is left reports the loss; the job ends with its code or with that of the killed one."""
+    said = {"type": "PeerLostError", "message": "another process has ended", "exit_code": 75}
+    assert explain(code, WorkerReport(error=said)) == ("PeerLostError: another process has ended", True)
+    mistake = {"type": "SettingsError", "message": "heads is 0", "exit_code": 2}
+    assert explain(137, WorkerReport(error=mistake)) == ("SettingsError: heads is 0", False)
+
+
 def test_the_page_that_torchrun_ends_with_is_passed_over() -> None:
     page = (
         "[rank1]: TypeError: a bug\ntorch.distributed.elastic.ChildFailedError: \n  exitcode : 1 (pid: 7)\n" + "=" * 60

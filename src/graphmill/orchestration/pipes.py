@@ -42,7 +42,7 @@ WORKER_MODULE = "graphmill.worker"
 DATABASE_PATIENCE_SECONDS = 60.0
 """How long the end of a step waits for the instance's database to take the last figures."""
 _ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
-# The worker's name for "the machine had too little memory this time"; all else that it names would fail again.
+# The worker's name for "the machine had too little memory this time": like a stop, it may pass; all else would fail again.
 MEMORY_ERROR = OutOfMemoryError.__name__
 
 
@@ -169,9 +169,11 @@ class WorkerClient(dg.ConfigurableResource):
 
 def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, bool]:
     """One sentence on why the worker ended with ``code``, and whether another attempt may go well."""
-    if report.error and code > 0 and code != EXIT_STOPPED:
+    if report.error and code > 0:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
-        return f"{name}: {message}", name == MEMORY_ERROR
+        # Who lost a peer says so, and the code may still be that of the peer, which was killed.
+        stopped = EXIT_STOPPED in (code, report.error.get("exit_code"))
+        return f"{name}: {message}", stopped or name == MEMORY_ERROR
     if code == UNSEEN:
         return stderr.strip().rpartition("\n")[2].removeprefix("graphmill: "), False
     if code == EXIT_STOPPED:

@@ -117,7 +117,8 @@ def _run(job: Mapping[str, Any], outlets: list[Any], modes: Modes) -> Outcome:
             result = _dispatch(job, outlets, stop, modes)
     except GraphmillError as error:
         for outlet in outlets:
-            outlet.send({"kind": "error", "type": type(error).__name__, "message": str(error)})
+            said = {"type": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+            outlet.send({"kind": "error", **said})
         rank = os.environ.get("RANK", "0")
         # What all of them meet is said once; what memory lacks may be one process's own trouble.
         if rank == "0" or isinstance(error, ResourceError):
