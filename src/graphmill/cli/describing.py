@@ -17,7 +17,7 @@ What = Annotated[
 
 @app.command()
 def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
-        """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made.
+    """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made.
 
     --json prints the Croissant description of its files instead.
     """
