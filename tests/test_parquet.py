@@ -71,7 +71,7 @@ def test_the_sentence_names_the_file_and_the_remedy(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"x\.parquet is damaged \(OSError: .*CRC.*\); export it again$"):
             read(ParquetTable(path, remedy="export it again"))
     path.write_bytes(whole[:100])
-    with pytest.raises(InputError, match=r"x\.parquet is no Parquet file that can be read .*; write it again$"):
+    with pytest.raises(InputError, match=r"x\.parquet is not a readable Parquet file .*; write it again$"):
         ParquetTable(path)
 
 
@@ -82,5 +82,5 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is damaged .*UTF8"):
         ParquetTable(tmp_path / "x.parquet").read()
     (tmp_path / "x.parquet").write_bytes(whole.replace(b"vector", b"vect\xf3r"))
-    with pytest.raises(InputError, match=r"is no Parquet file that can be read .*utf-8"):
+    with pytest.raises(InputError, match=r"is not a readable Parquet file .*utf-8"):
         ParquetTable(tmp_path / "x.parquet")

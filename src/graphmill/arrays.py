@@ -29,7 +29,7 @@ def load_npy(source: Path | io.BytesIO, name: str, remedy: str) -> NDArray[np.ge
     try:
         array = np.load(source, mmap_mode="r" if isinstance(source, Path) else None, allow_pickle=False)
     except Exception as error:  # a damaged header is read as Python's text, which raises about anything
-        raise InputError(f"{name} is no .npy file that can be read ({one_line(error)}); {remedy}") from None
+        raise InputError(f"{name} is not a readable .npy file ({one_line(error)}); {remedy}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         kind = array.dtype if isinstance(array, np.ndarray) else "an archive of arrays"
         raise InputError(f"{name} holds {kind}; expected one array of numbers")

@@ -24,7 +24,7 @@ class ParquetTable:
         self, source: Any, name: str | PathLike[str] = "", *, mapped: bool = False, remedy: str = "write it again"
     ) -> None:
         self._name, self._remedy = str(name or source), remedy
-        with self._readable("is no Parquet file that can be read"):
+        with self._readable("is not a readable Parquet file"):
             self._file = pq.ParquetFile(source, memory_map=mapped, page_checksum_verification=True)
             self.schema: pa.Schema = self._file.schema_arrow
             self.names: tuple[str, ...] = tuple(self.schema.names)

@@ -122,5 +122,5 @@ def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch
     assert "there is none to go back to" in mistake("rollback", "toy/hgt", "--folder", folder)
     assert mistake("promote", str(runs[1]), "--if", "worse") == "--if worse: better or checks_pass"
     assert "is not measured for each query" in mistake("promote", str(runs[1]), "--to", folder, "--metric", "auc")
-    assert "is no run directory, no version" in mistake("drift", "toy/none", str(runs[0]), "--folder", folder)
+    assert "is not a run directory, a version" in mistake("drift", "toy/none", str(runs[0]), "--folder", folder)
     assert "not a run directory" in mistake("promote", str(tmp_path), "--to", folder)

@@ -195,8 +195,8 @@ def test_a_failed_run_is_told_of_with_its_reason(watched: Watched, receiver: Rec
     ("attributes", "sentence"),
     [
         ({"targets": []}, "targets is empty"),
-        ({"targets": [None]}, r"target 1 \(without ://\) is no address that Apprise knows"),
-        ({"targets": ["slak://secret-token"]}, r"target 1 \(slak://…\) is no address that Apprise knows"),
+        ({"targets": [None]}, r"target 1 \(without ://\) is not an address of Apprise"),
+        ({"targets": ["slak://secret-token"]}, r"target 1 \(slak://…\) is not an address of Apprise"),
         ({"events": []}, "'events' is empty"),
         ({"name": "two words"}, "name 'two words' must be letters"),
     ],

@@ -353,7 +353,10 @@ def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> No
 @pytest.mark.parametrize(
     ("search", "sentence"),
     [
-        ({"space": {"training.rate": [1, 2]}}, "toy/bpr_mf: search.space.training.rate is no setting of this system"),
+        (
+            {"space": {"training.rate": [1, 2]}},
+            "toy/bpr_mf: search.space.training.rate is not a setting of this system",
+        ),
         ({"space": {"training.epochs": [1, 2]}}, "search.space.training.epochs cannot be searched"),
         ({"space": SPACE, "trails": 3}, "search: unknown setting 'trails'"),
         ({"space": SPACE, "sampler": "grid"}, "sampler grid needs a list of choices"),

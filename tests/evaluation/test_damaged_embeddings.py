@@ -96,5 +96,5 @@ def test_what_is_wrong_is_said_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^e\.npy is damaged: it has 3 bytes more than its header says"):
         read_embeddings(tmp_path / "e.npy")
     (tmp_path / "e.npy").write_bytes(packed("npy").replace(b"}", b"("))
-    with pytest.raises(InputError, match=r"^e\.npy is no \.npy file that can be read \(.*\); export it again$"):
+    with pytest.raises(InputError, match=r"^e\.npy is not a readable \.npy file \(.*\); export it again$"):
         read_embeddings(tmp_path / "e.npy")

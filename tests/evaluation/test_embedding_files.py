@@ -182,8 +182,8 @@ def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no embedding at"):
         read_embeddings(tmp_path / "none.parquet")
     for name, fault in (
-        ("bad.parquet", "is no Parquet file that can be read"),
-        ("bad.npy", r"is no \.npy file that can be read"),
+        ("bad.parquet", "is not a readable Parquet file"),
+        ("bad.npy", r"is not a readable \.npy file"),
     ):
         (tmp_path / name).write_bytes(b"no such thing")
         with pytest.raises(InputError, match=f"{name} {fault}"):
@@ -192,7 +192,7 @@ def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bad\.csv\.gz is not a readable"):
         read_embeddings(tmp_path / "bad.csv.gz")
     (tmp_path / "bad.txt").write_text("x")
-    with pytest.raises(InputError, match="the formats that embeddings are read from"):
+    with pytest.raises(InputError, match="is not an embedding file"):
         read_embeddings(tmp_path / "bad.txt")
     np.save(tmp_path / "flat.npy", np.zeros(4))
     with pytest.raises(InputError, match=r"holds \(4,\)"):
@@ -217,7 +217,7 @@ def test_parquet_that_is_no_embedding_is_refused(tmp_path: Path) -> None:
         read_embeddings(path)
     whole = write_parquet(path).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="no Parquet file that can be read"):
+    with pytest.raises(InputError, match="not a readable Parquet file"):
         read_embeddings(path)
 
 

@@ -108,10 +108,12 @@ def test_what_cannot_be_written_leaves_the_old_file(embeddings: Embeddings, tmp_
 
 
 def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"'live.xlsx' is no target: a file ending in .*, or postgresql:SCHEMA.TABLE"):
+    with pytest.raises(
+        InputError, match=r"'live.xlsx' is not a target: use a file ending in .*, or postgresql:SCHEMA.TABLE"
+    ):
         write_to("live.xlsx", embeddings, tmp_path)
     for name in ("public.x; DROP TABLE y", "A", "", "a.b.c"):
-        with pytest.raises(InputError, match="is no table: TABLE or SCHEMA"):
+        with pytest.raises(InputError, match="is not a table name: write TABLE or SCHEMA"):
             write_to(f"postgresql:{name}", embeddings)
     monkeypatch.setenv(databases.POSTGRES_VARIABLE, f"host={tmp_path} user=nobody dbname=none")
     with pytest.raises(ResourceError, match=r"PostgreSQL cannot be reached \(.*\); set GRAPHMILL_POSTGRES"):
@@ -214,7 +216,7 @@ def test_a_table_of_postgresql_is_replaced_whole(
     assert [row[1] for row in rows] == embeddings.names.tolist()
     assert np.array_equal(np.array([row[3] for row in rows], np.float32), embeddings.vectors)
     torn = replace(embeddings, index=np.zeros(60, np.int64))  # twice the same key
-    with pytest.raises(ResourceError, match=r"did not take the table live\.nodes, which is as it was: duplicate key"):
+    with pytest.raises(ResourceError, match=r"refused the table live\.nodes, which has not changed: duplicate key"):
         write_to("postgresql:live.nodes", torn)
     assert ask(postgres, "SELECT count(*) FROM live.nodes") == [(60,)]
     if not has_vector(postgres):

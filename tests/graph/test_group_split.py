@@ -101,7 +101,7 @@ def test_the_audit_finds_a_link_that_a_held_out_node_kept(build):
     ("split", "message"),
     [
         ({"method": "by_group"}, "by_group needs split.group_type and split.group_relations"),
-        ({"group_type": "disease"}, "split.group_type is of split.method: by_group, and method is auto"),
+        ({"group_type": "disease"}, "split.group_type belongs to split.method: by_group, but method is auto"),
         ({**OWN, "test_groups": ["a"], "valid_groups": ["a"]}, "group 'a' is in test_groups and in valid_groups"),
         ({**OWN, "valid_groups": ["a"]}, "valid_groups without test_groups"),
     ],

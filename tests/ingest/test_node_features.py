@@ -110,7 +110,7 @@ class TestCsv:
             ("id,a\n", "has no usable row for nodes of type 'drug'$"),
             ("id,name\nd1,Aspirin\n", "the first on line 2, column name: not a number"),
             ("key,a\nd1,1\n", "column id is missing; there are key, a"),
-            ("id\nd1\n", "has no column of features beside id"),
+            ("id\nd1\n", "has no feature columns besides id"),
         ],
     )
     def test_a_file_that_cannot_be_used_is_refused(
@@ -160,13 +160,13 @@ class TestNpy:
     def test_pickled_objects_are_never_loaded(self, tmp_path: Path, nodes: pa.Table) -> None:
         np.save(tmp_path / "f.npy", np.array([[{}]], dtype=object), allow_pickle=True)
         (tmp_path / "f.ids.txt").write_text("d1\n")
-        with pytest.raises(InputError, match=r"no .npy file that can be read"):
+        with pytest.raises(InputError, match=r"not a readable .npy file"):
             read_node_features(tmp_path / "f.npy", nodes, DRUGS)
 
     def test_a_broken_file_and_missing_ids_are_refused(self, tmp_path: Path, nodes: pa.Table) -> None:
         path = npy_file(tmp_path, [[1.0]], "d1\n")
         path.write_bytes(path.read_bytes()[:-3])
-        with pytest.raises(InputError, match=r"no .npy file that can be read"):
+        with pytest.raises(InputError, match=r"not a readable .npy file"):
             read_node_features(path, nodes, DRUGS)
         npy_file(tmp_path, [[1.0]], "")
         (tmp_path / "f.ids.txt").unlink()
@@ -226,7 +226,7 @@ class TestParquet:
             read_node_features(parquet_file(tmp_path, **columns), nodes, DRUGS)
 
     def test_what_is_no_parquet_is_refused(self, tmp_path: Path, nodes: pa.Table) -> None:
-        with pytest.raises(InputError, match="no Parquet file that can be read"):
+        with pytest.raises(InputError, match="not a readable Parquet file"):
             read_node_features(write(tmp_path, "id,a\n", "f.parquet"), nodes, DRUGS)
 
 

@@ -159,6 +159,6 @@ def test_movielens_in_tisasrecs_layout(datasets):
 @pytest.mark.parametrize("blanks", [b" " * 70_000, b"\n" * 200])
 def test_a_file_that_begins_with_blanks_alone_is_one_sentence(tmp_path: Path, blanks: bytes) -> None:
     (tmp_path / "x.txt").write_bytes(blanks + b"\n1 2\n")
-    with pytest.raises(InputError, match=r"x\.txt begins with blanks alone") as refused:
+    with pytest.raises(InputError, match=r"x\.txt begins with blank lines only") as refused:
         read_sequence(tmp_path / "x.txt")
     assert refused.value.__cause__ is None

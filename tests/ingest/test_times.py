@@ -82,7 +82,7 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
 def test_sizes_that_do_not_tell_the_unit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("user,item,time\nu,a,90000000000\nu,b,110000000000\n", encoding="utf-8")
-    with pytest.raises(InputError, match="the size does not tell the unit; write all times in one way"):
+    with pytest.raises(InputError, match="the unit cannot be told; write all times in one unit"):
         read_interactions_csv(path)
 
 
@@ -167,6 +167,6 @@ def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, rea
     result = read(1_690_000_000, 1_690_086_400, 1_690_172_800_000)
     assert result.edges["timestamp"].to_pylist() == [1_690_000_000, 1_690_086_400, 1_690_172_800]
     assert result.counts["times_of_another_unit"] == 1
-    with pytest.raises(InputError, match="the size does not tell the unit"):
+    with pytest.raises(InputError, match="the unit cannot be told"):
         read(2001, 1_690_172_800_000)
     assert read(2001, 2005).edges["timestamp"].to_pylist() == [2001, 2005]  # years alone are an order

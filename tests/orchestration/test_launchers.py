@@ -304,7 +304,7 @@ def test_a_place_that_is_not_there_is_one_sentence(place: LauncherSettings, sent
 
 
 def test_a_setting_of_another_place_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"launcher\.image is of k8s, and launcher\.kind is ray"):
+    with pytest.raises(SettingsError, match=r"launcher\.image is of k8s, but launcher\.kind is ray"):
         parse(LauncherSettings, {"kind": "ray", "image": "shop:1"}, "launcher")
     with pytest.raises(SettingsError, match=r"launcher\.image is missing"):
         parse(LauncherSettings, {"kind": "k8s"}, "launcher")

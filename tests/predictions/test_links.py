@@ -268,7 +268,7 @@ def test_an_export_alone_scores_as_its_run(
 
 
 def test_vectors_without_relations_predict_nothing(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no run directory, nor an export that can score links"):
+    with pytest.raises(InputError, match="is not a run directory, nor an export that can score links"):
         link_model(shutil.copytree(runs["complex"].path / "embeddings", tmp_path / "vectors", ignore=_scoring))
-    with pytest.raises(InputError, match="is no run directory"):
+    with pytest.raises(InputError, match="is not a run directory"):
         link_model(tmp_path)

@@ -49,7 +49,7 @@ def test_heads_come_from_a_file(graph: TypedGraph, tmp_path: Path) -> None:
         ({"heads": ["aspirin"]}, "has no node 'aspirin'; give its id or name"),
         (
             {"relations": ["disease_protein"], "heads": ["n90"]},
-            "heads of what is asked for are of type disease, gene/protein, and 'n90' is of type drug",
+            "the relation needs heads of type disease, gene/protein, and 'n90' is of type drug",
         ),
         ({"head_type": "cell"}, "the graph has no node type 'cell'; it has"),
         ({"relations": ["drug_protein"], "head_type": "disease"}, "no chosen relation begins at nodes of type disease"),

@@ -78,7 +78,7 @@ def test_the_instance_has_the_settings_of_this_checkout(tmp_path: Path, reposito
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("full", "exists and is no Dagster project"), ("3d", "cannot be the name"), ("dagster", "cannot be the name")],
+    [("full", "exists and is not a Dagster project"), ("3d", "cannot be the name"), ("dagster", "cannot be the name")],
 )
 def test_a_folder_that_cannot_be_a_project_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
     (tmp_path / "full").mkdir()
@@ -206,7 +206,7 @@ def test_a_pair_without_names_is_not_taken_for_edges_beside_others(tmp_path: Pat
 
 def test_two_sources_of_interactions_are_two_datasets(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{name}.csv", RATINGS) for name in "ab"]
-    with pytest.raises(InputError, match="make a dataset of each by a call of its own"):
+    with pytest.raises(InputError, match="make a dataset of each with a separate call"):
         init(tmp_path / "mine", data=files)
     init(tmp_path / "mine", data=files[:1])
     added = init(tmp_path / "mine", data=files[1:])

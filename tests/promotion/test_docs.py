@@ -26,7 +26,7 @@ def test_the_sentences_of_the_page_are_those_of_the_code(repository: Path) -> No
     code = "\n".join(path.read_text() for path in (repository / "src" / "graphmill").glob("*/*.py"))
     for words in (
         "validation queries are left to compare on",
-        "is not what was exported: export the run again",
+        "has changed since the export: export the run again",
         "is no longer the graph that",
         "is being promoted by",
         "times meanwhile; promote again",

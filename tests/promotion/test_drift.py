@@ -43,7 +43,7 @@ def test_a_side_is_a_run_a_version_or_a_file(store: Versions, first: Path) -> No
     plain = side_of(str(first / "embeddings" / "embeddings.parquet"), folder)
     assert (plain.graph, plain.run) == (None, None)
     for wrong in ("nowhere", "toy/none", "a/b/c/d", "../hgt"):
-        with pytest.raises(InputError, match="is no run directory, no version"):
+        with pytest.raises(InputError, match="is not a run directory, a version"):
             side_of(wrong, folder)
     with pytest.raises(InputError, match="has no version 'none'"):
         side_of("toy/hgt/none", folder)
@@ -79,5 +79,5 @@ def test_other_settings_are_another_family(first: Path, trained: TrainRun) -> No
 
 
 def test_without_a_live_version_there_is_nothing_to_compare_with(first: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing of toy/hgt is live"):
+    with pytest.raises(InputError, match="toy/hgt has no live version"):
         drift_of_run(first, Versions(tmp_path / "toy" / "hgt"))

@@ -123,7 +123,7 @@ def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: T
     run = trained(training={"seed": 5})
     vectors = run / "embeddings" / "embeddings.parquet"
     vectors.write_bytes(vectors.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"embeddings\.parquet is not what was exported"):
+    with pytest.raises(InputError, match=r"embeddings\.parquet has changed since the export"):
         promote_run(run, store, ALWAYS, **BY)
     vectors.unlink()
     with pytest.raises(InputError, match=r"embeddings\.parquet is missing"):

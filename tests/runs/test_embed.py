@@ -140,7 +140,7 @@ def test_what_cannot_be_used_is_said_in_a_sentence(run: Run, tmp_path: Path, row
 
 def test_the_runs_own_vectors_are_not_written_over(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
     file = written(tmp_path, edges_of(graph, "n90", "twin"))
-    with pytest.raises(InputError, match="name another folder"):
+    with pytest.raises(InputError, match="choose another folder"):
         run.embed(file, run.path / "embeddings", columns=COLUMNS)
 
 

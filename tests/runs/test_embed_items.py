@@ -164,9 +164,9 @@ def test_what_cannot_be_used_is_said_in_a_sentence(graph: TypedGraph, dragon: Ru
     twice = tmp_path / "twice.csv"
     twice.write_text(text.read_text() + text.read_text().splitlines()[1] + "\n")
     for given, says in (
-        ({"": image}, "say which features these are, as NAME=FILE (the graph has item::image, item::text)"),
-        ({"sound": image}, "say which features these are"),
-        ({"person::image": image}, "say of which nodes these features are"),
+        ({"": image}, "name these features, as NAME=FILE (the graph has item::image, item::text)"),
+        ({"sound": image}, "name these features"),
+        ({"person::image": image}, "name the node type of these features"),
         ({"text": image}, "has 8 features a row; those of 'item' that the model was trained with have 6"),
         ({"text": broken}, "of its rows cannot be used; the first on line 2"),
         ({"text": twice}, f"'item{NEW_ITEMS[0]}' comes a second time"),

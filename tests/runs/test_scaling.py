@@ -114,7 +114,7 @@ class TestFiles:
 
     def test_what_is_no_data_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "x.bin").write_bytes(b"\x00\x01\x02")
-        with pytest.raises(InputError, match="of no format that is known; `graphmill ingest-report"):
+        with pytest.raises(InputError, match="has no known format; `graphmill ingest-report"):
             estimate_data(str(tmp_path / "x.bin"))
 
     def test_a_built_graph_is_asked_of_with_a_system(self, graph: TypedGraph) -> None:

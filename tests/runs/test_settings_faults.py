@@ -91,7 +91,7 @@ def test_more_than_the_cores_can_carry_is_refused_before_anything_starts(
 @pytest.mark.parametrize("name", ["mmgcn", "dragon"])
 def test_feature_sets_are_looked_for_before_the_run_is_planned(name: str, tmp_path: Path) -> None:
     settings = settings_of(CASES[name], CASES[name].graph(tmp_path / "graph"))
-    with pytest.raises(SettingsError, match="'audio' is no feature set of the items"):
+    with pytest.raises(SettingsError, match="'audio' is not a feature set of the items"):
         prepare(merge(settings, {"model": {"modalities": ["audio"]}}), "test")
     bare = CASES["sasrec"].graph(tmp_path / "bare")
     with pytest.raises(InputError, match="the graph has no item features"):

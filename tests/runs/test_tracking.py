@@ -189,7 +189,7 @@ def test_an_mlflow_server_that_is_not_there(
 @pytest.mark.parametrize(
     ("tracker", "sentence"),
     [
-        ({"writer": "neptune"}, "tracker.writer: 'neptune' is none of none, mlflow, MODULE:CLASS"),
+        ({"writer": "neptune"}, "tracker.writer: 'neptune' must be none, mlflow or MODULE:CLASS"),
         ({"writer": "no_such_module:Tracker"}, "tracker.writer: no_such_module:Tracker cannot be imported"),
         ({"writer": "mlflow", "address": "localhost:5000"}, "write http://HOST:PORT or sqlite:///FILE"),
         ({"writer": "mlflow", "address": "http://me:secret@host"}, "set MLFLOW_TRACKING_USERNAME"),

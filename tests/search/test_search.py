@@ -46,7 +46,7 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
     ("space", "said"),
     [
         ({}, "search.space is empty"),
-        ({"training.rate": [1, 2]}, "training.rate is no setting of this system (known here: epochs, "),
+        ({"training.rate": [1, 2]}, "training.rate is not a setting of this system (known: epochs, "),
         ({"training": [1, 2]}, "training is a section; name a setting in it, such as training.epochs"),
         ({"training.epochs": [1, 2]}, "training.epochs cannot be searched"),
         ({"training.seed": [1, 2]}, "training.seed cannot be searched"),
@@ -69,7 +69,7 @@ def test_other_mistakes_of_the_section(graph: str) -> None:
     rate = {"training.learning_rate": [0.1, 0.01]}
     assert "trials = 0" in refused(graph, rate, trials=0)
     assert "unknown setting 'trails'" in refused(graph, rate, trails=3)
-    assert "better where it is lower" in refused(graph, rate, metric="mr")
+    assert "are better; use mrr" in refused(graph, rate, metric="mr")
     assert "needs a list of choices" in refused(
         graph, {"training.learning_rate": {"low": 0.1, "high": 1}}, sampler="grid"
     )

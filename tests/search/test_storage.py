@@ -70,9 +70,9 @@ def test_without_one_it_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("somewhere", r"GRAPHMILL_STUDIES is no address of a database; write it as postgresql://USER@HOST/NAME"),
+        ("somewhere", r"GRAPHMILL_STUDIES is not the address of a database; write it as postgresql://USER@HOST/NAME"),
         ("postgresql://me:secret@127.0.0.1:9/x", r"postgresql\+psycopg2://me:\*\*\*@127.0.0.1:9/x cannot be used: "),
-        ("nosuchdatabase://host/x", "no address of a database|cannot be used"),
+        ("nosuchdatabase://host/x", "not the address of a database|cannot be used"),
     ],
 )
 def test_a_database_that_is_away_is_one_sentence(tmp_path: Path, address: str, sentence: str) -> None:

@@ -82,7 +82,7 @@ def _tf32() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_tf32")
 def test_tf32_is_cudas_and_is_beside_half_precision_there() -> None:
-    with pytest.raises(SettingsError, match="tf32 is of CUDA's matrix products; mps has fp32"):
+    with pytest.raises(SettingsError, match="tf32 exists only on CUDA; mps has fp32"):
         resolve_precision("tf32", torch.device("mps"))
     assert resolve_precision("tf32", torch.device("cuda")) == "tf32"
     for name, rounded in (("tf32", True), ("fp32", False), ("bf16", True)):

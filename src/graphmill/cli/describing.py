@@ -49,7 +49,7 @@ def report(
 
     path = folder_of(what, folder)
     if out is None and (path / "version.json").is_file():
-        raise InputError("a promoted version never changes: say where its report goes, with --out FILE")
+        raise InputError("a promoted version never changes; write its report elsewhere with --out FILE")
     written = write_report(path, out or "")
     if as_json:
         print_json({"report": str(written)})

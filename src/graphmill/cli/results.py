@@ -153,7 +153,7 @@ def links(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best tails of heads, with probabilities and supporting paths. Without --head: of all heads, into RUN/links."""
+    """Predict the best tails of heads, with probabilities and paths. Without --head: all heads, into RUN/links."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse

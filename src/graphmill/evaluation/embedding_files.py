@@ -67,7 +67,7 @@ def read_embeddings(path: str | Path) -> Embeddings:
         return _assembled(path, read_csv_blocks(path))
     if suffixes.endswith(".npy"):
         return _read_npy(path)
-    raise InputError(f"{path.name} is none of .parquet, .csv, .csv.gz, .npy, the formats that embeddings are read from")
+    raise InputError(f"{path.name} is not an embedding file: those end in .parquet, .csv, .csv.gz or .npy")
 
 
 def _in_directory(path: Path) -> Path:
@@ -75,7 +75,7 @@ def _in_directory(path: Path) -> Path:
         for name in PREFERRED:
             if (folder / name).is_file():
                 return folder / name
-    raise InputError(f"{path} holds none of {', '.join(PREFERRED)}, also not in its embeddings folder")
+    raise InputError(f"{path} holds none of {', '.join(PREFERRED)} and has no embeddings folder with one")
 
 
 def _read_parquet(path: Path) -> Embeddings:

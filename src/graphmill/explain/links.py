@@ -133,7 +133,7 @@ class LinkExplainer:
     def __init__(self, recipe: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         if not explainable(recipe):
             raise SettingsError(
-                f"{recipe.name} scores links by its vectors alone, which no edge is a part of; hgt is explained by edges, "
+                f"{recipe.name} scores links by its vectors alone, so no edge explains a score; hgt is explained by edges, "
                 "conve by training triples (graphmill tracin)"
             )
         self.recipe: HgtRecipe = recipe

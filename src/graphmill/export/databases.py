@@ -109,7 +109,7 @@ class PostgresEmbeddings:
 
         if not _NAME.fullmatch(table):
             raise InputError(
-                f"'{table}' is no table: TABLE or SCHEMA.TABLE, of small letters, digits and underscores, such as live.drugs"
+                f"'{table}' is not a table name: write TABLE or SCHEMA.TABLE in a-z, 0-9 and _, such as live.drugs"
             )
         self.table, self.note = table, ""
         try:
@@ -197,7 +197,7 @@ class _in_a_sentence:  # noqa: N801 - used as a statement
 
         if isinstance(error, psycopg2.Error):
             why = str(error).strip().splitlines()[0]
-            raise ResourceError(f"PostgreSQL did not take the table {self.table}, which is as it was: {why}") from None
+            raise ResourceError(f"PostgreSQL refused the table {self.table}, which has not changed: {why}") from None
 
 
 def _escaped(value: Any) -> str:

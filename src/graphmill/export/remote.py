@@ -198,4 +198,4 @@ def _verify(folder: Path, url: str) -> None:
     about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
     for name, expected in about["files"].items():
         if not (folder / name).is_file() or describe_file(folder / name) != expected:
-            raise InputError(f"{shown(url)}/{name} is missing or not as it was promoted: promote it again")
+            raise InputError(f"{shown(url)}/{name} is missing or has changed since its promotion: promote it again")

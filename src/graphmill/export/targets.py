@@ -22,7 +22,9 @@ BLOCK = 10_000
 def check_target(target: str) -> None:
     """Raise :class:`InputError` for a text that names no target."""
     if not target.startswith(POSTGRES) and not target.endswith(ENDINGS):
-        raise InputError(f"'{target}' is no target: a file ending in {', '.join(ENDINGS)}, or {POSTGRES}SCHEMA.TABLE")
+        raise InputError(
+            f"'{target}' is not a target: use a file ending in {', '.join(ENDINGS)}, or {POSTGRES}SCHEMA.TABLE"
+        )
 
 
 def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class SplitSettings(Settings):
     def _groups_belong_to_their_method(self) -> "SplitSettings":
         named = [name for name in SplitSettings.model_fields if "group" in name and getattr(self, name)]
         if self.method != "by_group" and named:
-            raise ValueError(f"split.{named[0]} is of split.method: by_group, and method is {self.method}")
+            raise ValueError(f"split.{named[0]} belongs to split.method: by_group, but method is {self.method}")
         lacking = [name for name in ("group_type", "group_relations") if not getattr(self, name)]
         if self.method == "by_group" and lacking:
             raise ValueError(f"split.method: by_group needs split.{' and split.'.join(lacking)}")

@@ -61,7 +61,7 @@ class GraphSummary:
                 trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
             return cls(counts["content_hash"], counts["node_types"], counts["relations"], pairs, trained, degrees)
         except (*BROKEN, KeyError, TypeError) as error:
-            raise InputError(f"{folder} has no summary of its graph that can be read: {one_line(error)}") from None
+            raise InputError(f"{folder} has no readable summary of its graph: {one_line(error)}") from None
 
 
 class NodeHashes:

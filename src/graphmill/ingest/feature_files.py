@@ -257,5 +257,5 @@ def _choose(
         else without_row_numbers([c for c in names if c != key and (not kind or c != kind)])
     )
     if not chosen:
-        raise InputError(f"{file} has no column of features beside {', '.join([key, *left_out])}")
+        raise InputError(f"{file} has no feature columns besides {', '.join([key, *left_out])}")
     return chosen, (row_number_note(left_out),) if left_out else ()

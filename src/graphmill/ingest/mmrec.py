@@ -137,7 +137,9 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
             continue
         name, equals, file_name = entry.partition("=")
         if not (name and equals and file_name):
-            raise InputError(f"features: {entry!r} is no name=file, such as image=image_feat.npy, nor auto or none")
+            raise InputError(
+                f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
+            )
         absolute = "://" in file_name or Path(file_name).is_absolute()
         out[name] = file_name if absolute else f"{folder}/{file_name}"
     if "interactions" in out:

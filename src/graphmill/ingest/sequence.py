@@ -130,7 +130,7 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
     """The separator and what the columns are, by what most of the first lines have and by the header, if there is one."""
     lines = [line for line in data[: 1 << 16].split(b"\n")[:_PROBE_LINES] if line.strip()]
     if not lines:
-        raise InputError(f"{name} begins with blanks alone; expected lines such as 'user item timestamp'")
+        raise InputError(f"{name} begins with blank lines only; expected lines such as 'user item timestamp'")
     best: tuple[int, str, int] = (0, "", 0)
     for key, mark in SEPARATORS.items():
         if separator not in ("auto", key):

@@ -120,7 +120,7 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     if odd:
         raise InputError(
             f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {odd:,} numbers "
-            "would be before 1971 or after 2150, so the size does not tell the unit; write all times in one way"
+            "would be before 1971 or after 2150, so the unit cannot be told; write all times in one unit"
         )
     listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)
     return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]

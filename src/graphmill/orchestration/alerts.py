@@ -83,7 +83,7 @@ def checked_targets(targets: Sequence[str]) -> list[str]:
     for number, target in enumerate(targets, 1):
         if not target or apprise.Apprise.instantiate(target) is None:
             raise SettingsError(
-                f"alerts: target {number} ({_scheme(target)}) is no address that Apprise knows; if it comes from the "
+                f"alerts: target {number} ({_scheme(target)}) is not an address of Apprise; if it comes from the "
                 "environment, is the variable set? See https://github.com/caronc/apprise/wiki"
             )
     return list(targets)

@@ -64,8 +64,7 @@ class Nodes:
         elsewhere = sorted({self.type_of(row) for rows in self._by_any(text) for row in rows})
         if elsewhere:
             raise InputError(
-                f"heads of what is asked for are of type {', '.join(types)}, and '{text}' is of type "
-                f"{', '.join(elsewhere)}"
+                f"the relation needs heads of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
             )
         raise InputError(f"{self.graph.path} has no node '{text}'; give its id or name as the input file has it")
 

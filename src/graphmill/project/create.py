@@ -110,7 +110,7 @@ def _require_empty(root: Path) -> None:
             f"the Dagster project {root} loads no components: name its package as root_module in [tool.dg.project] of its "
             "pyproject.toml, merge dagster.load_from_defs_folder(path_within_project=…) into its definitions, then try again"
         )
-    raise InputError(f"{root} exists and is no Dagster project; choose a new folder")
+    raise InputError(f"{root} exists and is not a Dagster project; choose a new folder")
 
 
 def _dataset(

@@ -95,7 +95,7 @@ class Places:
         for each in (source, *_beside(source, format)):
             target = self._root / RAW / each.name
             if target.exists() or target in self._copies.values():
-                raise InputError(f"{target} exists already; rename {each}, or leave it where it is with --in-place")
+                raise InputError(f"{target} exists already; rename {each}, or keep it where it is with --in-place")
             self._copies[each] = target
         return f"{RAW}/{source.name}"
 
@@ -145,8 +145,8 @@ def dataset_of(
     if len(main) != 1:
         listed = "; ".join(f"{path} as {report.format}" for path, report in main) or "none"
         raise InputError(
-            f"a dataset has one source of edges or interactions beside node features, these files have {len(main)} "
-            f"({listed}): make a dataset of each by a call of its own, or give the folder that they are in"
+            f"a dataset has one source of edges or interactions besides node features, but these files have {len(main)} "
+            f"({listed}): make a dataset of each with a separate call, or give their folder"
         )
     (main_path, report), features = main[0], [each for each in reports if each[1].format == "node_features"]
     kinds = [_node_type(path, report, ask) for path, _ in features]

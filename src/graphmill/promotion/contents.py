@@ -153,7 +153,7 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
             raise InputError(f"{source / name} is missing, though the export's manifest lists it: export the run again")
         shutil.copyfile(source / name, folder / name)
         if describe_file(folder / name) != expected:
-            raise InputError(f"{source / name} is not what was exported: export the run again")
+            raise InputError(f"{source / name} has changed since the export: export the run again")
     ids = source / "embeddings.ids.txt"
     if "embeddings.npy" in exported["files"] and ids.is_file():
         shutil.copyfile(ids, folder / ids.name)
@@ -184,7 +184,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
     if version.about["recipe"] != like.manifest["recipe"]:
         raise InputError(
             f"{version.name} is of {version.about['recipe']} and the candidate of {like.manifest['recipe']}: versions of "
-            "two systems belong under two names"
+            "two systems need two names"
         )
     values: Mapping[str, Any] = json.loads((version.path / SETTINGS).read_text(encoding="utf-8"))
     placed = {

@@ -117,7 +117,7 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
     """
     if not store.path.is_dir():
-        raise InputError(f"{store.label} has no versions: nothing was promoted to {store.path}")
+        raise InputError(f"{store.label} has no versions: no run was promoted to {store.path}")
     with store.lock():
         target = store.find(wanted) if wanted else store.before()
         before = store.current_name()
@@ -172,7 +172,7 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
         return Versions(Path(to) / model.parent.name / model.name)
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
-    raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
+    raise InputError(f"{run_dir} is not in a folder 06_models; choose the folder of versions with --to FOLDER")
 
 
 def dagster_home(versions: Path) -> Path | None:

@@ -62,7 +62,7 @@ class Version:
         for name, expected in self.about["files"].items():
             path = self.path / name
             if not path.is_file() or describe_file(path) != expected:
-                raise InputError(f"{path} is missing or not as it was promoted: roll back, and promote the run again")
+                raise InputError(f"{path} is missing or was changed: roll back, and promote the run again")
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class Versions:
         """
         live = self.current()
         if live is None:
-            raise InputError(f"{self.label} has no version that is live, so there is nothing to roll back")
+            raise InputError(f"{self.label} has no live version to roll back")
         once = {name for entry in self.history() for name in (entry.before, entry.after)}
         older = [v for v in self.all() if v.number < live.number and v.name in once]
         if not older:
@@ -324,7 +324,7 @@ def folder_of(what: str, folder: Path) -> Path:
             found = store.find(parts[2]) if len(parts) == 3 else store.current()
             if found is not None:
                 return found.path
-    raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
+    raise InputError(f"{what} is not a run directory, a version (DATASET/MODEL or DATASET/MODEL/VERSION) or a file")
 
 
 def version_rows(store: Versions) -> list[dict[str, Any]]:

@@ -258,7 +258,7 @@ def _parsed(text: str) -> dict[str, Any]:
         section, dot, name = path.strip().partition(".")
         if not (equals and dot):
             raise SettingsError(
-                f"'{part}' is no single setting: write section.name=value, as acceleration.precision=bf16"
+                f"'{part}' is not one setting: write section.name=value, as acceleration.precision=bf16"
             )
         out = merge(out, {section: {name: read_yaml(value, part.strip())}})
     return out

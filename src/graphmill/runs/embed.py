@@ -81,7 +81,7 @@ def embed_run(
         )
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
-        raise InputError(f"{folder} is where the run's own vectors are; name another folder")
+        raise InputError(f"{folder} has the run's own vectors; choose another folder")
     told = features or FeatureFiles()
     tables = with_told(tables, told)
     joined = join(graph, tables, source, told, alone=getattr(recipe, "embeds_from_features", False))

@@ -91,7 +91,7 @@ def read_joining(
     from graphmill.ingest.public_readers import read_edges
 
     if not edges and not features:
-        raise InputError("give a file of edges, of features, or both: there is nothing to embed without one")
+        raise InputError("nothing to embed: give a file of edges, of features, or both")
     told = read_feature_files(graph, features)
     tables = read_edges(edges, format, **(settings or {})) if edges else None
     return tables, told, edges or ", ".join(map(str, features.values()))
@@ -101,17 +101,17 @@ def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
     having = {t.name: graph.feature_sets(t.name) for t in graph.node_types if graph.feature_sets(t.name)}
     listed = ", ".join(f"{kind}::{name}" if name else kind for kind, names in having.items() for name in names)
     if not having:
-        raise InputError(f"{file}: the model was trained without features, so it can make nothing of them; give edges")
+        raise InputError(f"{file}: the model was trained without features and cannot use them; give edges")
     kind, name = split_feature_key(key) if "::" in key else ("", key)
     kinds = (
         [kind] if kind else list(having) if len(having) == 1 else [k for k, names in having.items() if name in names]
     )
     if len(kinds) != 1 or kinds[0] not in having:
-        raise InputError(f"{file}: say of which nodes these features are, as TYPE::NAME=FILE (the graph has {listed})")
+        raise InputError(f"{file}: name the node type of these features, as TYPE::NAME=FILE (the graph has {listed})")
     names = having[kinds[0]]
     chosen = names[0] if not name and len(names) == 1 else name
     if chosen not in names:
-        raise InputError(f"{file}: say which features these are, as NAME=FILE (the graph has {listed})")
+        raise InputError(f"{file}: name these features, as NAME=FILE (the graph has {listed})")
     return kinds[0], chosen
 
 

@@ -97,7 +97,7 @@ def link_model(run: str | Path) -> LinkModel:
         return LinkModel(path, graph, scorer_of_export(exported, manifest), {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
-            f"{path} is no run directory, nor an export that can score links: links are predicted from runs and exports of "
+            f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
             "HGT, ConvE and ComplEx"
         )
     restored = restore(path)
@@ -218,9 +218,7 @@ def write_links(
     the files beside it.
     """
     if not (model.path / "checkpoints").is_dir():
-        raise InputError(
-            f"{model.path} is no run directory, and tables of links are kept in one; ask for heads by name"
-        )
+        raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
     predictor = Predictor(model, settings, root=root, evidence=_edges(model, settings), poll=poll)
     folder = model.path / FOLDER
     with writing(folder):

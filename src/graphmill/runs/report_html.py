@@ -68,7 +68,9 @@ def write_report(folder: str | Path, out: str | Path = "") -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, report_html(files).encode())
     except OSError as error:
-        raise ResourceError(f"{target} cannot be written: {error.strerror}; say where with --out FILE") from None
+        raise ResourceError(
+            f"{target} cannot be written: {error.strerror}; choose another file with --out FILE"
+        ) from None
     return target
 
 

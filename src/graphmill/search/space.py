@@ -95,7 +95,7 @@ def metric_of(search: SearchSettings, values: Mapping[str, Any], where: str) -> 
     """The validation metric that is maximised. Raises :class:`SettingsError` for one of which less is better."""
     metric = search.metric or str(parse_settings(values, where).evaluation.selection_metric)  # type: ignore[attr-defined]
     if metric in LOWER_IS_BETTER:
-        raise SettingsError(f"{where}: search.metric: {metric} is better where it is lower; take mrr or hits@10")
+        raise SettingsError(f"{where}: search.metric: lower values of {metric} are better; use mrr or hits@10")
     return metric
 
 
@@ -130,7 +130,7 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
     numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high, step))
     if not numbers or not low < high or step < 0 or (log and (low <= 0 or step)):
         raise SettingsError(
-            f"{where}: search.space.{path}: {shown(dict(written))} is no range: low must be below high, and on a "
+            f"{where}: search.space.{path}: {shown(dict(written))} is not a range: low must be below high, and on a "
             "log scale above 0 and without a step"
         )
     return Dimension(path, (), float(low), float(high), bool(log), float(step), annotation is int)
@@ -143,12 +143,12 @@ def _field(path: str, model: type[Settings], where: str) -> Any:
         fields = getattr(current, "model_fields", {})
         if name not in fields:
             raise SettingsError(
-                f"{where}: search.space.{path} is no setting of this system (known here: {', '.join(fields) or 'none'})"
+                f"{where}: search.space.{path} is not a setting of this system (known: {', '.join(fields) or 'none'})"
             )
         last = number == len(parts) - 1
         if path in NOT_SEARCHED or (last and not is_identity(current, name)):
             raise SettingsError(
-                f"{where}: search.space.{path} cannot be searched: it does not change what a training of this system gives"
+                f"{where}: search.space.{path} cannot be searched: it does not change the result of a training"
             )
         current = fields[name].annotation
     if isinstance(current, type) and issubclass(current, Settings):

@@ -30,7 +30,9 @@ def open_storage(folder: Path, address: str = "") -> Any:
     try:
         url = sa.make_url(wanted)
     except sa.exc.ArgumentError:
-        raise InputError(f"{VARIABLE} is no address of a database; write it as postgresql://USER@HOST/NAME") from None
+        raise InputError(
+            f"{VARIABLE} is not the address of a database; write it as postgresql://USER@HOST/NAME"
+        ) from None
     arguments: dict[str, Any] = {}
     if url.get_backend_name() == "postgresql":
         if url.drivername == "postgresql":  # SQLAlchemy 2.1 would take psycopg 3, which Dagster's driver is not

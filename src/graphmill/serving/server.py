@@ -81,7 +81,7 @@ def bound(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise ResourceError(f"{host} is no address of this machine ({error}); choose another with --host") from None
+        raise ResourceError(f"{host} is not an address of this machine ({error}); choose another with --host") from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)

@@ -54,9 +54,9 @@ class SystemSettings(Settings):
     training: TrainingSettings = setting(TrainingSettings(), "Length and optimizer")
     acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
     evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "The files that are exported", identity=False)
     tracker: TrackerSettings = setting(
-        TrackerSettings(), "Where else parameters, curves and results go", identity=False
+        TrackerSettings(), "A tracker that receives parameters, curves and results", identity=False
     )
 
     @model_validator(mode="after")
@@ -65,9 +65,7 @@ class SystemSettings(Settings):
             return self
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError(
-                "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
-            )
+            raise ValueError("acceleration.batch_size and batch_size_per_device are both set; keep one of them")
         if acceleration.compile != "off" and not self.compiles:
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "

@@ -20,9 +20,7 @@ def resolve_precision(requested: str, device: torch.device) -> str:
         SettingsError: TF32 off CUDA.
     """
     if requested == "tf32" and device.type != "cuda":
-        raise SettingsError(
-            f"acceleration.precision: tf32 is of CUDA's matrix products; {device.type} has fp32 and bf16"
-        )
+        raise SettingsError(f"acceleration.precision: tf32 exists only on CUDA; {device.type} has fp32 and bf16")
     if requested != "auto":
         return requested
     if device.type != "cuda":

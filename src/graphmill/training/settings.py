@@ -52,7 +52,7 @@ class TrainingSettings(Settings):
     init_from: str = setting(
         "", "RUN or RUN@EPOCH whose vectors to start from, by node id; champion = the live version; empty = fresh"
     )
-    force: bool = setting(False, "Start over even where the same training has been done", identity=False)
+    force: bool = setting(False, "Start over even if the same training is finished", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
 
 
@@ -74,8 +74,8 @@ class AccelerationSettings(Settings):
     } | {"max_skips": Retired(10, "ten steps in a row may be skipped; leave the setting out", identity=False)}
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
-    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent, or fails", identity=False)
-    batching: Literal["auto", "full"] = setting("auto", "What one step runs over; HGT can sample the graph")
+    allow_fallback: bool = setting(True, "Use the CPU if the requested device is absent or fails", identity=False)
+    batching: Literal["auto", "full"] = setting("auto", "The part of the graph in one step; HGT can sample it")
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
     loss_chunks: int = setting(1, LOSS_CHUNKS, identity=False, ge=1)
@@ -92,9 +92,11 @@ class AccelerationSettings(Settings):
         "phase", "When to empty the device cache", identity=False
     )
     memory_cleanup_every: int = setting(8, "memory_cleanup: steps only: every so many steps", identity=False, ge=1)
-    memory_budget: str = setting("auto", 'What the run may use: "auto" or a size such as "6GiB"', identity=False)
+    memory_budget: str = setting(
+        "auto", 'Memory that the run may use:  "auto" or a size such as "6GiB"', identity=False
+    )
     on_oom: Literal["shrink", "stop"] = setting(
-        "shrink", "When memory runs out: smaller chunks of the same step, or stop", identity=False
+        "shrink", "What to do when memory runs out: use smaller chunks of the same step, or stop", identity=False
     )
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
     clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0, allow_inf_nan=True)
@@ -105,7 +107,7 @@ class AccelerationSettings(Settings):
         0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
     )
     pin_memory: bool = setting(
-        True, "Copy batches so that no step waits for them: from page-locked memory on CUDA", identity=False
+        True, "Copy batches from page-locked memory on CUDA, so that no step waits for them", identity=False
     )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     sharding: Literal["none", "rows"] = setting(
@@ -121,15 +123,15 @@ class AccelerationSettings(Settings):
     keep_best: int = setting(1, "Best checkpoints to keep", identity=False, ge=0)
     keep_influence: int = setting(0, "Checkpoints spread over the falling loss, for TracIn", identity=False, ge=0)
     resume: Literal["auto", "never", "require"] = setting(
-        "auto", "Go on from the last checkpoint of the same fingerprint", identity=False
+        "auto", "Resume from the last checkpoint of the same fingerprint", identity=False
     )
     on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
-        "stop", "When a loss or gradient is not finite; the step is never applied", identity=False
+        "stop", "What to do when a loss or gradient is not finite; the step is never applied", identity=False
     )
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(
-        "changed", "Hash the graph's files where they are new or have changed, or at every start", identity=False
+        "changed", "Hash the graph's files only if they are new or have changed, or at every start", identity=False
     )
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
 
@@ -151,7 +153,7 @@ class EvaluationSettings(Settings):
     final_metrics: Literal["all", "same"] = setting(
         "all", "Metrics of the final evaluation: every one, or those of `metrics`", identity=False
     )
-    baselines: list[str] = setting([], "Baselines beside the model's final figures", identity=False)
+    baselines: list[str] = setting([], "Baselines to compare with the model's final figures", identity=False)
     max_queries: int = setting(
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
@@ -232,7 +234,7 @@ class LinkEvaluationSettings(EvaluationSettings):
 
 
 class ExportSettings(Settings):
-    """What is written after a training. Parquet is what the other stations read, so it is on by default."""
+    """The files that a training exports. Later steps read Parquet, so it is on by default."""
 
     csv: bool = setting(
         True, "CSV with the vector as a JSON list: node_index, node_id, node_name, node_type, embedding", identity=False
@@ -246,31 +248,31 @@ class ExportSettings(Settings):
     )
     align: Literal["champion", "none"] = setting(
         "champion",
-        "Turn the vectors onto those of the live version, where one is; a turned copy where that would change scores",
+        "Rotate the vectors onto those of the live version; if that would change scores, write a rotated copy",
         identity=False,
     )
 
 
 class TrackerSettings(Settings):
-    """Where else a training's parameters, curves and results go. Its own files have them all, whatever becomes of it."""
+    """A tracker that receives a copy of a training's parameters, curves and results."""
 
     writer: str = setting(
-        "none", "none, mlflow, or a class of yours as MODULE:CLASS (how-to: Track runs with MLflow)", identity=False
+        "none", "none, mlflow, or your own class as MODULE:CLASS (how-to: Track runs with MLflow)", identity=False
     )
     address: str = setting(
         "", "mlflow: http://HOST:PORT or sqlite:///FILE; empty: $MLFLOW_TRACKING_URI", identity=False
     )
     experiment: str = setting("graphmill", "The tracker's experiment", identity=False, min_length=1)
-    every_seconds: float = setting(10.0, "Time between two looks at what is new", identity=False, gt=0)
+    every_seconds: float = setting(10.0, "Seconds between two updates", identity=False, gt=0)
 
     @model_validator(mode="after")
     def _can_be_written_to(self) -> Self:
         if self.writer not in ("none", "mlflow") and not _CLASS.fullmatch(self.writer):
-            raise ValueError(f"tracker.writer: {self.writer!r} is none of none, mlflow, MODULE:CLASS")
+            raise ValueError(f"tracker.writer: {self.writer!r} must be none, mlflow or MODULE:CLASS")
         scheme, found, rest = self.address.partition("://")
         if self.writer == "mlflow" and self.address and (not found or scheme not in _TRACKERS or not rest):
             raise ValueError(
-                f"tracker.address: {self.address!r} is no address of MLflow: write http://HOST:PORT or sqlite:///FILE"
+                f"tracker.address: {self.address!r} is not an address of MLflow: write http://HOST:PORT or sqlite:///FILE"
             )
         if scheme in ("http", "https") and "@" in rest.partition("/")[0]:
             raise ValueError(

@@ -163,7 +163,7 @@ def test_fanouts_that_make_no_sense_are_refused(sampling: dict[str, Any], words:
 
 
 def test_a_relation_that_the_graph_does_not_have_is_refused_with_those_that_it_has(graph: TypedGraph) -> None:
-    with pytest.raises(SettingsError, match=r"'protein_drug', which is no relation .*drug_protein, protein_protein"):
+    with pytest.raises(SettingsError, match=r"'protein_drug', which is not a relation .*drug_protein, protein_protein"):
         recipe(graph, sampling={"relation_neighbors": ["protein_drug=1,1"]})
 
 

@@ -312,7 +312,7 @@ def test_modalities_are_chosen_by_name_and_in_order(graph: TypedGraph, name: str
     assert [m.name for m in recipe_of(name, graph, model={"modalities": ["text"]}).modalities] == ["text"]
     turned = recipe_of(name, graph, model={"modalities": ["text", "image"]})
     assert [f.shape[1] for f in turned.features()] == [5, 6]
-    with pytest.raises(SettingsError, match="'audio' is no feature set of the items"):
+    with pytest.raises(SettingsError, match="'audio' is not a feature set of the items"):
         recipe_of(name, graph, model={"modalities": ["audio"]})
 
 

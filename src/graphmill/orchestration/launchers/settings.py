@@ -49,7 +49,7 @@ class LauncherSettings(Settings):
     def _fits_its_kind(self) -> Self:
         for name in sorted(self.model_fields_set - {"kind"}):
             if self.kind not in _ONLY[name]:
-                raise ValueError(f"launcher.{name} is of {' and '.join(_ONLY[name])}, and launcher.kind is {self.kind}")
+                raise ValueError(f"launcher.{name} is of {' and '.join(_ONLY[name])}, but launcher.kind is {self.kind}")
         if self.kind == "k8s" and not self.image:
             raise ValueError(
                 "launcher.image is missing: Kubernetes needs an image with graphmill and the project installed"

@@ -68,7 +68,7 @@ def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]])
     names = {name for key in relations for name in ("|".join(key), key[1])}
     if unknown := sorted(set(own) - names):
         raise SettingsError(
-            f"sampling.relation_neighbors names '{unknown[0]}', which is no relation of the graph "
+            f"sampling.relation_neighbors names '{unknown[0]}', which is not a relation of the graph "
             f"(there are {', '.join(sorted({key[1] for key in relations}))})"
         )
     rows = [own.get("|".join(key), own.get(key[1], hops)) for key in relations]

@@ -75,7 +75,7 @@ class HgtModel(Settings):
         if self.hidden_dim % self.num_heads:
             up = -(-self.hidden_dim // self.num_heads) * self.num_heads
             raise ValueError(
-                f"model.hidden_dim {self.hidden_dim} is no multiple of num_heads {self.num_heads}; use {up}"
+                f"model.hidden_dim {self.hidden_dim} is not a multiple of num_heads {self.num_heads}; use {up}"
             )
         return self
 

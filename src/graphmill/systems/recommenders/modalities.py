@@ -40,7 +40,7 @@ def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise SettingsError(
-            f"model.modalities: {unknown[0]!r} is no feature set of the items (they have {', '.join(known)})"
+            f"model.modalities: {unknown[0]!r} is not a feature set of the items (known: {', '.join(known)})"
         )
     return names or known
 

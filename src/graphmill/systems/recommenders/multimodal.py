@@ -100,7 +100,7 @@ class MultimodalRecipe(RecommenderRecipe):
             )
         if self.settings.model.shuffle_features:  # type: ignore[attr-defined]
             raise SettingsError(
-                "model.shuffle_features: features say nothing of an item in this run, a new one's neither"
+                "model.shuffle_features: features are shuffled in this run, so those of a new item say nothing"
             )
         count = later.counts[number]
         more = {

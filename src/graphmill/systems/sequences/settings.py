@@ -36,7 +36,7 @@ class SasrecModel(Settings):
         if self.embedding_dim % self.num_heads:
             up = -(-self.embedding_dim // self.num_heads) * self.num_heads
             raise ValueError(
-                f"model.embedding_dim {self.embedding_dim} is no multiple of num_heads {self.num_heads}; use {up}"
+                f"model.embedding_dim {self.embedding_dim} is not a multiple of num_heads {self.num_heads}; use {up}"
             )
         if self.mhc != "off" and self.norm != "pre":
             raise ValueError(
