@@ -27,8 +27,9 @@ TOGETHER = 65_536
 
 
 class CollaborativeGraph:
-    """``tail`` int32 [E], ``relation`` [E] in the smallest unsigned type, heads by ``indptr`` int64 [N + 1]; ``matrix``: their
-    places, with the weights of the first epoch.
+    """``tail`` int32 [E], ``relation`` [E] in the smallest unsigned type; edges of head h are ``indptr[h] : indptr[h + 1]``.
+
+    ``matrix``: their places, with the weights of the first epoch.
     """
 
     def __init__(
