@@ -21,6 +21,7 @@ from torch import nn
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
+from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import Vectors, write_index
@@ -129,7 +130,7 @@ def _derive(
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     if wanted.index == "exact":
         return None
-    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(folder).vectors)), folder)
+    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
 
 
 def _read(path: Path) -> Any:

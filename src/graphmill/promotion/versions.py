@@ -131,7 +131,7 @@ class Versions:
         return sorted(found, key=lambda version: version.number)
 
     def find(self, wanted: str) -> Version:
-        """The version of this name, number or beginning of its hash.
+        """The version of this name, number or beginning of its hash; six digits or fewer are a number.
 
         Raises:
             InputError: there is none, or there are several; says which there are.
@@ -139,7 +139,7 @@ class Versions:
         known = self.all()
         number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
         found = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
-        if not found and wanted:
+        if not found and wanted and number < 0:
             found = [v for v in known if v.name.split("-")[1].startswith(wanted)]
         if len(found) == 1:
             return found[0]

@@ -274,6 +274,9 @@ class Run:
 
         heads = [head] if isinstance(head, str) else list(head)
         relations = [relation] if isinstance(relation, str) else list(relation)
+        for what, named in (("head", heads), ("relation", relations)):
+            if not named:
+                raise InputError(f"links: {what} is an empty list; name one at least, or leave it out for all")
         values = {
             "heads": [] if heads in ([""], ["*"]) else heads,
             "relations": [] if relations == [""] else relations,

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import GraphmillError
+from graphmill.errors import GraphmillError, one_line
 from graphmill.promotion.versions import CURRENT, Version, Versions, version_rows
 from graphmill.serving.opened import OpenVersion
 from graphmill.serving.problem import RequestError
@@ -148,8 +148,11 @@ class Catalogue:
                     return self._open[key]
             try:
                 found = OpenVersion(version)
-            except (GraphmillError, OSError) as error:
-                raise RequestError(503, f"{key[0]}/{key[1]} {version.name} cannot be read: {error}") from None
+            except Exception as error:  # whatever a file of another release or a damaged one leads to
+                if not isinstance(error, GraphmillError):
+                    log.exception("%s/%s %s", *key[:2], version.name)
+                why = error if isinstance(error, GraphmillError | OSError) else one_line(error)
+                raise RequestError(503, f"{key[0]}/{key[1]} {version.name} cannot be read: {why}") from None
             with self._lock:
                 self._open[key] = found
                 live = {id(each) for each in self._answering.values()}
