@@ -84,7 +84,7 @@ class RunListener:
             self._send_progress(state.epoch, in_epoch, losses, {})
 
     def on_epoch(self, record: dict[str, Any]) -> None:
-        """One line in every log."""
+        """Write the epoch's record to the logs and the trace, and send it now and then."""
         epoch, rest = record["epoch"], {k: v for k, v in record.items() if k not in ("epoch", "steps")}
         self.run.metrics.append("epoch", epoch, record["steps"], rest)
         shown = progress_line({**record, "valid": {}})
@@ -109,7 +109,7 @@ class RunListener:
         self.last_step, self._compiled = time.monotonic(), False
 
     def on_note(self, text: str) -> None:
-        """To the log and to whoever listens."""
+        """Write the text to the log and send it to all outlets."""
         self.run.log("train").warning(text)
         self.send({"kind": "note", "text": text})
 
@@ -129,7 +129,7 @@ class RunListener:
             self.attach_tensorboard(self.directory, max(step, 0))
 
     def send(self, message: Message) -> None:
-        """To all outlets."""
+        """Send the message to all outlets."""
         for outlet in self.outlets:
             outlet.send(message)
 

@@ -1,4 +1,4 @@
-"""What a recommender has to beat: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
+"""Baselines of recommenders: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
 
 * popularity: the training count of an item;
 * item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest;
