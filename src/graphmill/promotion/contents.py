@@ -1,4 +1,4 @@
-"""What is in a version: the run's export as it is, its weights, settings and card, and a summary of its graph.
+"""Fills a version's folder: the run's export, weights, settings and card, and a summary of its graph.
 
 The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
 may be gone by then.
@@ -60,7 +60,7 @@ _FOUND_IN_RUN = {
 def fill_from(
     restored: Restored, settings: PromotionSettings | None = None, health: HealthReport | None = None
 ) -> Callable[[Path], dict[str, Any]]:
-    """A function that writes a run's version into a folder and returns what is to be said of it.
+    """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
     ``health``: of the export, for a run that has no report of its own.
     """

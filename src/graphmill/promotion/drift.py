@@ -28,7 +28,7 @@ REPORT = "drift.json"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: ``vectors`` is what is read; ``graph`` None where it is not known; ``run`` None for other files."""
+    """One of the two compared embeddings. ``graph`` is None where it is not known, ``run`` for plain files."""
 
     name: str
     vectors: Path

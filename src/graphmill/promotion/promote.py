@@ -45,7 +45,7 @@ def promote_run(
     drift: float | None = None,
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Decide on a run and, where the decision is so, make it the live version.
+    """Decide on a run and, if the policy says so, make it the live version.
 
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
@@ -106,7 +106,7 @@ def promote_run(
 
 
 def export_trial(run_dir: str | Path) -> Restored:
-    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    """Return the run. A trial of a search is exported first, since a search only trains it."""
     restored = restore(run_dir)
     if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
         export_run(restored)
@@ -209,13 +209,13 @@ def dagster_home(versions: Path) -> Path | None:
 
 
 def health_failures(run_dir: str | Path) -> list[str]:
-    """What the health report finds to fail in a run's embeddings; the names of its verdicts."""
+    """Return the names of the health checks that fail on a run's embeddings."""
     report = validate(read_embeddings(Path(run_dir) / "embeddings"), settings=())
     return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
 def somebody() -> str:
-    """``name@machine``."""
+    """Return the user as ``name@machine``."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a user id without a name, as in containers

@@ -274,7 +274,7 @@ class Versions:
         return entry
 
     def before(self) -> Version:
-        """What a rollback leads to: the newest version older than the live one that has been live.
+        """Return the version that a rollback restores: the newest one older than the live one that has been live.
 
         Raises:
             InputError: nothing is live, or nothing older was.
@@ -328,7 +328,7 @@ def folder_of(what: str, folder: Path) -> Path:
 
 
 def version_rows(store: Versions) -> list[dict[str, Any]]:
-    """One row a version, the newest first: what it is, and what last made it live."""
+    """Return one row per version, the newest first, with the switch that last made it live."""
     history, live, rows = store.history(), store.current_name(), []
     for version in reversed(store.all()):
         last = next((entry for entry in reversed(history) if entry.after == version.name), None)

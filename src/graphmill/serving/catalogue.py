@@ -1,4 +1,4 @@
-"""Which models and versions there are, and the versions that are open; a switch of ``current`` is noticed by each request.
+"""Lists models and versions and keeps versions open. Every request notices a switch of ``current``.
 
 Names from outside are looked up among the folders that there are; none becomes part of a path.
 """
@@ -73,7 +73,7 @@ class Catalogue:
         ]
 
     def problems(self) -> dict[str, str]:
-        """Live versions that could not be opened, and why; the one before answers."""
+        """Live versions that could not be opened, with the reason. The previous live version answers for them."""
         with self._lock:
             return {"/".join(key): why for key, (_, why) in self._failed.items()}
 

@@ -1,4 +1,4 @@
-"""What can be asked of a version: one function an endpoint, beside what is said of it in the OpenAPI description."""
+"""The endpoints of a version: one function each, beside its entry in the OpenAPI description."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ NAMED = 5
 
 
 class OpenVersion:
-    """A version that answers. All methods may be called by several threads at once."""
+    """An open version that answers queries. All methods may be called by several threads at once."""
 
     def __init__(self, version: Version) -> None:
         """Read it. Raises :class:`graphmill.errors.InputError` where it is damaged."""
@@ -183,7 +183,7 @@ class OpenVersion:
         ]
 
     def link(self, row: int, relation: str, target: int) -> dict[str, Any]:
-        """What is said of one link: ``key`` of its relation, and its row of the table where it has one.
+        """Describe one link: ``key`` of its relation, and its row of the table where it has one.
 
         Raises :class:`RequestError` 400 where the relation does not lead from the one node to the other.
         """
@@ -259,7 +259,7 @@ class OpenVersion:
 
     @property
     def answers(self) -> list[str]:
-        """What can be asked of this version."""
+        """The endpoints that this version can answer."""
         found = ["vector", "neighbors"]
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
