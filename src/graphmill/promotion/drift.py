@@ -110,7 +110,7 @@ def drift_of_run(
     """
     live = store.current()
     if live is None:
-        raise InputError(f"nothing of {store.label} is live, so there is nothing that it could have moved from")
+        raise InputError(f"{store.label} has no live version to compare with")
     run = Path(run_dir)
     report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds, outlets=outlets, stop=stop)
     found = {"against": live.name, **report.to_dict()}
