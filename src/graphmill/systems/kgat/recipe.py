@@ -113,6 +113,7 @@ class KgatRecipe(RecommenderRecipe):
         self.facts.to(device)
         if self.shards is not None:
             self.mine = RankGraph(self.facts, self.shards.ranks, self._nodes_of, device)
+            self.facts.release()
         self._weighted = None
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
