@@ -94,7 +94,7 @@ class TestResults:
                 assert card.holds(row["target"], row["ours"], row["ratio"]) is row["holds"], (path.name, row["metric"])
 
 
-MAIN = ["link_quality", "links", "recommenders", "sequence_quality", "conve", "hgt", "engine", "health"]
+MAIN = ["link_quality", "links", "recommenders", "sequence_quality", "conve", "hgt", "health"]
 
 
 def test_make_bench_runs_the_main_benchmarks_and_goes_on_after_one_that_fails(repository: Path, tmp_path: Path) -> None:
