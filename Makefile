@@ -6,7 +6,7 @@ CHAIN  ?= biomed
 # Test processes at once, one more than cores, since many tests wait for servers; 1 for one after the other.
 JOBS   ?= 3
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := link_quality links recommenders sequence_quality conve hgt engine health
+BENCHMARKS := link_quality links recommenders sequence_quality conve hgt health
 
 .PHONY: setup demo test test-long ui check lint types docs pages format bench bench-report release tensorboard clean
 
