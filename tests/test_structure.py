@@ -73,15 +73,43 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
         left = {name: targets - done for name, targets in left.items() if name not in done}
 
 
-def test_no_imports_go_round_in_a_circle(sources: dict[str, Path]) -> None:
+@pytest.fixture(scope="module")
+def modules(sources: dict[str, Path]) -> dict[str, set[str]]:
+    """Module → modules of the package that it imports."""
     graph = {}
     for name, path in sources.items():
         wanted = imports(ast.parse(path.read_text(encoding="utf-8")))
-        modules = {each if each in sources else each.rpartition(".")[0] for each in wanted}
-        graph[name] = {each for each in modules if each in sources and each != name}
-    assert circles(graph) == []
+        found = {each if each in sources else each.rpartition(".")[0] for each in wanted}
+        graph[name] = {each for each in found if each in sources and each != name}
+    return graph
+
+
+def inside(package: str, graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The modules and folders directly within a package, and which of these each imports."""
+
+    def child(name: str) -> str:
+        rest = name.removeprefix(f"{package}.")
+        return "" if rest == name else rest.split(".")[0]
+
+    found: dict[str, set[str]] = {child(name): set() for name in graph if child(name)}
+    for name in graph:
+        if child(name):
+            found[child(name)] |= {child(each) for each in graph[name]} - {"", child(name)}
+    return found
+
+
+def test_no_imports_go_round_in_a_circle(modules: dict[str, set[str]]) -> None:
+    assert circles(modules) == []
+
+
+def test_no_folders_import_each_other(modules: dict[str, set[str]], sources: dict[str, Path]) -> None:
+    packages = [name for name, path in sources.items() if path.name == "__init__.py"]
+    assert {name: found for name in packages if (found := circles(inside(name, modules)))} == {}
 
 
 def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    folders = {"p": set(), "p.a.x": {"p.b.y"}, "p.b.z": {"p.a.w"}, "p.a.w": set(), "p.b.y": {"p"}}
+    assert circles(folders) == []
+    assert circles(inside("p", folders)) == [["a", "b"]]

@@ -1,1 +1,1 @@
-"""From a finished run to a version that is live: immutable folders, the comparison of candidate and champion, the policy."""
+"""How a finished run becomes the live version: immutable folders, comparison of candidate and champion, the policy."""

@@ -1,1 +1,1 @@
-"""Held-out links, triples and items ranked exactly, and the figures that come of it."""
+"""Exact rankings of held-out links, triples and items, and the figures that come of them."""

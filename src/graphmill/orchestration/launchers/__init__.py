@@ -1,4 +1,4 @@
-"""Where the worker runs: on this machine, under Slurm, on Ray, or on Kubernetes. One contract, one module a place.
+"""Launchers of the worker under one contract: on this machine, under Slurm, on Ray, or on Kubernetes.
 
 Whatever starts it, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
 asked to stop, and ends with a documented exit code.

@@ -1,4 +1,4 @@
-"""The recipes sasrec and tisasrec: next-item models over users' sequences. mHC is a setting of both."""
+"""SASRec and TiSASRec, next-item models over users' sequences, both with hyper-connections (mHC) as a setting."""
 
 from graphmill.systems.entry import Entry
 

@@ -1,4 +1,4 @@
-"""All health checks, in the order of reports. A file each for rows, similarity, spectrum, node types and links."""
+"""All health checks, in the order of reports: a file each for rows, similarity, spectrum, node types and links."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck
 from graphmill.evaluation.health.checks import links, node_types, rows, similarity, spectrum
