@@ -10,7 +10,7 @@ from graphmill.orchestration.launchers.contract import Job
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.processes import ChildTree
 from graphmill.training.allocator import allocator_environment
-from graphmill.training.waiting import waiting_environment
+from graphmill.training.openmp_waiting import waiting_environment
 
 
 def local(job: Job) -> ChildTree:
