@@ -71,7 +71,7 @@ def embed(
     HGT reads --edges, and --features beside them; KGAT facts as --edges; MMGCN and DRAGON --features of items.
     """
     from graphmill.runs.embed import NEW, embed_run
-    from graphmill.runs.joining import read_joining
+    from graphmill.runs.joining_nodes import read_joining
 
     named = [given.partition("=") for given in features or []]
     files = {name if mark else "": file if mark else name for name, mark, file in named}

@@ -350,7 +350,7 @@ class Run:
             SettingsError: the system has none for such nodes. InputError: no new node, or a file that cannot be used.
         """
         from graphmill.runs.embed import FOLDER, embed_run
-        from graphmill.runs.joining import read_joining
+        from graphmill.runs.joining_nodes import read_joining
 
         files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
         folder = Path(output) if str(output) else self.path / FOLDER
