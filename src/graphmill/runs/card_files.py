@@ -90,7 +90,7 @@ class CardFiles:
         """What :func:`graph_facts` found at the export, or finds now; empty where the graph is gone."""
         if found := self.export.get("graph"):
             return dict(found)
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         try:
             return graph_facts(open_graph_of(self.folder, self.data)) if self.data else {}

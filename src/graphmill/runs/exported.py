@@ -320,7 +320,7 @@ class Run:
     @cached_property
     def _graph_is_elsewhere(self) -> bool:
         """Whether this is an export that can score, without the graph that it was trained on."""
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         scores = (self._directory / SCORING).is_file()
         if not scores or "joined" in self.manifest:  # there is no graph of what joined later
