@@ -183,7 +183,7 @@ def test_damage_that_keeps_the_size_is_found_on_opening_and_the_file_named(graph
 
 def test_files_are_hashed_when_they_are_new_or_changed_and_not_again(graph, monkeypatch):
     hashed = []
-    plain = verified.sha256
+    plain = verified_files.sha256
     monkeypatch.setattr(verified_files, "sha256", lambda path: hashed.append(path.name) or plain(path))
     TypedGraph.open(graph.path)
     assert hashed == [], "the builder has hashed them"
