@@ -4,11 +4,11 @@ Whatever starts it, the worker gets a job in its environment, appends messages t
 asked to stop, and ends with a documented exit code.
 """
 
-from graphmill.orchestration.launchers.contract import Job, Worker
+from graphmill.orchestration.launchers.contract import Worker, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 
 
-def start(settings: LauncherSettings, job: Job) -> Worker:
+def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
     """Start the worker where ``settings`` say.
 
     Raises:
