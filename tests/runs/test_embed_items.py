@@ -202,5 +202,5 @@ def test_on_the_command_line(dragon: Run, tmp_path: Path, capsys: pytest.Capture
     given = [part for file in files for part in ("--features", file)]
     app(["embed", str(dragon.path), *given, "-o", str(tmp_path / "out"), "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["new_nodes"] == {"item": HIDDEN}
-    with pytest.raises(InputError, match="two files are of one set"):
+    with pytest.raises(InputError, match="two files have the same feature set"):
         app(["embed", str(dragon.path), *given, "--features", files[0]], standalone_mode=False)

@@ -18,7 +18,7 @@ def ingest_report(
     ] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Columns, guessed mapping, first bad rows, counts, and a ready defs.yaml."""
+    """Show a file's columns, guessed mapping, first bad rows and counts, and print a ready defs.yaml."""
     from graphmill.ingest.report import ingest_report as report
 
     found = report(path, format_)
@@ -41,7 +41,7 @@ def build(
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
     as_json: Json = False,
 ) -> None:
-    """From files to a typed graph, as the assets of a project do it; `graphmill train` goes on from there."""
+    """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
     from graphmill.api import build_graph, read_features
     from graphmill.ingest.public_readers import read_tables
     from graphmill.project.data import guessed
@@ -77,7 +77,7 @@ def sample(
     preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
 ) -> None:
-    """Write seeded synthetic data of a chain."""
+    """Write the synthetic data of a sample chain, by a seed."""
     from graphmill.ingest.samples.catalog import write_sample
 
     print(write_sample(chain, preset, out))

@@ -17,7 +17,7 @@ What = Annotated[
 
 @app.command()
 def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
-    """The card of a run or version: data, figures beside baselines, health, limits, how it was made.
+    """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made.
 
     --json prints the Croissant description of its files instead.
     """
@@ -43,7 +43,7 @@ def report(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """A run or version on one page: an HTML file with its pictures in it, to be read anywhere, sent, or printed."""
+    """Write one page about a run or version: an HTML file that includes its pictures."""
     from graphmill.promotion.versions import folder_of
     from graphmill.runs.report_html import write_report
 
@@ -71,7 +71,7 @@ def explain(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Why a link is predicted: the edges and paths that carried its score; for conve the training triples (TracIn)."""
+    """Explain a predicted link by the edges and paths that led to its score; for conve by training triples (TracIn)."""
     from graphmill.explain.links import ExplainSettings
     from graphmill.runs.explain import explain_link
 

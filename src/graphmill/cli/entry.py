@@ -13,7 +13,7 @@ from graphmill.errors import EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, Inpu
 
 app = typer.Typer(
     name="graphmill",
-    help="Knowledge graphs and interactions in, validated and versioned embeddings out.",
+    help="Turn knowledge graphs and interactions into validated, versioned embeddings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -36,7 +36,7 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Knowledge graphs and interactions in, validated and versioned embeddings out."""
+    """Turn knowledge graphs and interactions into validated, versioned embeddings."""
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def doctor(
     processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """What this machine can do, and why not."""
+    """Show which devices, kernels and extras this machine can use, and the reason for each that it cannot."""
     from graphmill.runs.doctor import examine
 
     found = examine(processes)
@@ -45,7 +45,7 @@ def doctor(
 
 @app.command("compare-devices")
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
-    """The same training on the CPU and on the accelerator: time, memory, loss trace, metrics, neighbours."""
+    """Run the same training on the CPU and the accelerator; compare time, memory, losses, metrics and neighbours."""
     from graphmill.runs.compare_devices import compare
     from graphmill.runs.resolve import read_settings
 
@@ -67,7 +67,7 @@ def demo(
     chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
 ) -> None:
-    """The sample chain without Dagster, with a table of the results at the end."""
+    """Run a sample chain without Dagster, and print a table of the results."""
     from graphmill.runs.demo import run_demo
 
     rows = run_demo(chain, folder)

@@ -35,7 +35,7 @@ def init(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")] = False,
 ) -> None:
-    """Make a Dagster project of your own, or add a dataset to one; nothing that is there is changed."""
+    """Create a Dagster project, or add a dataset to an existing one; existing files do not change."""
     from graphmill.project.create import init as make
 
     asked = _ask if sys.stdin.isatty() and not as_json else None

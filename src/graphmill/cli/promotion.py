@@ -44,7 +44,7 @@ def promote(
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a run's export the live version of its model, beside a comparison with the one before.
+    """Make a run's export the live version of its model, and compare it with the version before.
 
     Exit code 1 where --if decides for the one that is live.
     """
@@ -82,7 +82,7 @@ def export(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """Write vectors with their ids, names and types to a file or a database, in place of what is there."""
+    """Write vectors with their ids, names and types to a file or a database, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
     from graphmill.export.targets import check_target, write_to
 
@@ -129,7 +129,7 @@ def rollback(
 
 @app.command()
 def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> None:
-    """The versions of a model: which is live, when, with what figures, why, and by whom."""
+    """List the versions of a model: which is live, and each one's date, figures, reason and author."""
     from graphmill.promotion.versions import version_rows
 
     store = _versions(model, folder)
@@ -167,7 +167,7 @@ def drift(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """How far an embedding moved, in multiples of what another seed does, and why. Exit code 1 when it fails."""
+    """Measure how far an embedding moved, in multiples of another seed's effect, and why. Exit code 1 if it fails."""
     from graphmill.evaluation.drift.verdicts import DriftThresholds
     from graphmill.promotion.drift import compare_sides, side_of, write_report
     from graphmill.runs.messages import Terminal

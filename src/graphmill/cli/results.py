@@ -30,7 +30,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """A run's ranking beside all that it has to beat; ComplEx, BPR-MF and HGT without messages are trained for it."""
+    """Compare a run's ranking with all its baselines; ComplEx, BPR-MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.runs.ranking import rank_any
 
@@ -66,7 +66,7 @@ def embed(
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
     as_json: Json = False,
 ) -> None:
-    """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared.
+    """Compute vectors for nodes that joined after training, and write an export with them.
 
     HGT reads --edges, and --features beside them; KGAT facts as --edges; MMGCN and DRAGON --features of items.
     """
@@ -76,7 +76,7 @@ def embed(
     named = [given.partition("=") for given in features or []]
     files = {name if mark else "": file if mark else name for name, mark, file in named}
     if len(files) < len(named):
-        raise InputError("--features: two files are of one set; give each as NAME=FILE")
+        raise InputError("--features: two files have the same feature set; name each as NAME=FILE")
     restored = restored_run(run, "")
     tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
     notes = [*told.notes, *(tables.notes if tables else [])]
@@ -110,7 +110,7 @@ def recommend(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """The best items of every user, with names and scores, as recommendations.parquet in the run directory.
+    """Write the best items of every user, with names and scores, to recommendations.parquet in the run directory.
 
     With --history for the users in that file, who need not have been there in the training: as
     recommendations_of_history.parquet.
@@ -153,7 +153,7 @@ def links(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     as_json: Json = False,
 ) -> None:
-    """The best tails of heads, with probability and supporting paths. Without --head for all, into RUN/links."""
+    """Predict the best tails of heads, with probabilities and supporting paths. Without --head: of all, into RUN/links."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse
@@ -182,7 +182,7 @@ def validate(
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:
-    """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails.
+    """Check the health of an embedding: figures, verdicts, and the failure's name. Exit code 1 if it fails.
 
     A run directory keeps the report, and its card shows it.
     """
@@ -228,7 +228,7 @@ def neighbors(
     node_type: Annotated[str, typer.Option("--type", help="Node type, where ids of several types collide")] = "",
     as_json: Json = False,
 ) -> None:
-    """The nearest nodes by cosine."""
+    """Show the nearest nodes by cosine."""
     from graphmill.api import Run
 
     found = Run(run).neighbors(node, k, node_type)
@@ -249,7 +249,7 @@ def tracin(
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:
-    """Which training triples made the model say so: proponents and opponents by TracIn. Goes on where it stopped."""
+    """Find the training triples for and against a prediction by TracIn. The same command resumes after a stop."""
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.influence import trace_influence
     from graphmill.runs.resolve import merge, read_settings
@@ -271,7 +271,7 @@ def compare(
     picture: Annotated[Path | None, typer.Option(help="Write the loss curves of both as PNG here")] = None,
     as_json: Json = False,
 ) -> None:
-    """Two runs side by side: what differs in the settings, metrics, time, memory, and the loss curves."""
+    """Compare two runs: settings that differ, metrics, time, memory, and loss curves."""
     from graphmill.runs.compare import compare_picture, compare_runs
 
     found = compare_runs(run_a, run_b)

@@ -29,7 +29,7 @@ def search(
     output: Annotated[str, typer.Option(help="Folder for the study and its runs; default: beside the graph")] = "",
     as_json: Json = False,
 ) -> None:
-    """Try settings, choose by validation, and write the best as a file. The same command goes on after a kill.
+    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill.
 
     For DATASET/MODEL each trial is a partition of its asset DATASET/MODEL_trials.
     """

@@ -20,7 +20,7 @@ def serve(
         str, typer.Option(help="Address; any but this machine's own needs the environment variable GRAPHMILL_TOKEN")
     ] = "127.0.0.1",
 ) -> None:
-    """Answer over HTTP what promoted versions know, read-only, with a page to explore them at /. Ctrl-C stops it."""
+    """Serve promoted versions over HTTP, read-only, with an explorer page at /. Ctrl-C stops it."""
     from graphmill.serving.server import serve as run
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")

@@ -20,7 +20,7 @@ def track(
         ),
     ] = None,
 ) -> None:
-    """Send runs to MLflow or another tracker: what it lacks of them, or all of runs that were trained without one."""
+    """Send runs to MLflow or another tracker: the parts that are missing there, or whole runs."""
     from graphmill.runs.tracking.mirror import send, tracker_of
     from graphmill.runs.tracking.protocol import require_tracker
     from graphmill.settings import parse

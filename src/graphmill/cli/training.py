@@ -26,7 +26,7 @@ def train(
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
 ) -> None:
-    """Train, or go on, or reuse what is done; then export the embeddings."""
+    """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
     from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
 
@@ -49,7 +49,7 @@ def estimate(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:
-    """Memory and time of a training before it starts, in every way that it could be run; or of reading files."""
+    """Estimate the memory and time of each way to train, before it starts; or of reading files."""
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.runs.scaling import estimate_data, estimate_training
 
@@ -82,7 +82,7 @@ def evaluate(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Held-out figures of a run's checkpoint, with every metric."""
+    """Measure a run's checkpoint on the held-out splits, with every metric."""
     from graphmill.runs.export import evaluate_run
 
     found = evaluate_run(restored_run(run, checkpoint))

@@ -1,1 +1,1 @@
-"""How a finished run becomes the live version: immutable folders, comparison of candidate and champion, the policy."""
+"""Promotes finished runs to live versions: immutable folders, comparison with the live version, policy."""

@@ -28,7 +28,7 @@ REPORT = "drift.json"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: ``vectors`` is what is read; ``graph`` None where it is not known; ``run`` None for other files."""
+    """One of the two compared embeddings. ``graph`` is None where it is not known, ``run`` for plain files."""
 
     name: str
     vectors: Path
@@ -110,7 +110,7 @@ def drift_of_run(
     """
     live = store.current()
     if live is None:
-        raise InputError(f"nothing of {store.label} is live, so there is nothing that it could have moved from")
+        raise InputError(f"{store.label} has no live version to compare with")
     run = Path(run_dir)
     report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds, outlets=outlets, stop=stop)
     found = {"against": live.name, **report.to_dict()}

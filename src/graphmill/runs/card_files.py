@@ -1,4 +1,4 @@
-"""What a run's card is made from: the files of a run directory, of a promoted version, or of an export alone.
+"""Reads the files that a card describes: of a run directory, a promoted version, or an export alone.
 
 Nothing is computed but differences and counts, and nothing is written by hand: what no file says is left out here, and the
 card says that it is missing.
@@ -34,7 +34,7 @@ Differences = dict[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class CardFiles:
-    """``folder`` and what its files say; an empty mapping stands for a file that is not there.
+    """The contents of the files in ``folder``; a missing file is an empty mapping.
 
     ``export``: the export's manifest; ``run``: ``manifest.json`` of the run; ``version``: ``version.json``.
     """
@@ -51,7 +51,7 @@ class CardFiles:
 
     @property
     def recipe(self) -> str:
-        """The system's name, or "" where nothing says it."""
+        """The system's name; "" if no file has it."""
         return str(self.export.get("recipe", ""))
 
     @property
@@ -87,7 +87,7 @@ class CardFiles:
 
     @cached_property
     def graph(self) -> Mapping[str, Any]:
-        """What :func:`graph_facts` found at the export, or finds now; empty where the graph is gone."""
+        """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
         if found := self.export.get("graph"):
             return dict(found)
         from graphmill.runs.graph_location import open_graph_of

@@ -1,4 +1,4 @@
-"""Where a run's graph is, also after the project was renamed, copied or mounted elsewhere.
+"""Finds a run's graph, even after the project was renamed, copied or mounted elsewhere.
 
 A manifest holds the graph's path relative to the project's root and its content hash. The hash decides: a place is only
 where to look first.

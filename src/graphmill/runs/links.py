@@ -1,4 +1,4 @@
-"""Predicted links of a run: for chosen heads the tails that its model scores best, as a table with what is known of each.
+"""Predicts links of a run: the best-scored tails of chosen heads, as a table with the evidence for each link.
 
 The model is an export that can score where there is one (neither checkpoint nor messages are needed then), else the
 restored checkpoint.

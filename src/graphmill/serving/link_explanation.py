@@ -1,4 +1,4 @@
-"""Why a version predicts a link: computed from its run and graph where they are on this machine, else as its table says."""
+"""Explains a version's predicted link: from its run and graph if they are on this machine, else from its table."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class AccelerationSettings(Settings):
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     compile: Literal["off", "default", "reduce-overhead"] = setting(
-        "off", "torch.compile what is called; a probe turns it off when it is not faster", identity=False
+        "off", "Compile the hot functions with torch.compile; it is switched off if it is not faster", identity=False
     )
     memory_cleanup: Literal["phase", "off", "steps"] = setting(
         "phase", "When to empty the device cache", identity=False

@@ -27,7 +27,7 @@ _SMALL = 1 << 18
 
 
 class Gradient:
-    """What one batch's backward left: the norm (unscaled, before clipping) and the loss per term and in total.
+    """The result of one batch's backward pass: the norm (unscaled, before clipping) and the loss per term and in total.
 
     ``values`` [1 + terms], on the device: the norm, and the losses of ``coefficients`` (term → its coefficient, −∞ where it
     has none here). They are read when first asked for, which waits for the device; :func:`read_together` reads several.

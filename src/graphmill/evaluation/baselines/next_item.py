@@ -1,4 +1,4 @@
-"""Trivial next-item predictors, tuned on validation: what a trained model has to beat.
+"""Simple next-item predictors, tuned on validation, as baselines of trained models.
 
 Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items; where people
 take the same again also a replay of the own history. All count training interactions only; what they predict from may

@@ -1,4 +1,4 @@
-"""Gives a failing embedding its name: which of the known ways to collapse this is.
+"""Names the kind of collapse of a failing embedding.
 
 Several bounds usually break at once (a cone also loses its participation ratio); the name is the most specific cause
 that explains them.

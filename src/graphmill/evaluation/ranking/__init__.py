@@ -1,1 +1,1 @@
-"""Exact rankings of held-out links, triples and items, and the figures that come of them."""
+"""Ranks held-out links, triples and items exactly and computes metrics from the ranks."""

@@ -1,4 +1,4 @@
-"""Next-item prediction measured: the rank of one held-out item, among all items or among a fixed sample of them.
+"""Evaluates next-item prediction by the rank of one held-out item, among all items or a fixed sample of them.
 
 Ties are counted, not broken: a target that ties with others has each of the ranks that it could have with equal
 probability, and every metric is its expectation. A scorer that says the same of all items gets what chance gets.

@@ -1,4 +1,4 @@
-"""One number a query, so that two models can be compared on the same queries, some of them left out.
+"""Computes a metric for each query, so that two models can be compared on the same queries.
 
 What is asked is a split of a graph; what is left out is said in global node numbers. Which model answers, and what is
 concluded, is decided elsewhere.
