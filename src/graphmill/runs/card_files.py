@@ -102,7 +102,7 @@ class CardFiles:
         """``section.name`` → its value and the default, where they differ; what the loss does not read is left out."""
         if self.recipe not in RECIPES:
             return {}
-        default, own = settings_model(self.recipe)().model_dump(mode="json"), self._understood
+        default, own = settings_model(self.recipe).model_validate({}).model_dump(mode="json"), self._understood
         unread = getattr(own, "unread", {})
         found: Differences = {}
         for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():

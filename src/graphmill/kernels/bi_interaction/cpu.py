@@ -79,7 +79,7 @@ def forward(
     bounds = _pieces(edges[0], count, chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
     known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_forward, _Forward(*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
+    over_ranges(_forward, _Forward._make((*edges, *tables, bounds, *known)), len(bounds) - 1, around.numel())
     return out, around, signs
 
 
@@ -102,7 +102,7 @@ def backward(
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
     known = (along, _numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_backward, _Backward(*tables, size, *known), parts, around.numel())
+    over_ranges(_backward, _Backward._make((*tables, size, *known)), parts, around.numel())
     if along:
         rows = matrix.forward
         edges = [t.numpy() for t in (rows.indptr, rows.column, rows.value)]

@@ -62,7 +62,7 @@ def backward(
     sums = ((nothing if t is None else t).detach().numpy() for t in (to_users, to_items))
     kind = tables[0].dtype.type
     asked = (to_users is not None, to_items is not None)
-    arguments = _Backward(*tables, kind(loss), kind(norm), *sums, *asked)
+    arguments = _Backward._make((*tables, kind(loss), kind(norm), *sums, *asked))
     over_ranges(_backward, arguments, -(-width // LANES), item_rows.numel() * width)
 
 

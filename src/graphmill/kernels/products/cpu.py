@@ -102,10 +102,11 @@ def _run(
     """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
     batches, rows, terms = shape
     columns = out.shape[2]
-    sides = _Side(left.data_ptr(), *left_strides), _Side(right.data_ptr(), *right_strides)
+    sides = (_Side._make((t.data_ptr(), *n)) for t, n in ((left, left_strides), (right, right_strides)))
     onto_bias = 0 if bias is None else bias.data_ptr(), onto
     sizes = batches, rows, terms, last_terms, columns
-    call = _Product(*sides, _Side(out.data_ptr(), *out.stride()[:2], 1), *onto_bias, *sizes)
+    into = _Side._make((out.data_ptr(), *out.stride()[:2], 1))
+    call = _Product._make((*sides, into, *onto_bias, *sizes))
     units = batches * -(-rows // SIX)
     over_ranges(_product, call, units, batches * rows * terms * columns // _SHARE)
 
