@@ -19,8 +19,8 @@ from graphmill.promotion.versions import Version, Versions
 from graphmill.runs.exported import Run
 from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.openapi import description, markdown
-from graphmill.serving.opened import OpenVersion
 from tests.serving.conftest import RANKING, MakeVersion, nodes, vectors
 
 LIVE = "/v1/toy/hgt/current"

@@ -90,7 +90,7 @@ class CardFiles:
         """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
         if found := self.export.get("graph"):
             return dict(found)
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         try:
             return graph_facts(open_graph_of(self.folder, self.data)) if self.data else {}
@@ -102,7 +102,7 @@ class CardFiles:
         """``section.name`` → its value and the default, where they differ; what the loss does not read is left out."""
         if self.recipe not in RECIPES:
             return {}
-        default, own = settings_model(self.recipe)().model_dump(mode="json"), self._understood
+        default, own = settings_model(self.recipe).model_validate({}).model_dump(mode="json"), self._understood
         unread = getattr(own, "unread", {})
         found: Differences = {}
         for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():

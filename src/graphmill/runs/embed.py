@@ -24,7 +24,7 @@ from graphmill.graph.relations import INVERSE_PREFIX, Key
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
-from graphmill.runs.joining import FeatureFiles, with_told
+from graphmill.runs.joining_nodes import FeatureFiles, with_told
 from graphmill.systems.registry import entry
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.files import describe_file, writing

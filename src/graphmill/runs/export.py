@@ -19,7 +19,7 @@ from graphmill.runs.card import write_card
 from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
-from graphmill.runs.places import open_graph_of
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry

@@ -323,7 +323,7 @@ class Run:
     @cached_property
     def _graph_is_elsewhere(self) -> bool:
         """Whether this is an export that can score, without the graph that it was trained on."""
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         scores = (self._directory / SCORING).is_file()
         if not scores or "joined" in self.manifest:  # there is no graph of what joined later
@@ -353,7 +353,7 @@ class Run:
             SettingsError: the system has none for such nodes. InputError: no new node, or a file that cannot be used.
         """
         from graphmill.runs.embed import FOLDER, embed_run
-        from graphmill.runs.joining import read_joining
+        from graphmill.runs.joining_nodes import read_joining
 
         files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
         folder = Path(output) if str(output) else self.path / FOLDER

@@ -19,8 +19,8 @@ from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
+from graphmill.runs.graph_location import commit_of, stored_path
 from graphmill.runs.messages import Message, Outlet
-from graphmill.runs.places import commit_of, stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root

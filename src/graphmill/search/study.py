@@ -2,7 +2,7 @@
 
 A study is a folder: ``study.db`` (SQLite, Optuna's, unless studies are kept in a database: ``storage``), and the runs of its
 trials beside it. A killed search goes on with the same command: a trial that was under way is asked for again and its
-training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked``.
+training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked_trials``.
 """
 
 from __future__ import annotations

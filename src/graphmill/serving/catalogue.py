@@ -14,7 +14,7 @@ from typing import Any
 
 from graphmill.errors import GraphmillError, one_line
 from graphmill.promotion.versions import CURRENT, Version, Versions, version_rows
-from graphmill.serving.opened import OpenVersion
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.problem import RequestError
 
 MOST_OPEN = 4

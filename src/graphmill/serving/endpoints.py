@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphmill.serving.opened import OpenVersion
+from graphmill.serving.link_explanation import explain
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import METHODS, MOST_POINTS, projection
 from graphmill.serving.report import report
-from graphmill.serving.why import explain
 
 Answer = dict[str, Any]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures
-from graphmill.evaluation.health.needed import at_a_point, low_rank, narrow
 from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"

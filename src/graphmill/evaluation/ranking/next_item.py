@@ -93,6 +93,11 @@ def full_ranks(
     )
 
 
+def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
+    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
+    return ranks.unmasked if repeats else ranks
+
+
 def sample_candidates(
     users: Int64, targets: Int64, num_items: int, known: KnownItems, count: int, *, seed: int, name: str
 ) -> Int64:

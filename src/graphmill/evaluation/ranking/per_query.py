@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.next_item import chosen_ranks
 from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
-from graphmill.evaluation.ranking.next_item import full_ranks
+from graphmill.evaluation.ranking.next_item import chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.paired_difference import grouped_mean
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of

@@ -25,7 +25,7 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.systems.kgat.graph import CollaborativeGraph
-from graphmill.systems.kgat.later import fitted_to_facts, with_later
+from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat, final
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
