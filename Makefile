@@ -6,9 +6,9 @@ CHAIN  ?= biomed
 # Test processes at once, one more than cores, since many tests wait for servers; 1 for one after the other.
 JOBS   ?= 3
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := link_quality links recommenders sequence_quality conve hgt engine health
+BENCHMARKS := link_quality links recommenders sequence_quality conve hgt health
 
-.PHONY: setup demo test test-long ui check docs pages format bench bench-report release tensorboard clean
+.PHONY: setup demo test test-long ui check lint types docs pages format bench bench-report release tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -35,12 +35,15 @@ test: setup
 test-long: setup  ## storms and long matrices, which `make test` leaves out
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
 
-check: setup
+check: lint types docs  ## what needs no run: style, imports, types, the site; `make -j2 check` does two at once
+
+lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory docs
+
+types: setup
+	@$(BIN)/mypy
 
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q

@@ -45,7 +45,7 @@ def settings_markdown() -> str:
     for name, model in SHARED.items():
         parts.append(f"### `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
     for recipe, entry in registry.RECIPES.items():
-        parts.append(f"## Recipe `{recipe}`\n\n{entry.about}. Presets: {_presets(recipe)}.\n")
+        parts.append(f"## Recipe `{recipe}`\n\n{entry.about}. Presets: {_presets(recipe)}.{_sharding(recipe)}\n")
         for name, field in registry.settings_model(recipe).model_fields.items():
             model = field.annotation  # type: ignore[assignment]
             if not (isinstance(model, type) and issubclass(model, Settings)):
@@ -122,6 +122,12 @@ def _values(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return "a mapping (below)"
     return names.get(annotation, getattr(annotation, "__name__", "text"))
+
+
+def _sharding(recipe: str) -> str:
+    if not registry.settings_model(recipe).shards_rows:
+        return ""
+    return " Tables can be divided by rows over several processes (`acceleration.sharding`)."
 
 
 def _presets(recipe: str) -> str:

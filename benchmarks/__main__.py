@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: a line a file of committed results, then what misses its target."""
+"""``python -m benchmarks``: a line a file of committed results, then the first target that each misses."""
 
 from benchmarks.parts.report import report
 

@@ -1,4 +1,4 @@
-"""What docs/extending says a system, a format and a check take: five, two and two files beside their tests."""
+"""What docs/extending says a system, a format and a check take: five, three and two files beside their tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 
 from graphmill.evaluation.health.checks import CHECKS
 from graphmill.ingest.formats import FORMATS
+from graphmill.systems.registry import RECIPES
 
 Words = dict[str, set[str]]
-EXTRAS = {"runs/scaling.py", "ingest/engine.py"}
-"""Lists of what not every system and format can: sharding by rows, reading out of core."""
+GENERATED = {"settings", "checks", "commands", "folders"}
+"""Pages that ``make pages`` writes."""
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +38,35 @@ def words(repository: Path) -> Words:
     return found
 
 
-def test_a_system_takes_five_files(words: Words, repository: Path) -> None:
-    own = {f"systems/lightgcn/{name}.py" for name in ("model", "settings", "recipe", "cost")}
-    assert words["lightgcn"] - own - EXTRAS == {"systems/registry.py"}
-    package = repository / "src" / "graphmill"
-    assert {str(path.relative_to(package)) for path in (package / "systems" / "lightgcn").glob("[!_]*.py")} == own
+def mentions(repository: Path, word: str) -> set[str]:
+    """Files of the program, its packaging, its builds and its reference that have a word; no generated pages."""
+    places = ("src", "deploy", "data", ".ci", ".github", "docs/reference")
+    files = [path for place in places for path in (repository / place).rglob("*") if path.is_file()]
+    files += [path for path in repository.iterdir() if path.suffix in (".toml", ".yml", ".yaml", ".txt")]
+    files = [path for path in files if path.suffix not in (".pyc", ".parquet", ".gz")]
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    found = {path for path in files if pattern.search(path.read_text(encoding="utf-8", errors="replace"))}
+    return {str(path.relative_to(repository)) for path in found if path.stem not in GENERATED or path.suffix != ".md"}
 
 
-def test_a_format_takes_a_module_and_its_name_in_the_list(words: Words) -> None:
+def test_a_system_takes_five_files(repository: Path) -> None:
+    folder = repository / "src" / "graphmill" / "systems" / "lightgcn"
+    own = {str(path.relative_to(repository)) for path in folder.iterdir() if path.is_file() and path.stat().st_size}
+    assert len(own) == 5
+    prose = {"docs/reference/knobs.md", "docs/reference/results.md"}  # what was found out about it, for readers
+    assert mentions(repository, "lightgcn") - prose == own
+
+
+def test_every_folder_of_a_system_is_found() -> None:
+    assert {"bpr_mf", "hgt", "lightgcn", "sasrec", "tisasrec"} < set(RECIPES)
+    assert RECIPES["lightgcn"].module == "graphmill.systems.lightgcn"
+
+
+def test_a_format_takes_a_module_its_name_in_the_list_and_its_words(words: Words, repository: Path) -> None:
     assert "kgx" in FORMATS
-    assert words["kgx"] - EXTRAS == {"ingest/kgx.py", "ingest/formats.py"}
+    assert words["kgx"] == {"ingest/kgx.py", "ingest/formats.py"}
+    outside = {file for file in mentions(repository, "kgx") if not file.startswith("src/")}
+    assert outside == {"docs/reference/ingestion.md"}
 
 
 def test_a_check_takes_its_module_and_a_page_that_is_made_from_it(words: Words, repository: Path) -> None:

@@ -19,7 +19,8 @@ def test_the_page_and_the_picture_are_current(folders: ModuleType) -> None:
         assert path.read_text(encoding="utf-8") == text, "make pages"
 
 
-def test_no_folder_imports_one_above_it(folders: ModuleType) -> None:
-    names = folders.order()
+@pytest.mark.parametrize("which", ["order", "subfolders"])
+def test_no_folder_imports_one_above_it(folders: ModuleType, which: str) -> None:
+    names = getattr(folders, which)()
     found = folders.imports(names)
     assert [(a, b) for at, a in enumerate(names) for b in names[:at] if b in found[a]] == []

@@ -72,7 +72,7 @@ def train(
 
     Args:
         graph: from :func:`build_graph`, or its folder.
-        system: hgt, complex, conve, bpr_mf, lightgcn, kgat, mmgcn, dragon, sasrec or tisasrec.
+        system: one of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
         epochs, device, seed: shortcuts for ``training.epochs``, ``acceleration.device`` and ``training.seed``.
         preset: docs/reference/settings.md; "": auto.
         output: folder of this model's runs; default: beside the graph.

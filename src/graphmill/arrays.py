@@ -1,4 +1,7 @@
-"""Files of NumPy that may be damaged. Imports no torch."""
+"""Files of NumPy that may be damaged.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 

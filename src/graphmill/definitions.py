@@ -1,4 +1,4 @@
-"""The code location: everything that ``defs/`` holds. ``workspace.yaml`` and ``dg`` load it."""
+"""The code location, which ``workspace.yaml`` and ``dg`` load: everything that ``defs/`` holds."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""How much memory this machine has left for this process, and sizes as people read them. Imports no torch."""
+"""How much memory this machine has left for this process, and sizes as people read them.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 

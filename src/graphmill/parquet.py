@@ -1,4 +1,7 @@
-"""Parquet files with checksums of their pages: written always, verified where a file has them. Imports no torch."""
+"""Parquet files with checksums of their pages: written always, verified where a file has them.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 

@@ -106,6 +106,14 @@ def test_it_is_recorded_where_dagster_has_an_instance(
     shown = {name: value.value for name, value in materialization.metadata.items()}
     assert (shown["decision"], shown["reason"], shown["live_version"]) == ("promoted", "looks good", made["version"])
     assert materialization.tags["dagster/data_version"] == made["version"]
+    again = ("promote", str(runs[0]), "--to", str(tmp_path / "promoted"), "--force", "--json")
+    second = json.loads(run(*again).stdout)
+    run("rollback", "toy/hgt", "--folder", str(tmp_path / "promoted"))
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey(["toy", "hgt_promoted"]))
+    assert event is not None
+    assert second["version"] != made["version"]
+    assert event.asset_materialization.tags["dagster/data_version"] == made["version"]
 
 
 def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import GraphmillError, SettingsError
+from graphmill.export import index
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
@@ -81,6 +82,9 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
     assert chain.project.metadata("toy/hgt_drift")["finding"] == "nothing is live to compare with"
     assert "promote" not in chain.worker.asked
+    for part in ("validation", "ranking"):
+        page = chain.project.metadata(f"toy/hgt_{part}")
+        assert (str(page["card"])[-8:], "report_page" in page) == ("/card.md", True), "a person finds the whole run"
 
     result = chain.run("promoted", when="better")
     assert result.success
@@ -176,9 +180,23 @@ def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain
     assert "checks did not pass" in chain.shown["reason"]
     assert chain.versions.current() is None
 
+    # One that waits for checks holds back before the asset is asked at all.
+    passed = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed())
+    waits = dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_match(passed)
+    patient = dg.Definitions.merge(*parts, dg.Definitions(resources=needed)).map_asset_specs(
+        func=lambda spec: spec.replace_attributes(automation_condition=waits) if spec.key == key else spec
+    )
+    first = dg.evaluate_automation_conditions(patient, chain.project.instance)
+    assert chain.run("validation").success
+    asked = dg.evaluate_automation_conditions(patient, chain.project.instance, cursor=first.cursor)
+    assert asked.get_num_requested(key) == 0
+
     (schedule,) = whole.schedules or ()
     job = whole.resolve_job_def(schedule.job_name)  # type: ignore[union-attr]
-    assert key in job.asset_layer.executable_asset_keys
+    result = job.execute_in_process(instance=chain.project.instance, raise_on_error=False)
+    assert key in {event.asset_key for event in result.all_events if event.is_step_materialization}
+    assert chain.shown["decision"] == "kept"
+    assert chain.versions.current() is None
 
 
 def test_a_check_that_was_not_evaluated_has_not_passed(chain: Chain) -> None:
@@ -202,6 +220,20 @@ def test_a_policy_that_cannot_be_is_one_sentence(project: Project) -> None:
     ):
         with pytest.raises(SettingsError, match=sentence):
             project.model(promote=promote)
+
+
+def test_an_index_that_finds_too_few_goes_live_for_nobody(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    assert chain.run().success
+    failing = [name for name in failed_checks(chain.project.instance, gating_checks_of(chain)) if "(" not in name]
+    policy = {"when": "checks_pass", "except_checks": failing, "index": "faiss"}
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "REQUIRED_RECALL", 1.01)
+        result = chain.run("promoted", **policy)
+    assert not checks(result)["index_finds_neighbours"].passed
+    assert chain.versions.current() is None
+    assert checks(chain.run("promoted", **policy))["index_finds_neighbours"].passed
+    assert chain.versions.current() is not None
 
 
 def test_a_wrong_metric_fails_the_step_with_its_sentence(chain: Chain, tmp_path: Path) -> None:

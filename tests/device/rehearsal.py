@@ -104,7 +104,9 @@ def _life(
     sampling = {"sampling": {"accumulation_steps": parts}} if case.recipe == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
-    more = {"acceleration": on_device | kept, "training": short, "export": {"csv": False}}
+    # One evaluation in the training; baselines have a precision of their own.
+    judged: dict[str, Any] = {"eval_every": 2} | ({} if precision == "fp32" else {"baselines": []})
+    more = {"acceleration": on_device | kept, "training": short, "evaluation": judged, "export": {"csv": False}}
     values = settings_of(case, graph, more | sampling)
     (folder / "runs").mkdir()
     kept_baselines = folder.parent / "baselines"  # of all cases on one graph: their baselines are the same

@@ -16,7 +16,7 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.interactions_csv import read_interactions_csv
-from graphmill.ingest.joined import with_knowledge
+from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
 from graphmill.ingest.triples import TriplesSettings, read_triples

@@ -26,7 +26,7 @@ import yaml
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.launchers import start
-from graphmill.orchestration.launchers.contract import Job
+from graphmill.orchestration.launchers.contract import WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
 from graphmill.runs.resolve import merge
@@ -263,7 +263,7 @@ def test_asked_to_stop_it_saves_and_nothing_is_left(place: LauncherSettings, tmp
         "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     command = [sys.executable, str(script)]
-    worker = start(place, Job(command, {}, str(tmp_path), str(tmp_path / "messages")))
+    worker = start(place, WorkerCommand(command, {}, str(tmp_path), str(tmp_path / "messages")))
     pid = int(wait_for(tmp_path / "pid"))
     assert worker.poll() is None
     worker.stop(60)

@@ -13,6 +13,7 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.promotion import promote
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.policy import PromotionSettings
@@ -85,6 +86,23 @@ def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, 
     assert (again["outcome"], again["version"]) == ("kept", up["version"])
     assert "is this run already" in again["reason"]
     assert len(store.all()) == 2
+
+
+def test_a_promotion_that_others_overtake_is_decided_again(
+    store: Versions, first: Path, better: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide, switched = promote.decide, []
+
+    def slow(settings: PromotionSettings, facts: promote.Facts) -> promote.Decision:
+        if not switched:  # while this one decides, another one goes live
+            switched.append("")
+            switched[0] = promote_run(first, store, ALWAYS, **BY)["version"]
+        return decide(settings, facts)
+
+    monkeypatch.setattr(promote, "decide", slow)
+    found = promote_run(better, store, ALWAYS, **BY)
+    assert (found["outcome"], found["champion"]) == ("promoted", switched[0])
+    assert [s.after for s in store.history()] == [switched[0], found["version"]]
 
 
 def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: Path, better: Path) -> None:
@@ -282,9 +300,15 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
     assert promote_run(better, store, settings, **BY)["version"] == held()
     assert roll_back(store, by="me")["version"] == held()
     broken = PromotionSettings(when="checks_pass", sinks=[sink, "/proc/no/live.csv"])
-    with pytest.raises(ResourceError, match=r"did not go live, because of its sink /proc/no/live\.csv.* already in"):
+    with pytest.raises(ResourceError, match=r"did not go live, because of its sink /proc/no/live\.csv") as failed:
         promote_run(better, store, broken, person=True, **BY)
-    assert live(store).name == store.all()[0].name
+    assert "already in" not in str(failed.value)
+    assert live(store).name == store.all()[0].name == held(), "the first sink has the live vectors again"
+    with pytest.raises(ResourceError, match=r"already in .*live\.parquet"):
+        promote_run(first, Versions(tmp_path / "07_promoted" / "toy" / "new"), broken, **BY)
+    live_run = next(each for each in (first, better) if each.name in live(store).about["run_dir"])
+    with pytest.raises(InputError, match="is this run already, and sinks are written when one goes live"):
+        promote_run(live_run, store, PromotionSettings(sinks=[sink]), person=True, force=True, **BY)
     with pytest.raises(InputError, match="'nowhere' is no target"):
         promote_run(better, store, PromotionSettings(sinks=["nowhere"]), **BY)
 

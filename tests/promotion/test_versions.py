@@ -86,6 +86,9 @@ def test_versions_are_found_by_name_number_and_hash(store: Versions) -> None:
     assert store.find("0002").name == store.find(second.name.split("-")[1]).name == second.name
     with pytest.raises(InputError, match=rf"toy/hgt has no version '7'; there are: {first.name}, {second.name}"):
         store.find("7")
+    for digit in "03456789":  # hashes may begin with any of them
+        with pytest.raises(InputError, match="has no version"):
+            store.find(digit)
 
 
 def test_old_versions_go_but_never_the_live_one_or_the_one_before(store: Versions) -> None:

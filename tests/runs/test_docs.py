@@ -30,6 +30,14 @@ def test_every_setting_that_the_page_of_old_names_points_to_exists(repository: P
     assert all("`" in row[1] or row[1].strip() in ("–", "here", "---") for row in rows if len(row) >= 3)
 
 
+def test_links_to_other_sites_are_whole_and_encrypted(repository: Path) -> None:
+    """Whether they still lead somewhere needs a network: CONTRIBUTING.md has the command."""
+    pages = [repository / "README.md", *(repository / "docs").rglob("*.md")]
+    links = {link for page in pages for link in re.findall(r"\]\((\w+:[^)]*)\)", page.read_text(encoding="utf-8"))}
+    assert links
+    assert {link for link in links if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/[^\s<>]*)?", link)} == set()
+
+
 def test_every_exit_code_is_explained(repository: Path) -> None:
     text = (repository / "docs" / "reference" / "exit_codes.md").read_text()
     codes = (errors.EXIT_OK, errors.EXIT_CHECK_FAILED, errors.EXIT_USER_ERROR, errors.EXIT_STOPPED, launch.EXIT_KILLED)

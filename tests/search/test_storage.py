@@ -10,7 +10,7 @@ import yaml
 
 from graphmill.errors import InputError
 from graphmill.orchestration.searching import studies_address
-from graphmill.search.asked import ask, waiting
+from graphmill.search.asked_trials import ask, waiting
 from graphmill.search.storage import SCHEMA, VARIABLE, open_storage
 from graphmill.search.study import open_search
 from tests.project.test_kit import SECRETS, Postgres

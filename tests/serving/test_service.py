@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from graphmill.errors import InputError
+from graphmill.export.alignment import ALIGNED
 from graphmill.promotion.promote import roll_back
-from graphmill.promotion.versions import Versions
+from graphmill.promotion.versions import Version, Versions
 from graphmill.runs.exported import Run
-from graphmill.serving import catalogue
+from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.openapi import description, markdown
-from tests.serving.conftest import MakeVersion, nodes, vectors
+from tests.serving.conftest import RANKING, MakeVersion, nodes, vectors
 
 LIVE = "/v1/toy/hgt/current"
 
@@ -153,13 +157,55 @@ def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClien
 
 def test_the_card_is_the_versions_file_or_made_from_its_manifest(client: TestClient, make: MakeVersion) -> None:
     version = make()
-    assert get(client, f"{LIVE}/card")["card"]["metrics"]["test_mrr"] == 0.2
+    card = get(client, f"{LIVE}/card")["card"]
+    assert card["metrics"]["test_mrr"] == 0.2
+    assert card["health"]["status"] == "warn"
+    assert card["ranking"] == RANKING
     assert "has no card.md" in get(client, f"{LIVE}/card", 404, format="markdown")["error"]
     (version.path / "card.md").write_text("# A card")
-    (version.path / "card.json").write_text(json.dumps({"made": "by hand"}))
     with TestClient(application(version.path.parents[2]), base_url="http://127.0.0.1") as again:
         assert get(again, f"{LIVE}/card", format="markdown")["markdown"] == "# A card"
-        assert get(again, f"{LIVE}/card")["card"] == {"made": "by hand"}
+
+
+def test_neighbours_and_the_projection_are_of_the_space_that_versions_share(
+    client: TestClient, make: MakeVersion
+) -> None:
+    other, version = make(2), make(1)
+    shutil.copyfile(other.path / "embeddings.parquet", version.path / ALIGNED)
+    opened, aligned = OpenVersion(version), OpenVersion(other)
+    np.testing.assert_array_equal(opened.vectors.unit(np.arange(9)), aligned.vectors.unit(np.arange(9)))
+    assert not np.array_equal(opened.embeddings.vectors, aligned.embeddings.vectors), "these are what it scores with"
+
+
+def test_a_version_that_fails_in_any_way_is_one_sentence(
+    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(version: Version) -> OpenVersion:
+        raise RuntimeError("size mismatch")
+
+    make()
+    monkeypatch.setattr(catalogue, "OpenVersion", fail)
+    assert "cannot be read: RuntimeError: size mismatch" in get(client, f"{LIVE}/vector", 503, id="DR5")["error"]
+
+
+def test_a_score_of_another_release_leaves_vectors_and_neighbours(
+    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scorer(run: Run) -> None:
+        raise InputError("its score was exported by another release")
+
+    monkeypatch.setattr(Run, "scorer", property(scorer))
+    make()
+    assert len(get(client, f"{LIVE}/neighbors", id="DR5", k=3)["neighbors"]) == 3
+    assert "exported by another release" in get(client, f"{LIVE}/links", 503, id="DR5", relation="treats")["error"]
+
+
+def test_more_requests_than_can_be_answered_are_told_to_come_again(
+    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()
+    monkeypatch.setattr(guard, "MOST_AT_ONCE", 0)
+    assert "ask again in a moment" in get(client, "/v1", 503)["error"]
 
 
 def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -> None:

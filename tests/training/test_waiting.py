@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from graphmill.training import waiting
-from graphmill.training.waiting import ALONE, ALONE_ON_AMD, IN_COMPANY, machine_is_quiet, waiting_environment
+from graphmill.training import openmp_waiting
+from graphmill.training.openmp_waiting import ALONE, ALONE_ON_AMD, IN_COMPANY, machine_is_quiet, waiting_environment
 
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
@@ -19,7 +19,7 @@ CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 def test_without_a_word_about_it_threads_spin_for_a_short_while(
     monkeypatch: pytest.MonkeyPatch, amd: bool, quiet: bool, turns: str
 ) -> None:
-    monkeypatch.setattr(waiting, "_made_by_amd", lambda: amd)
+    monkeypatch.setattr(openmp_waiting, "_made_by_amd", lambda: amd)
     found = waiting_environment({"PATH": "/bin"}, lambda: quiet)
     assert found == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": turns}
     assert int(ALONE_ON_AMD) > int(ALONE) > int(IN_COMPANY)

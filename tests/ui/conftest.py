@@ -149,7 +149,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Webserver and daemon as ``make ui`` starts them, one pair for all tests."""
     root = tmp_path_factory.mktemp("project")
@@ -182,7 +182,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert code == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def finished_run(server: Server) -> str:
     """The id of a run of the whole chain, launched through the queue."""
     answer = server.launch("biomed_refresh", {})

@@ -123,6 +123,18 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
     expect(page.get_by_text("graphmill.load(").first).to_be_visible()
 
 
+def test_an_asset_page_leads_to_the_explorer_and_to_the_runs_report(
+    page: Page, server: Server, finished_run: str
+) -> None:
+    page.goto(f"{server.address}/assets/biomed/hgt_validation")
+    for entry, seen in (("explorer", "graphmill"), ("report_page", "biomed")):
+        link = page.get_by_role("row").filter(has_text=entry).get_by_role("link").last
+        with page.expect_popup() as opened:
+            link.click()
+        expect(opened.value.get_by_text(seen).first).to_be_visible()
+        opened.value.close()
+
+
 CUT = """cell => {
   const range = document.createRange();
   range.selectNodeContents(cell);

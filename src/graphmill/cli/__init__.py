@@ -1,4 +1,7 @@
-"""``graphmill …``: thin commands over the library, one file a group. A command is registered by being imported here."""
+"""``graphmill …``: thin commands over the library, one file a group.
+
+A command is registered by being imported here.
+"""
 
 from graphmill.cli.entry import app, main
 

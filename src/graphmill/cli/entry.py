@@ -43,7 +43,7 @@ def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
     from graphmill.runs.standard_streams import lost_output, say_warnings_in_a_line, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
-    from graphmill.training.waiting import machine_is_quiet, waiting_environment
+    from graphmill.training.openmp_waiting import machine_is_quiet, waiting_environment
 
     spare_streams()
     say_warnings_in_a_line()

@@ -71,7 +71,7 @@ def embed(
     HGT reads --edges, and --features beside them; KGAT facts as --edges; MMGCN and DRAGON --features of items.
     """
     from graphmill.runs.embed import NEW, embed_run
-    from graphmill.runs.joining import read_joining
+    from graphmill.runs.joining_nodes import read_joining
 
     named = [given.partition("=") for given in features or []]
     files = {name if mark else "": file if mark else name for name, mark, file in named}
@@ -153,7 +153,7 @@ def links(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best tails of heads, with probabilities and paths. Without --head: all heads, into RUN/links."""
+    """Predict the best tails of heads, with probabilities and supporting paths. Without --head: of all, into RUN/links."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.ingest.joined import FILLED
+from graphmill.ingest.joined_sources import FILLED
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {

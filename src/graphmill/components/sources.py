@@ -8,9 +8,8 @@ from typing import Any
 from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.engine import refuse_engine
-from graphmill.ingest.formats import FORMATS, Gives
-from graphmill.ingest.joined import with_knowledge
+from graphmill.ingest.formats import FORMATS, Gives, refuse_engine
+from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.files import located

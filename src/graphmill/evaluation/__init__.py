@@ -1,1 +1,4 @@
-"""Ranking, recommendation, embedding health: functions on arrays and Scorers. Nothing here trains."""
+"""Figures of rankings, recommendations, embeddings and drift: functions on arrays and Scorers.
+
+Nothing here trains.
+"""

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def number(value: Any) -> str:
-    """Four significant digits; integers with separators; yes or no; nothing for nothing."""
+    """Format a value: four significant digits, integers with separators, yes or no, "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

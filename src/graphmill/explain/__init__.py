@@ -1,1 +1,1 @@
-"""Why a link was predicted: the edges and paths of the graph that carried its score."""
+"""Explanations of predicted links: the edges and paths of the graph that carried a score."""

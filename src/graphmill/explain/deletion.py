@@ -1,4 +1,4 @@
-"""The deletion test: what a link scores when edges are taken out of the graph, by the whole model and not by shares."""
+"""The deletion test of explanations: scores a link by the whole model after edges were removed from the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which edges and paths carried a predicted link of an HGT, of either loss, in bounded memory.
+"""Finds the edges and paths that carry a predicted link of an HGT, with either loss, in bounded memory.
 
 A score is a sum of parts. Sums of spectral vectors are shared out exactly (``sums``), what the layers learned by integrated
 gradients over a bounded neighbourhood (``messages``); popularity, and what a node's own vector gives without any edge, stay
@@ -37,7 +37,7 @@ _PATH_EDGES = 2000
 
 
 class ExplainSettings(Settings):
-    """How much is looked at, and how much is told."""
+    """How many edges an explanation examines and how many it reports."""
 
     edges: int = setting(10, "Edges that are told, those with the largest shares", ge=1)
     paths: int = setting(5, "Paths that are told", ge=0)
@@ -103,7 +103,7 @@ def _mix(decoder: Any, relation: int, part: str) -> float:
 
 
 def explainable(recipe: Any) -> bool:
-    """Whether its links are explained here: those of an HGT."""
+    """Return whether links of this recipe can be explained here: only those of an HGT."""
     return isinstance(recipe, HgtRecipe)
 
 

@@ -1,4 +1,4 @@
-"""What two nodes can see of a typed graph through a number of layers: a bounded neighbourhood that remembers its edges."""
+"""Cuts out of a typed graph the bounded neighbourhood that a number of layers reads for two nodes."""
 
 from __future__ import annotations
 

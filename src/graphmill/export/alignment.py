@@ -1,4 +1,4 @@
-"""Turns a run's vectors so that they lie over those of the live version: retrains differ by a rotation first of all.
+"""Rotates a run's vectors onto those of the live version, since a retraining differs mainly by a rotation.
 
 Where dot products are the scores, a rotation leaves them as they are, and the vectors themselves are turned; for other
 scores the vectors stay, and a turned copy is written beside them. Which version is live is ``runs.champion``'s business.
@@ -26,7 +26,7 @@ ALIGNED = "embeddings_aligned.parquet"
 
 @dataclass(frozen=True)
 class Reference:
-    """The vectors that others are laid over, and the name of the version whose space that is."""
+    """The vectors that others are aligned to, and the name of the version that they are from."""
 
     space: str
     embeddings: Embeddings
@@ -89,7 +89,7 @@ def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes:
 
 
 def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[EmbeddingBlock]:
-    """The blocks, turned."""
+    """Return the rotated blocks."""
     for block in blocks:
         yield EmbeddingBlock(block.start, rotation.apply(block.vectors))
 

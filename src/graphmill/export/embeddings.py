@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, FileWriter, NpyEmbeddings, ParquetEmbeddings
-from graphmill.graph.verified import damaged_file
+from graphmill.graph.verified_files import damaged_file
 from graphmill.training.files import PART, describe_file, only_writer, writing
 from graphmill.training.run_files import damaged, read_json_file, shaped
 

@@ -129,13 +129,13 @@ def write_index(kind: Kind, vectors: Vectors, folder: Path) -> dict[str, Any]:
 
 
 def read_index(kind: Kind, folder: Path, breadth: int) -> Propose:
-    """What proposes rows: unit queries float32 (q × d) and a count → rows int64 (q × count), −1 for none."""
+    """Open an index as a function: unit queries float32 (q × d) and a count → rows int64 (q × count), −1 for none."""
     require_index(kind)
     return (_read_faiss if kind == "faiss" else _read_usearch)(folder / index_file(kind), breadth)
 
 
 def recall(vectors: Vectors, propose: Propose, k: int = 10, seed: int = 0) -> float:
-    """Of the ``k`` exactly nearest rows the part that an index finds, on average over up to ``QUERIES`` drawn rows.
+    """Return recall@k of an index: the share of the exact ``k`` nearest rows found, over up to ``QUERIES`` drawn rows.
 
     A found row counts where it is as near as the k-th nearest, so that equal vectors do not count against an index.
     """

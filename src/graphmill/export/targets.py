@@ -1,4 +1,4 @@
-"""Where embeddings can be written to, by a text: a file by its ending, or ``postgresql:SCHEMA.TABLE``."""
+"""Writes embeddings to a target given as text: a file by its ending, or ``postgresql:SCHEMA.TABLE``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_target(target: str) -> None:
 
 
 def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[str, Any]:
-    """Write vectors with their nodes to ``target``, in place of what is there, whole or not at all.
+    """Write vectors with their nodes to ``target``, replacing its contents, completely or not at all.
 
     ``root``: what a file's path is relative to. Returns target, rows, and a note.
 

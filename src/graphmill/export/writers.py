@@ -1,4 +1,4 @@
-"""One writer a format, behind one protocol. Nothing that is written can be read before it is whole."""
+"""The writers of embeddings, one per format, behind one protocol. No reader ever sees an incomplete file."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class NpyEmbeddings:
 
 
 def temporary_path(path: Path) -> Path:
-    """Where a file is written until it is whole: beside its place, whose folder is made."""
+    """Return the temporary path beside ``path`` that a file is written to first, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 

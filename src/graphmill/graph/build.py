@@ -15,7 +15,7 @@ import pyarrow as pa
 from graphmill.errors import InputError, listed
 from graphmill.graph import group_split, time_split
 from graphmill.graph.features import align_features
-from graphmill.graph.finished import NODE_COLUMNS, Made, node_table, publish
+from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
 from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.large import build_large, can_be_large, would_not_fit
 from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out

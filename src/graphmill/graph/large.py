@@ -20,7 +20,7 @@ import pyarrow as pa
 from graphmill.errors import ResourceError
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.features import align_features
-from graphmill.graph.finished import Made, node_table, publish
+from graphmill.graph.graph_directory import Made, node_table, publish
 from graphmill.graph.large_splits import EndsOfEdges, LargePairs, draw_large_splits
 from graphmill.graph.numbering import (
     ATTRIBUTES,

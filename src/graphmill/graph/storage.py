@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError, RunLockedError
-from graphmill.graph.verified import Verify, damaged_file, remember, sha256
+from graphmill.graph.verified_files import Verify, damaged_file, remember, sha256
 
 FORMAT = "graphmill.graph"
 VERSION = 1

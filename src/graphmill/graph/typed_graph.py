@@ -18,7 +18,7 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
-from graphmill.graph.verified import Verify
+from graphmill.graph.verified_files import Verify
 from graphmill.ingest.tables import feature_key
 
 if TYPE_CHECKING:

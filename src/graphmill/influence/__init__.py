@@ -1,1 +1,4 @@
-"""TracIn: which training triples made the model say so. Written against per-example gradients in factors."""
+"""TracIn, which finds the training triples that made the model score a triple as it does.
+
+Written against per-example gradients in factors.
+"""

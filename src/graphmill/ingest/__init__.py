@@ -1,1 +1,4 @@
-"""Bytes become checked Arrow tables: one reader a format, rejects with file, line, column and reason. No torch."""
+"""Bytes become checked Arrow tables: one reader a format, rejects with file, line, column and reason.
+
+Imports no torch.
+"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,15 +12,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from graphmill.errors import ResourceError, SettingsError, require
+from graphmill.errors import ResourceError, require
 from graphmill.ingest.disk import free_disk
 from graphmill.ingest.files import PARQUET, Source
 from graphmill.memory import available_memory, format_size
 from graphmill.settings import setting
 
 Engine = Literal["auto", "memory", "duckdb"]
-OUT_OF_CORE = ("kg_csv", "kg_files", "kgx", "neo4j", "triples")
-"""Formats that can be read out of core."""
 
 _SAMPLE = 1 << 20
 _A_ROW, _OF_TEXT = 80, 0.5
@@ -133,12 +131,3 @@ def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
             f"{format_size(room)} free; set TMPDIR to a folder with more room"
         )
     return True
-
-
-def refuse_engine(format_name: str, values: Mapping[str, Any], where: str) -> None:
-    """Raise :class:`SettingsError` where a format that is read in memory alone is to have another engine."""
-    if values.get("engine") == "duckdb" and format_name not in OUT_OF_CORE:
-        raise SettingsError(
-            f"{where}: the format {format_name} is read in memory only; write the data as one of {', '.join(OUT_OF_CORE)} "
-            f"for engine: {values['engine']}, or leave engine out"
-        )

@@ -101,6 +101,7 @@ class Format:
     location and settings to the files that are read, by role; None: the location is the one file. ``data_roles``: those
     whose rows are data (a role ``edges:a.csv`` is of ``edges``). ``paths``: settings that name files. ``graph``: graph
     settings that suit it where the YAML says nothing else. ``own_features``: whether it brings features by itself.
+    ``out_of_core``: whether files are read that do not fit into memory (:func:`~graphmill.ingest.engine.choose`).
     ``preview``: location, settings and role to the first rows. ``examine``: what ``graphmill ingest-report`` says of a path.
     ``recognises``: how sure it is (0: not at all, 100: certain) that a path is of this format.
     """
@@ -116,6 +117,7 @@ class Format:
     paths: tuple[str, ...] = ()
     graph: tuple[tuple[str, Any], ...] = ()
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
+    out_of_core: bool = False
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
 
     def gives_by(self, settings: Any) -> Gives:

@@ -1,5 +1,9 @@
 """All formats there are. What one is: :mod:`graphmill.ingest.format`."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from graphmill.errors import SettingsError
 from graphmill.ingest import (
     interactions_csv,
     kg_csv,
@@ -15,7 +19,7 @@ from graphmill.ingest import (
 )
 from graphmill.ingest.format import Format, Gives
 
-__all__ = ["FORMATS", "Format", "Gives"]
+__all__ = ["FORMATS", "Format", "Gives", "refuse_engine"]
 
 _MODULES = (
     kg_csv,
@@ -31,3 +35,13 @@ _MODULES = (
     node_features,
 )
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+
+
+def refuse_engine(format_name: str, values: Mapping[str, Any], where: str) -> None:
+    """Raise :class:`SettingsError` where a format that is read in memory alone is to have another engine."""
+    if values.get("engine") == "duckdb" and not FORMATS[format_name].out_of_core:
+        others = ", ".join(name for name, format in FORMATS.items() if format.out_of_core)
+        raise SettingsError(
+            f"{where}: the format {format_name} is read in memory only; write the data as one of {others} "
+            f"for engine: {values['engine']}, or leave engine out"
+        )

@@ -142,4 +142,4 @@ def _recognises(look: Look) -> int:
     return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
 
 
-FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)
+FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv, out_of_core=True)

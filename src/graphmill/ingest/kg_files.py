@@ -242,5 +242,6 @@ FORMAT = Format(
     kg_files,
     data_roles=("edges",),
     own_features=lambda settings: any(file.features for file in settings.nodes),
+    out_of_core=True,
     preview=_preview,
 )

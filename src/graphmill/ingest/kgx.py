@@ -119,4 +119,5 @@ FORMAT = Format(
     kgx_files,
     data_roles=("edges",),
     own_features=lambda settings: bool(settings.features),
+    out_of_core=True,
 )

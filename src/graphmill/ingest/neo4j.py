@@ -182,4 +182,5 @@ FORMAT = Format(
     neo4j_files,
     data_roles=("edges",),
     own_features=lambda settings: bool(settings.features),
+    out_of_core=True,
 )

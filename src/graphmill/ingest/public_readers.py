@@ -29,7 +29,7 @@ def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
 
     Args:
         path: local path or fsspec URL.
-        format: ``kg_csv``, ``kg_files``, ``kgx``, ``neo4j``, ``ntriples`` or ``triples``; "": told by the content.
+        format: one of docs/reference/ingestion.md, such as ``kg_csv``; "": told by the content.
         settings: of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``.
             Columns of a CSV that are not named are guessed from its header; ``notes`` say how.
 
@@ -87,8 +87,7 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 
     Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
     """
-    from graphmill.ingest.engine import refuse_engine
-    from graphmill.ingest.formats import FORMATS
+    from graphmill.ingest.formats import FORMATS, refuse_engine
     from graphmill.settings import parse
 
     if format not in FORMATS or (read := FORMATS[format].read) is None:

@@ -395,5 +395,6 @@ FORMAT = Format(
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
+    out_of_core=True,
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

@@ -1,1 +1,4 @@
-"""Dagster adapters: run config, resources, IO managers, launcher, metadata. Imports no torch at module level."""
+"""Adapters to Dagster: run config, resources, IO managers, launchers, metadata.
+
+Imports no torch at module level.
+"""

@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, OutOfMemoryError
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.launchers import start
-from graphmill.orchestration.launchers.contract import UNSEEN, Job, Worker
+from graphmill.orchestration.launchers.contract import UNSEEN, Worker, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
@@ -121,7 +121,7 @@ class WorkerClient(dg.ConfigurableResource):
             session = _open_session(stack, context, extras, messages, elsewhere=launcher.elsewhere)
             inbox = _Inbox(session, (report.take, observe))
             ours = {} if launcher.elsewhere else os.environ
-            job = Job(
+            job = WorkerCommand(
                 command=command or worker_command(processes if launcher.kind != "ray" else 1),
                 environment={
                     **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
@@ -206,7 +206,7 @@ _WORKER_DEFAULTS = {
 }
 
 
-def _start(launcher: LauncherSettings, job: Job) -> Worker:
+def _start(launcher: LauncherSettings, job: WorkerCommand) -> Worker:
     try:
         return start(launcher, job)
     except GraphmillError as error:

@@ -24,7 +24,7 @@ from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError, 
 from graphmill.orchestration.demo import load
 from graphmill.orchestration.home import dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
-from graphmill.search.asked import ask, give_up, stop_left_over, waiting
+from graphmill.search.asked_trials import ask, give_up, stop_left_over, waiting
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, finished, is_alive, open_search
 

@@ -1,1 +1,4 @@
-"""``graphmill init``: a Dagster project of one's own, from templates. Imports neither dagster nor torch."""
+"""``graphmill init``: a Dagster project of one's own, from templates.
+
+Imports neither dagster nor torch.
+"""

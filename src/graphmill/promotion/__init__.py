@@ -1,1 +1,1 @@
-"""From a finished run to a version that is live: immutable folders, the comparison of candidate and champion, the policy."""
+"""Promotes finished runs to live versions: immutable folders, comparison with the live version, policy."""

@@ -1,4 +1,4 @@
-"""Candidate against champion: the same validation queries of the candidate's graph, answered by both."""
+"""Compares a candidate with the live version on the same validation queries of the candidate's graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Comparison:
 def compare(
     candidate: Restored, version: Version, metric: str, *, poll: Callable[[], None] = lambda: None
 ) -> Comparison:
-    """Both on the validation queries of the candidate's graph, with the paired bootstrap's interval.
+    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
 
     Raises:
         InputError: the champion is of another system or unreadable, the metric is not measured by query, or fewer than

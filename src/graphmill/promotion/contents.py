@@ -1,4 +1,4 @@
-"""What is in a version: the run's export as it is, its weights, settings and card, and a summary of its graph.
+"""Fills a version's folder: the run's export, weights, settings and card, and a summary of its graph.
 
 The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
 may be gone by then.
@@ -21,6 +21,7 @@ from torch import nn
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
+from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import Vectors, write_index
@@ -59,7 +60,7 @@ _FOUND_IN_RUN = {
 def fill_from(
     restored: Restored, settings: PromotionSettings | None = None, health: HealthReport | None = None
 ) -> Callable[[Path], dict[str, Any]]:
-    """A function that writes a run's version into a folder and returns what is to be said of it.
+    """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
     ``health``: of the export, for a run that has no report of its own.
     """
@@ -129,7 +130,7 @@ def _derive(
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     if wanted.index == "exact":
         return None
-    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(folder).vectors)), folder)
+    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
 
 
 def _read(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Promoted versions elsewhere: ``URL/D/M/<version>/…`` and ``current.json``, which names the live one.
+"""Copies promoted versions to ``URL/D/M/<version>/…``, with ``current.json`` naming the live one.
 
 The local folder decides; a copy follows it. Where to is noted beside the versions, so that a rollback follows, too.
 """
@@ -32,7 +32,7 @@ def target_of(store: Versions) -> str:
 
 
 def copy_live(store: Versions, removed: Sequence[str] = ()) -> str:
-    """Make the copy show what is live; a sentence where that failed: the next promotion or rollback does it.
+    """Update the copy to the live version; return a sentence if that failed. The next promotion or rollback retries it.
 
     ``removed``: versions that are kept no longer.
     """

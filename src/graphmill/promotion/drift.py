@@ -17,8 +17,8 @@ from graphmill.export.alignment import aligned_file
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
 from graphmill.promotion.seed_noise import known_noise, measured_noise
 from graphmill.promotion.versions import MANIFEST, Versions, folder_of
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.messages import Outlet
-from graphmill.runs.places import open_graph_of
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
 
@@ -28,7 +28,7 @@ REPORT = "drift.json"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: ``vectors`` is what is read; ``graph`` None where it is not known; ``run`` None for other files."""
+    """One of the two compared embeddings. ``graph`` is None where it is not known, ``run`` for plain files."""
 
     name: str
     vectors: Path

@@ -1,4 +1,4 @@
-"""When a candidate becomes the live version: the settings of the ``promote`` section, and the decision they come to.
+"""Decides whether a candidate becomes the live version, by the settings of the section ``promote``.
 
 Pure: what is known goes in, the decision and its reason come out. How it is found out is ``promote``'s business.
 """
@@ -66,7 +66,7 @@ class PromotionSettings(Settings):
         return [RENAMED_CHECKS.get(name, name) for name in names]
 
     def made_with(self) -> dict[str, Any]:
-        """What differs from the defaults in how a version's derived files are made."""
+        """Return the non-default settings of a version's derived files."""
         names = ("index", "recommendations")
         fields = type(self).model_fields
         return {name: value for name in names if (value := getattr(self, name)) != fields[name].default}
@@ -74,7 +74,7 @@ class PromotionSettings(Settings):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a decision is made from. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
+    """The inputs of a decision. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
 
     ``rolled_back``: when and by whom the candidate was taken back once, else "". ``drift``: in multiples of the seed's own
     effect; None where it is not known. ``remade``: what the settings ask of a version and the champion, which is this run,
@@ -93,14 +93,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens, and one sentence on why."""
+    """The decision, with one sentence that gives the reason."""
 
     outcome: Outcome
     reason: str
 
 
 def decide(settings: PromotionSettings, facts: Facts) -> Decision:
-    """The decision without a person."""
+    """Decide by policy alone."""
     if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":

@@ -45,7 +45,7 @@ def promote_run(
     drift: float | None = None,
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Decide on a run and, where the decision is so, make it the live version.
+    """Decide on a run and, if the policy says so, make it the live version.
 
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
@@ -74,6 +74,10 @@ def promote_run(
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
+        if person and settings.sinks and decision.outcome == "kept":
+            raise InputError(
+                f"{decision.reason}, and sinks are written when one goes live; graphmill export writes now"
+            )
         found = _told(decision, facts, champion, restored)
         note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
@@ -85,7 +89,7 @@ def promote_run(
             if why_not := index_problem(version.about.get("index")):
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
                 return {**found, **kept, "copy": copy_live(store)}
-            write_sinks(version, settings.sinks)
+            write_sinks(version, settings.sinks, champion)
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
         copy_run(restored)
@@ -102,7 +106,7 @@ def promote_run(
 
 
 def export_trial(run_dir: str | Path) -> Restored:
-    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    """Return the run. A trial of a search is exported first, since a search only trains it."""
     restored = restore(run_dir)
     if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
         export_run(restored)
@@ -126,7 +130,7 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         target.verify()
         reason = why or "rolled back by hand"
         live = store.current()
-        write_sinks(target, live.about.get("sinks", ()) if live else ())
+        write_sinks(target, live.about.get("sinks", ()) if live else (), live)
         store.switch(target, kind="rolled back", by=by, why=reason)
     return {
         "version": target.name,
@@ -138,11 +142,13 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
     }
 
 
-def write_sinks(version: Version, sinks: Sequence[str]) -> None:
+def write_sinks(version: Version, sinks: Sequence[str], live: Version | None = None) -> None:
     """Write a version's vectors to every sink, files relative to the working directory.
 
+    ``live``: what the sinks hold until then; they get it back where one of them cannot be written.
+
     Raises:
-        ResourceError: one could not be written; says which have the new vectors already.
+        ResourceError: one could not be written; says which have the new vectors all the same.
     """
     done: list[str] = []
     found = read_embeddings(version.path) if sinks else None
@@ -151,11 +157,25 @@ def write_sinks(version: Version, sinks: Sequence[str]) -> None:
             assert found is not None
             write_to(target, found)
         except GraphmillError as error:
-            also = f"; its vectors are already in {', '.join(done)}" if done else ""
+            left = _given_back(live, done)
+            also = f"; its vectors are already in {', '.join(left)}" if left else ""
             raise ResourceError(
                 f"{version.name} did not go live, because of its sink {target}: {error}{also}"
             ) from None
         done.append(target)
+
+
+def _given_back(live: Version | None, sinks: Sequence[str]) -> list[str]:
+    """The sinks that could not be given the live version's vectors again, or not those of none."""
+    left = []
+    for target in sinks:
+        try:
+            if live is None:
+                raise ResourceError("nothing was live before")
+            write_to(target, read_embeddings(live.path))
+        except GraphmillError:
+            left.append(target)
+    return left
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
@@ -189,13 +209,13 @@ def dagster_home(versions: Path) -> Path | None:
 
 
 def health_failures(run_dir: str | Path) -> list[str]:
-    """What the health report finds to fail in a run's embeddings; the names of its verdicts."""
+    """Return the names of the health checks that fail on a run's embeddings."""
     report = validate(read_embeddings(Path(run_dir) / "embeddings"), settings=())
     return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
 def somebody() -> str:
-    """``name@machine``."""
+    """Return the user as ``name@machine``."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a user id without a name, as in containers

@@ -1,4 +1,4 @@
-"""The held-out queries of a recipe's graph, answered by one model: which kind of query it is follows from the system."""
+"""Evaluates one model on the held-out queries of its graph: links, triples, items or next items by system."""
 
 from __future__ import annotations
 

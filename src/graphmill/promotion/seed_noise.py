@@ -1,4 +1,4 @@
-"""The effect of another seed on a run's vectors, measured once for each family of settings and kept beside the runs.
+"""Measures how much another seed changes a run's vectors, once per family of settings, and keeps it on disk.
 
 A family is what the fingerprint holds but for seed, data and start: the same settings on other data need not be measured
 again. The runs are trained like any other, go on where they were stopped, and are removed when they were measured.
@@ -18,8 +18,8 @@ from graphmill.evaluation.drift.verdicts import SeedNoise
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.messages import Outlet
-from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import identity, merge, stored_settings
 from graphmill.runs.train import train
 from graphmill.training.files import write_atomically
@@ -43,7 +43,7 @@ def family_of(run: RunDirectory) -> str:
 
 
 def known_noise(run_dir: Path) -> SeedNoise | None:
-    """What was measured for a run's family before; None where nothing was."""
+    """Return the stored measurement of a run's family; None if there is none."""
     run = RunDirectory(run_dir)
     path = run.path.parent / FOLDER / f"{family_of(run)}.json"
     if not path.is_file():

@@ -131,7 +131,7 @@ class Versions:
         return sorted(found, key=lambda version: version.number)
 
     def find(self, wanted: str) -> Version:
-        """The version of this name, number or beginning of its hash.
+        """The version of this name, number or beginning of its hash; six digits or fewer are a number.
 
         Raises:
             InputError: there is none, or there are several; says which there are.
@@ -139,7 +139,7 @@ class Versions:
         known = self.all()
         number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
         found = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
-        if not found and wanted:
+        if not found and wanted and number < 0:
             found = [v for v in known if v.name.split("-")[1].startswith(wanted)]
         if len(found) == 1:
             return found[0]
@@ -274,7 +274,7 @@ class Versions:
         return entry
 
     def before(self) -> Version:
-        """What a rollback leads to: the newest version older than the live one that has been live.
+        """Return the version that a rollback restores: the newest one older than the live one that has been live.
 
         Raises:
             InputError: nothing is live, or nothing older was.
@@ -328,7 +328,7 @@ def folder_of(what: str, folder: Path) -> Path:
 
 
 def version_rows(store: Versions) -> list[dict[str, Any]]:
-    """One row a version, the newest first: what it is, and what last made it live."""
+    """Return one row per version, the newest first, with the switch that last made it live."""
     history, live, rows = store.history(), store.current_name(), []
     for version in reversed(store.all()):
         last = next((entry for entry in reversed(history) if entry.after == version.name), None)

@@ -1,1 +1,1 @@
-"""Settings and a graph become a run directory: the process that torchrun, Dagster or the command line starts."""
+"""Trains a system into a run directory, and exports, ranks and describes runs; the worker process runs this."""

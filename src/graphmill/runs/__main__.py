@@ -1,4 +1,4 @@
-"""``python -m graphmill.worker [--processes N]``: what Dagster, torchrun and ``graphmill train`` start.
+"""``python -m graphmill.worker [--processes N]``: the process that Dagster, torchrun and ``graphmill train`` start.
 
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
@@ -25,7 +25,7 @@ Modes = Mapping[str, Callable[[Mapping[str, Any], list[Any], Any], dict[str, Any
 
 
 def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
-    """Run the job, one of ours or of ``modes``; returns the exit code."""
+    """Run the job, by a mode of this module or of ``modes``, and return the exit code."""
     # Before torch is imported, because it reads this when it loads.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from dagster_pipes import PipesEnvVarParamsLoader
@@ -212,7 +212,7 @@ def _links(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[str, A
 
 
 def end(code: int) -> None:
-    """End; one of several processes without the interpreter's clean-up, in which gloo's threads can abort it."""
+    """End the process. One of several skips the interpreter's clean-up, in which gloo's threads can abort it."""
     if "RANK" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What each acceleration brings on the user's own data: a baseline, their configuration, and settings one at a time.
+"""Measures what each acceleration setting gains on the user's data: none, all together, and one at a time.
 
 Every configuration trains in a fresh process for a few epochs, one after the other, so that memory and time are its
 own. A configuration that fails (not finite, out of memory, refused) is a row that says so, not an error. How one of them
@@ -51,7 +51,7 @@ _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class AccelerationReportSettings(Settings):
-    """What is held against what, and for how long."""
+    """Which configurations are compared, and for how many epochs."""
 
     epochs: int = setting(3, "Epochs that each configuration trains; the first is slower than the rest", ge=1)
     baseline: list[str] = setting(

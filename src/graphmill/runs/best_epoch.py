@@ -1,4 +1,4 @@
-"""Whether a run's checkpoint is the one of its best epoch, and what is said where it is not."""
+"""Checks that a loaded checkpoint is of the run's best epoch, and says so where it is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from graphmill.training.run_directory import RunDirectory
 
 
 def best_epoch(run: RunDirectory) -> int | None:
-    """The epoch that a finished run's report names as the best; None where none was chosen, or the run goes on."""
+    """Return the best epoch of a finished run; None if no epoch was chosen or the run has not ended."""
     if not (run.path / "report.json").is_file():
         return None
     report = run.read_json("report.json")

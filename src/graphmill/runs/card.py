@@ -1,4 +1,4 @@
-"""``card.md``: what a run is, from its files: data, settings that differ, figures beside baselines, health, limits, origin.
+"""``card.md``: describes a run from its files: data, changed settings, metrics beside baselines, health, limits, origin.
 
 The parts are the same for the card (Markdown) and for the one-page report (HTML, with pictures).
 """
@@ -49,7 +49,7 @@ class Section:
 
 
 def card_sections(files: CardFiles) -> list[Section]:
-    """All parts in their order; the first one says in a paragraph what it is."""
+    """Return all sections in order; the first summarises the run in a paragraph."""
     return [
         _about(files),
         _figures(files),
@@ -142,7 +142,7 @@ def _against(files: CardFiles) -> str:
 
 
 def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
-    """Metrics by who made them, the model first, of the ranking; {} where it was not ranked, or at another epoch."""
+    """Return the ranking's metrics by scorer, the model first; {} if it was not ranked, or at another epoch."""
     if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
         return {}
     kind = files.ranking["kind"]

@@ -1,4 +1,4 @@
-"""What a run's card is made from: the files of a run directory, of a promoted version, or of an export alone.
+"""Reads the files that a card describes: of a run directory, a promoted version, or an export alone.
 
 Nothing is computed but differences and counts, and nothing is written by hand: what no file says is left out here, and the
 card says that it is missing.
@@ -34,7 +34,7 @@ Differences = dict[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class CardFiles:
-    """``folder`` and what its files say; an empty mapping stands for a file that is not there.
+    """The contents of the files in ``folder``; a missing file is an empty mapping.
 
     ``export``: the export's manifest; ``run``: ``manifest.json`` of the run; ``version``: ``version.json``.
     """
@@ -51,7 +51,7 @@ class CardFiles:
 
     @property
     def recipe(self) -> str:
-        """The system's name, or "" where nothing says it."""
+        """The system's name; "" if no file has it."""
         return str(self.export.get("recipe", ""))
 
     @property
@@ -87,10 +87,10 @@ class CardFiles:
 
     @cached_property
     def graph(self) -> Mapping[str, Any]:
-        """What :func:`graph_facts` found at the export, or finds now; empty where the graph is gone."""
+        """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
         if found := self.export.get("graph"):
             return dict(found)
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         try:
             return graph_facts(open_graph_of(self.folder, self.data)) if self.data else {}
@@ -102,7 +102,7 @@ class CardFiles:
         """``section.name`` → its value and the default, where they differ; what the loss does not read is left out."""
         if self.recipe not in RECIPES:
             return {}
-        default, own = settings_model(self.recipe)().model_dump(mode="json"), self._understood
+        default, own = settings_model(self.recipe).model_validate({}).model_dump(mode="json"), self._understood
         unread = getattr(own, "unread", {})
         found: Differences = {}
         for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():

@@ -1,4 +1,4 @@
-"""Where the live version of a model is: its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
+"""Finds the live version of a model. Its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
 
 How versions come about is the business of ``promotion``, which is above this; here they are only found.
 """
@@ -40,7 +40,7 @@ def champion_folder(runs: Path) -> Path | None:
 
 
 def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | None:
-    """What a run's export is laid over: the live version in its space; None where nothing is live.
+    """Return the live version's vectors, which an export is aligned to; None if nothing is live.
 
     The live version's own run is laid over its own vectors, and its space keeps its name: exporting it again changes
     nothing.

@@ -1,4 +1,4 @@
-"""``graphmill compare RUN_A RUN_B``: what differs in the settings, and what came of it."""
+"""``graphmill compare RUN_A RUN_B``: compares the settings and results of two runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunComparison:
 
 
 def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
-    """Hold two finished runs against each other.
+    """Compare two finished runs.
 
     Raises:
         InputError: one of them is not a run directory, or its run has not ended.

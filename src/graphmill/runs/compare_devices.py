@@ -1,4 +1,4 @@
-"""``graphmill compare-devices``: one seed on the CPU and on the accelerator, held against each other."""
+"""``graphmill compare-devices``: compares a training of one seed on the CPU and on the accelerator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Comparison:
 
 
 def compare(values: Mapping[str, Any], where: str) -> Comparison:
-    """Train on each device that is here with the same seed, and once more on the CPU with the next seed as yardstick.
+    """Train with one seed on each device of this machine, and on the CPU with the next seed to see a seed's effect.
 
     They agree when every test metric differs by at most 0.05 and the embeddings share at least as many of their 10
     nearest neighbours as two seeds on one device do.

@@ -1,4 +1,4 @@
-"""A finished run's directory elsewhere, by ``export.copy_to``: it is worked in locally, and copied when it has changed."""
+"""Copies a finished run's directory to ``export.copy_to``, and again whenever a command changes it."""
 
 from __future__ import annotations
 

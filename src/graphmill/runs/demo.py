@@ -1,4 +1,4 @@
-"""A sample chain without Dagster: ingest, graph, training, export, validation, ranking, and what came out."""
+"""Runs the sample chain without Dagster: ingest, graph, training, export, validation and ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do, and why not: devices, precisions, compilers, optional packages, several processes."""
+"""Reports what this machine supports: devices, precisions, compilers, optional packages, several processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Finding:
 
 
 def examine(processes: int = 0) -> list[Finding]:
-    """Everything that decides what a run can use here; with ``processes`` also one real all-reduce."""
+    """Check all that a run may use on this machine; with ``processes`` also run one all-reduce."""
     out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
     limits = " (limits of the container count)" if sys.platform == "linux" else ", as long as other programs leave it"
     out.append(Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available{limits}"))

@@ -1,4 +1,4 @@
-"""Vectors for nodes that joined the graph after the training, from their edges to nodes of the model or their features.
+"""Computes vectors for nodes added after the training, from their edges to known nodes or from their features.
 
 What is written is an export of known and new nodes, that is read, compared and scored as any other.
 """
@@ -24,7 +24,7 @@ from graphmill.graph.relations import INVERSE_PREFIX, Key
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
-from graphmill.runs.joining import FeatureFiles, with_told
+from graphmill.runs.joining_nodes import FeatureFiles, with_told
 from graphmill.systems.registry import entry
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.files import describe_file, writing
@@ -37,7 +37,7 @@ NEW = "new_nodes.parquet"
 
 @runtime_checkable
 class EmbedsLater(Protocol):
-    """A recipe that has vectors for nodes it was not trained with.
+    """A recipe that can embed nodes it was not trained with.
 
     One with ``embeds_from_features`` True needs no edges of a node that has features.
     """
@@ -63,7 +63,7 @@ def embed_run(
     output: Path | None = None,
     features: FeatureFiles | None = None,
 ) -> dict[str, Any]:
-    """Write an export of all nodes, in which known ones have the vectors that they had; returns its manifest.
+    """Write an export of all nodes, in which known nodes keep their vectors, and return its manifest.
 
     ``tables``: nodes and edges of the file ``source``, or None where there are features alone. Each type's new nodes come
     after its known ones. Edges between known nodes count as known links from then on.

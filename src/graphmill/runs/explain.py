@@ -1,4 +1,4 @@
-"""Why a run predicts a link: edges and paths for HGT, training triples (TracIn) for ConvE, by id or name."""
+"""Explains a predicted link by edges and paths (HGT) or by training triples (ConvE, TracIn); by id or name."""
 
 from __future__ import annotations
 

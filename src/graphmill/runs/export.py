@@ -1,4 +1,4 @@
-"""From a finished run to its embeddings and its link ranking: later stations of the way, each restartable alone."""
+"""Restores a finished run's model, exports its embeddings and evaluates it; each step can be repeated alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphmill.runs.card import write_card
 from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
-from graphmill.runs.places import open_graph_of
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
@@ -48,7 +48,7 @@ class Restored:
 
     @property
     def used(self) -> dict[str, Any]:
-        """For reports: the epoch; and where it is not the best one, which that is and why."""
+        """The epoch for reports; if it is not the best one, also the best one and the reason."""
         return {"epoch": self.epoch} | ({"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {})
 
     @property
@@ -106,7 +106,7 @@ class ScoresLinks(Protocol):
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings, what scores links with them where there is such, and the run's card.
+    """Write the run's embeddings, the arrays that score links (if the recipe has them), and the run's card.
 
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
     """

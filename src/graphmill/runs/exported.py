@@ -1,4 +1,4 @@
-"""A run as a person uses it: its vectors by node id, neighbours, figures, checks, rankings, predictions."""
+"""The Python API of a finished run: vectors by node id, neighbours, metrics, checks, rankings, predictions."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Run:
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
     def rank(self, split: str = "test") -> pd.DataFrame:
-        """The model's ranking of held-out links or items beside what it has to beat: a row a metric, a column a scorer.
+        """Rank held-out links or items by the model and by its baselines: one row per metric, one column per scorer.
 
         Takes as long as ``graphmill rank``: baselines that are trained are trained once, and reused. It writes
         ``ranking.json``.
@@ -222,7 +222,7 @@ class Run:
         return Markdown(card_text(read_card_files(self.path)))
 
     def report(self, out: str | Path = "") -> Markdown:
-        """The card, with the health computed where no file has it; with ``out`` also written there, as one HTML page.
+        """Return the card, computing the health if no file has it; with ``out`` also write it as one HTML page.
 
         The page has the pictures in it: losses, health, ranking, drift.
         """
@@ -274,6 +274,9 @@ class Run:
 
         heads = [head] if isinstance(head, str) else list(head)
         relations = [relation] if isinstance(relation, str) else list(relation)
+        for what, named in (("head", heads), ("relation", relations)):
+            if not named:
+                raise InputError(f"links: {what} is an empty list; name one at least, or leave it out for all")
         values = {
             "heads": [] if heads in ([""], ["*"]) else heads,
             "relations": [] if relations == [""] else relations,
@@ -320,7 +323,7 @@ class Run:
     @cached_property
     def _graph_is_elsewhere(self) -> bool:
         """Whether this is an export that can score, without the graph that it was trained on."""
-        from graphmill.runs.places import open_graph_of
+        from graphmill.runs.graph_location import open_graph_of
 
         scores = (self._directory / SCORING).is_file()
         if not scores or "joined" in self.manifest:  # there is no graph of what joined later
@@ -350,7 +353,7 @@ class Run:
             SettingsError: the system has none for such nodes. InputError: no new node, or a file that cannot be used.
         """
         from graphmill.runs.embed import FOLDER, embed_run
-        from graphmill.runs.joining import read_joining
+        from graphmill.runs.joining_nodes import read_joining
 
         files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
         folder = Path(output) if str(output) else self.path / FOLDER

@@ -1,4 +1,4 @@
-"""A device that fails in the middle of a run: once, and said, the run goes on on the CPU from its last checkpoint."""
+"""Continues a run on the CPU, from its last checkpoint and once, after its device has failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = "fell_back_from"
 
 
 def failure_of(device: str, error: BaseException) -> str:
-    """In a line, what a device failed with; "" where it is no device's failure, or there was no device.
+    """Return a device's error in one line; "" if the error is not a device's or the run was on the CPU.
 
     Devices fail with RuntimeError (an operator that is missing, a kernel that failed) or, where a dtype is missing, with
     TypeError. What is out of memory is the ladder's business, and what the product says itself is a GraphmillError.
@@ -33,7 +33,7 @@ def on_the_cpu(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 
 def fell_back_before(prepared: Prepared) -> str:
-    """Why this very run left the device that it would be on now, "" where it did not."""
+    """Return why an earlier attempt of this run left its device; "" if it did not."""
     if prepared.job.device.type == "cpu" or prepared.job.settings.training.force:
         return ""
     path = prepared.run.path / "manifest.json"

@@ -1,4 +1,4 @@
-"""Recommendations for people, and of items, that joined after the training: from their histories, without a retraining."""
+"""Recommends to users added after the training, and items added after it, from histories and without retraining."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class WorkerFailedError(GraphmillError):
 
 @dataclass(frozen=True)
 class Nodes:
-    """Several machines: how many, which one this is, and ``host:port`` of the first one, where they meet."""
+    """The number of machines, this machine's number, and ``host:port`` of the first one, the rendezvous."""
 
     count: int = 1
     rank: int = 0

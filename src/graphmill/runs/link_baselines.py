@@ -93,11 +93,11 @@ class LinkBaselines:
         return TrainEdges(self.graph)
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
-        """The named baselines' rankings, computed or as they were kept."""
+        """Return the rankings of the named baselines, computed or read from the cache."""
         return {name: self.ranking(name)[0] for name in names}
 
     def ranking(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
-        """One of them, and what is to be said of it: its settings and ``cpu_seconds`` that it took."""
+        """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.npz"
         try:
             found, about = from_bytes(path.read_bytes())
@@ -115,7 +115,7 @@ class LinkBaselines:
         return found, about
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
-        """What one of them scores by, at its best settings, and what is to be said of it."""
+        """Return one baseline's scorer at its best settings, with those settings."""
         return self._complex() if name == "complex" else self._neighbours(name)
 
     def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Predicted links of a run: for chosen heads the tails that its model scores best, as a table with what is known of each.
+"""Predicts links of a run: the best-scored tails of chosen heads, as a table with the evidence for each link.
 
 The model is an export that can score where there is one (neither checkpoint nor messages are needed then), else the
 restored checkpoint.
@@ -34,9 +34,9 @@ from graphmill.predictions.table import LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
 from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.links_of_export import scorer_of_export
 from graphmill.runs.messages import Outlet
-from graphmill.runs.places import open_graph_of
 from graphmill.systems.registry import entry
 from graphmill.training.files import PART, only_writer, sweep, write_atomically, writing
 from graphmill.training.metrics_log import readable

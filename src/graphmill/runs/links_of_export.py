@@ -1,4 +1,4 @@
-"""The tails of one head in one relation by an export alone, where the graph that it was trained on is not here."""
+"""Predicts the tails of a head in a relation from an export alone, where the training graph is not at hand."""
 
 from __future__ import annotations
 

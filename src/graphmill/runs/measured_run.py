@@ -1,4 +1,4 @@
-"""One training in a process of its own that others hold against each other: run, watched, ended when it must be."""
+"""Runs one training in a fresh process, for a comparison or a search, and ends it when asked."""
 
 from __future__ import annotations
 

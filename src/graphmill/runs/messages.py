@@ -1,4 +1,4 @@
-"""What a worker tells whoever started it: plain dicts, the same through Dagster Pipes, on a terminal or in a test.
+"""Messages from a worker to the process that started it: plain dicts, shown by Dagster, a terminal or a notebook.
 
 Kinds: ``started`` (run_dir, fingerprint, reused, resumed_from_epoch, device, ...), ``progress`` (epoch, epochs,
 step, losses, seconds_left, estimate, memory_bytes, per_second, valid, health), ``note`` (text), ``result``, ``error``.
@@ -17,7 +17,7 @@ Message = dict[str, Any]
 
 
 class Outlet(Protocol):
-    """Somebody who wants the messages."""
+    """A receiver of messages."""
 
     def send(self, message: Message) -> None:
         """Handle one message; must not raise for an unknown kind."""
@@ -125,7 +125,7 @@ class Notebook:
 
 
 def progress_outlet() -> Outlet:
-    """What suits where this runs: a notebook's bar in a notebook, else the terminal's."""
+    """Return a notebook's progress bar in a notebook, else the terminal's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return Notebook() if type(shell).__name__ == "ZMQInteractiveShell" else Terminal()
 
@@ -142,7 +142,7 @@ def progress_line(message: Message) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: ``45 s``, ``12 min``, ``3 h 5 min``."""
+    """Format seconds for people: ``45 s``, ``12 min``, ``3 h 5 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

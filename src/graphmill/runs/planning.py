@@ -1,4 +1,4 @@
-"""Fits a training to memory before it starts: which batching, how many chunks, with or without checkpointing.
+"""Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
 The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
 ``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
@@ -44,7 +44,7 @@ _SHARE = 0.9
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run, and what it is predicted to take."""
+    """One configuration of a training with its predicted memory and time."""
 
     batching: str
     loss_chunks: int
@@ -59,7 +59,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Plan:
-    """The option taken, what it was fitted to, and why. ``option`` is None where the recipe has no formulas."""
+    """The chosen option, its memory budget, and the reason. ``option`` is None if the recipe has no formulas."""
 
     batching: str
     option: Option | None

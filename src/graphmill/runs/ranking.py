@@ -92,7 +92,7 @@ def rank_any(
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Rank what this run's recipe ranks and write ``ranking.json``, and the card anew; returns its main figures.
+    """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and

@@ -69,7 +69,7 @@ def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
 def best_bpr_mf(
     settings: RecommenderSettings, view: Interactions, folder: Path, *, outlets: Sequence[Outlet] = ()
 ) -> tuple[str, dict[str, Any]]:
-    """The chosen one of :data:`FORMS` and its training's result: on the data, seed and metrics of ``settings``.
+    """Choose one of :data:`FORMS` by ``settings``' data, seed and metrics; return it with its training's result.
 
     ``view``: the interactions of that data. ``folder``: where the trainings are, and are found again.
 

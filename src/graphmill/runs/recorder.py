@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,34 @@ from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
 from graphmill.training.tensorboard import EventWriter
 
+COMPILING = (
+    "compiling CPU kernels that are not in the cache yet, once (up to about 30 s); later trainings find them there"
+)
+
 
 class RunListener:
-    """The engine's listener of a real run. ``steps_per_epoch`` over all phases; ``epochs`` as asked for."""
+    """The engine's listener of a real run. ``phase_steps``: an epoch's steps in each phase; ``epochs`` as asked for."""
 
     def __init__(
-        self, run: RunDirectory, outlets: Sequence[Outlet], *, epochs: int, steps_per_epoch: int, every_seconds: float
+        self,
+        run: RunDirectory,
+        outlets: Sequence[Outlet],
+        *,
+        epochs: int,
+        phase_steps: Sequence[int],
+        every_seconds: float,
     ) -> None:
         self.run = run
         self.outlets = outlets
         self.epochs = epochs
-        self.steps_per_epoch = steps_per_epoch
+        self.phase_steps = phase_steps
+        self.steps_per_epoch = sum(phase_steps)
         self.throttle = Throttle(every_seconds)
-        self.step_seconds: list[float] = []
+        self.step_seconds: list[list[float]] = [[] for _ in phase_steps]
+        """Of each phase, without its first step here and without steps that compiled kernels."""
         self.last_step: float | None = None
+        self._begun: set[int] = set()  # phases whose first step is done
+        self._compiled = self._compiling_said = False
         self._to_come = 0  # steps of those reported together that are not yet
         self._share: float | None = None  # what each took
         self.last_health: dict[str, float] = {}
@@ -47,22 +63,28 @@ class RunListener:
             self.tensorboard = None
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int = 1) -> None:
-        """Time the step, of several together each alike; a message now and then."""
+        """Time the step, of several together each alike; a message now and then.
+
+        A phase's first step here warms up, and a step that compiles is the only one of its kind: neither is timed.
+        """
         now = time.monotonic()
         if not self._to_come:
-            self._share = None if self.last_step is None else (now - self.last_step) / together
-            self._to_come = together
+            self._share = None if self.last_step is None or self._compiled else (now - self.last_step) / together
+            self._to_come, self._compiled = together, False
         self._to_come -= 1
-        if self._share is not None and len(self.step_seconds) < 10_000:
-            self.step_seconds.append(self._share)
+        phase = bisect_right(list(accumulate(self.phase_steps)), (state.steps - 1) % self.steps_per_epoch)
+        timed = self.step_seconds[phase]
+        if self._share is not None and phase in self._begun and len(timed) < 10_000:
+            timed.append(self._share)
+        self._begun.add(phase)
         self.last_step = now
         self.run.metrics.append("step", state.epoch, state.steps, {"losses": losses, "learning_rate": rate})
-        if self.step_seconds and self.throttle.due():
+        if any(self.step_seconds) and self.throttle.due():
             in_epoch = state.steps % self.steps_per_epoch
             self._send_progress(state.epoch, in_epoch, losses, {})
 
     def on_epoch(self, record: dict[str, Any]) -> None:
-        """One line in every log."""
+        """Write the epoch's record to the logs and the trace, and send it now and then."""
         epoch, rest = record["epoch"], {k: v for k, v in record.items() if k not in ("epoch", "steps")}
         self.run.metrics.append("epoch", epoch, record["steps"], rest)
         shown = progress_line({**record, "valid": {}})
@@ -83,30 +105,42 @@ class RunListener:
             self.tensorboard.scalars(curves, record["steps"])
         if self.throttle.due() or record["epoch"] >= self.epochs:
             self._send_progress(record["epoch"], 0, record["losses"], record["per_second"])
-        self.last_step = None  # evaluation and saving do not count as a step's time
+        # Evaluation and saving, and what they compiled, do not count as a step's time.
+        self.last_step, self._compiled = time.monotonic(), False
 
     def on_note(self, text: str) -> None:
-        """To the log and to whoever listens."""
+        """Write the text to the log and send it to all outlets."""
         self.run.log("train").warning(text)
         self.send({"kind": "note", "text": text})
 
+    def on_compiling(self) -> None:
+        """A kernel that is not in the cache is about to be compiled: said once, and the step's time does not count."""
+        self._compiled = True
+        if not self._compiling_said:
+            self._compiling_said = True
+            self.run.log("train").info(COMPILING)
+            self.send({"kind": "note", "text": COMPILING})
+
     def on_rewind(self, epoch: int, step: int) -> None:
         """Cut the trace back, so that it equals the one of a run that was never interrupted."""
+        self.last_step = None
         self.run.metrics.truncate_after(epoch, step)
         if self.tensorboard is not None:
             self.attach_tensorboard(self.directory, max(step, 0))
 
     def send(self, message: Message) -> None:
-        """To all outlets."""
+        """Send the message to all outlets."""
         for outlet in self.outlets:
             outlet.send(message)
 
     def estimate(self) -> dict[str, float]:
-        """Median seconds per step so far, and what follows for an epoch and the whole run."""
-        if not self.step_seconds:
+        """Seconds of an epoch, from the median step of each phase; of its mean step; of the whole run. {}: none is timed."""
+        medians = {phase: statistics.median(timed) for phase, timed in enumerate(self.step_seconds) if timed}
+        if not medians:
             return {}
-        step = statistics.median(self.step_seconds)
-        epoch = step * self.steps_per_epoch
+        typical = statistics.mean(medians.values())  # for a phase that has not come to its second step
+        epoch = sum(steps * medians.get(phase, typical) for phase, steps in enumerate(self.phase_steps))
+        step = epoch / self.steps_per_epoch
         return {"seconds_per_step": step, "seconds_per_epoch": epoch, "seconds_total": epoch * self.epochs}
 
     def _send_progress(self, epoch: int, step: int, losses: dict[str, float], per_second: dict[str, float]) -> None:

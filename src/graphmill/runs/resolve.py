@@ -1,4 +1,4 @@
-"""From what the user wrote to what will be done: preset, device, precision, batching resolved, and the fingerprint.
+"""Resolves settings: reads the file, applies the preset, chooses device and precision, computes the fingerprint.
 
 Importable without torch; resolving imports it.
 """
@@ -82,7 +82,7 @@ def stored_settings(run: RunDirectory) -> Any:
 
 
 def identity(settings: Any) -> dict[str, Any]:
-    """What a settings file asks for, without what changes no result, by the names of the first release."""
+    """Return the settings that change the result, under the names of the first release."""
     found = identity_of(settings)
     found["acceleration"].setdefault("accumulation_steps", settings.acceleration.loss_chunks)
     return found

@@ -17,7 +17,7 @@ from graphmill.graph.large import disk_of_build, memory_of_build
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.storage import MANIFEST
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.engine import OUT_OF_CORE, Need, fits_in_memory, need_of
+from graphmill.ingest.engine import Need, fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import recognised
 from graphmill.memory import available_memory, format_size
@@ -28,8 +28,6 @@ from graphmill.training.allocator import Heap, heaps
 from graphmill.training.contract import Execution
 from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_cost
 
-SHARDED = ("hgt", "kgat", "lightgcn")
-"""Systems whose full batching can be sharded by rows."""
 WORKERS = (2, 4, 8, 16, 32, 64)
 BOUNDED = 2_000_000_000
 """Bytes that reading and building out of core stay below, for graphs of some million nodes."""
@@ -46,7 +44,7 @@ class Shard:
 
 def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
     """What each of several workers takes, on the rung of ``option``; none where the system is not sharded."""
-    if job.settings.recipe not in SHARDED:
+    if not job.settings.shards_rows:
         return []
     cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
     widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
@@ -193,7 +191,7 @@ def estimate_data(path: str) -> DataEstimate:
         files = [str(file) for role, file in found.items() if format.is_data(role)]
     need, room = need_of(files), available_memory()
     settings = GraphSettings.model_validate(dict(format.graph))
-    out_of_core = format.name in OUT_OF_CORE
+    out_of_core = format.out_of_core
     build = memory_of_build(need.rows, settings)
     large = out_of_core and not fits_in_memory(build, room)
     engine = "duckdb" if out_of_core and not fits_in_memory(need.memory, room) else "memory"

@@ -1,4 +1,4 @@
-"""Standard output and standard error that may be closed, full or gone: what is being computed goes on without them."""
+"""Keeps a closed or full standard output or standard error from ending the process."""
 
 from __future__ import annotations
 

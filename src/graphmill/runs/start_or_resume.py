@@ -1,4 +1,4 @@
-"""Whether a training starts, goes on, or is done already; and what is said where more or other was done than is asked.
+"""Decides whether a training starts, resumes or is already done, and says where the finished run differs.
 
 What decides is the newest checkpoint, which vouches for itself. ``report.json`` only tells that a training came to its
 end: where it is damaged or says something else, the end is done again from the checkpoint.

@@ -15,12 +15,12 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.export.remote import require_target
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
+from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
+from graphmill.runs.graph_location import commit_of, stored_path
 from graphmill.runs.messages import Message, Outlet
-from graphmill.runs.places import commit_of, stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
@@ -106,9 +106,6 @@ def prepare(
     return Prepared(job, graph, recipe, digest, run, warm_start, plan)
 
 
-COMPILING = "compiling the CPU kernels, once (about 30 s); later trainings start at once"
-
-
 def train(
     values: Mapping[str, Any],
     where: str,
@@ -177,15 +174,10 @@ def _fit(
         keep_best=acceleration.keep_best,
         keep_influence=acceleration.keep_influence,
     )
-    steps = sum(phase.steps_per_epoch for phase in recipe.phases)
+    steps = [phase.steps_per_epoch for phase in recipe.phases]
     listener = RunListener(
-        run, outlets, epochs=settings.training.epochs, steps_per_epoch=steps, every_seconds=PROGRESS_SECONDS
+        run, outlets, epochs=settings.training.epochs, phase_steps=steps, every_seconds=PROGRESS_SECONDS
     )
-    if job.device.type == "cpu" and has_numba() and ranks.main:
-        from graphmill.kernels.runtime.jit import nothing_compiled
-
-        if nothing_compiled():
-            listener.on_note(COMPILING)
     start = ranks.broadcast(
         choose_start(run, store, settings, prepared.fingerprint, listener.on_note) if ranks.main else "fresh"
     )
@@ -253,7 +245,7 @@ def _fit_to_the_end(
     sampler = MemorySampler(device=device if device.type != "cpu" else None)
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
         try:
-            with sampler:
+            with sampler, watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
                 fit = engine.fit()
                 metrics, epoch = _final_figures(prepared.recipe, engine, listener, run, splits)
         finally:

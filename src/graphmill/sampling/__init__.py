@@ -1,1 +1,4 @@
-"""Neighbours, negatives, sequences: vectorised, with random numbers keyed by what they are for. No loops over rows."""
+"""Samplers of neighbours, negatives and sequences: vectorised, with random numbers keyed by what they are for.
+
+No loops over rows.
+"""

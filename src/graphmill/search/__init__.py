@@ -1,1 +1,4 @@
-"""Searching settings: a space of values, trials by Optuna, a leaderboard chosen on validation. A trial is a training."""
+"""The search for settings: a space of values, trials by Optuna, a leaderboard chosen on validation.
+
+A trial is a training.
+"""

@@ -1,4 +1,4 @@
-"""What a search found: trials from the best down with intervals over seeds, what mattered, and the winner's settings."""
+"""The results of a search: ranked trials with intervals over seeds, importance of settings, and the best settings."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from graphmill.search.storage import VARIABLE
 
 
 def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """:func:`graphmill.search.asked.train_asked`, with the figures of each epoch as they come."""
+    """:func:`graphmill.search.asked_trials.train_asked`, with the figures of each epoch as they come."""
     from graphmill.runs.resolve import parse_settings
-    from graphmill.search.asked import train_asked
+    from graphmill.search.asked_trials import train_asked
 
     if job.get("shared") and not os.environ.get(VARIABLE):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What is searched: settings by path, each with choices or a range, and how long. Checked before the first trial."""
+"""The search space: settings by path, each with choices or a range, and the budget. Checked before the first trial."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Dimension:
 
     @property
     def extremes(self) -> tuple[Any, ...]:
-        """Values that have to be valid settings for all to be."""
+        """Return the values to validate: if these are valid settings, all in the range are."""
         if self.choices:
             return self.choices
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)

@@ -1,8 +1,8 @@
-"""The search itself: ask Optuna for a trial, train it in a process of its own, tell what validation says.
+"""Runs a search: asks Optuna for a trial, trains it in a process of its own, and reports its validation metric.
 
 A study is a folder: ``study.db`` (SQLite, Optuna's, unless studies are kept in a database: ``storage``), and the runs of its
 trials beside it. A killed search goes on with the same command: a trial that was under way is asked for again and its
-training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked``.
+training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked_trials``.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _data_hash(graph: Path) -> str:
 
 
 def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest | None = None) -> optuna.Study:
-    """Make the trials that are missing; the study.
+    """Run the missing trials and return the study.
 
     Raises:
         StoppedError: ``stop`` asked for it; the same call goes on.
@@ -185,7 +185,7 @@ def trials_wanted(search: Search, study: optuna.Study) -> int:
 
 
 def budget_used_up(search: Search, study: optuna.Study) -> str:
-    """A sentence, or nothing."""
+    """Return a sentence if the budget is used up, else ""."""
     budget = search.settings.budget_seconds
     return f"the budget of {budget:,} s is used up" if budget and seconds_of(study) >= budget else ""
 

@@ -1,4 +1,4 @@
-"""Which models and versions there are, and the versions that are open; a switch of ``current`` is noticed by each request.
+"""Lists models and versions and keeps versions open. Every request notices a switch of ``current``.
 
 Names from outside are looked up among the folders that there are; none becomes part of a path.
 """
@@ -12,9 +12,9 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import GraphmillError
+from graphmill.errors import GraphmillError, one_line
 from graphmill.promotion.versions import CURRENT, Version, Versions, version_rows
-from graphmill.serving.opened import OpenVersion
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.problem import RequestError
 
 MOST_OPEN = 4
@@ -73,7 +73,7 @@ class Catalogue:
         ]
 
     def problems(self) -> dict[str, str]:
-        """Live versions that could not be opened, and why; the one before answers."""
+        """Live versions that could not be opened, with the reason. The previous live version answers for them."""
         with self._lock:
             return {"/".join(key): why for key, (_, why) in self._failed.items()}
 
@@ -148,8 +148,11 @@ class Catalogue:
                     return self._open[key]
             try:
                 found = OpenVersion(version)
-            except (GraphmillError, OSError) as error:
-                raise RequestError(503, f"{key[0]}/{key[1]} {version.name} cannot be read: {error}") from None
+            except Exception as error:  # whatever a file of another release or a damaged one leads to
+                if not isinstance(error, GraphmillError):
+                    log.exception("%s/%s %s", *key[:2], version.name)
+                why = error if isinstance(error, GraphmillError | OSError) else one_line(error)
+                raise RequestError(503, f"{key[0]}/{key[1]} {version.name} cannot be read: {why}") from None
             with self._lock:
                 self._open[key] = found
                 live = {id(each) for each in self._answering.values()}

@@ -1,4 +1,4 @@
-"""What can be asked of a version: one function an endpoint, beside what is said of it in the OpenAPI description."""
+"""The endpoints of a version: one function each, beside its entry in the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphmill.serving.opened import OpenVersion
+from graphmill.serving.link_explanation import explain
+from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import METHODS, MOST_POINTS, projection
 from graphmill.serving.report import report
-from graphmill.serving.why import explain
 
 Answer = dict[str, Any]
 
@@ -81,7 +81,8 @@ def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     made = {
         name: about.get(name) for name in ("recipe", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
     }
-    return {"card": opened.json("card.json") or {**made, "settings": opened.json("settings.json") or {}}}
+    files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking", "croissant")}
+    return {"card": {**made, **{name: found for name, found in files.items() if found is not None}}}
 
 
 def _report(opened: OpenVersion, asked: dict[str, Any]) -> Answer:

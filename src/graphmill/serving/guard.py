@@ -1,4 +1,4 @@
-"""Who may ask, and how much: the token, the host's name, methods, the length of an address; and the answers' headers."""
+"""Checks requests (token, host name, method, length of the address) and sets the headers of responses."""
 
 from __future__ import annotations
 

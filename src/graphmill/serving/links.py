@@ -1,4 +1,4 @@
-"""What a version predicts: from the table of links that its run was promoted with, and beyond it by scoring.
+"""Predicts links of a version: from the table that its run was promoted with, or by scoring.
 
 The table has what takes a pass over all heads (usual ranks, calibrated probabilities) or over the graph (the edges that
 carry a link); scores answer for every head and relation, from the version's folder alone.

@@ -1,4 +1,4 @@
-"""What a request may say in its query, in one table: read by the service, and by its OpenAPI description."""
+"""The query parameters of all endpoints in one table, for the service and for its OpenAPI description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a request: a status of HTTP and one sentence."""
+"""Errors of a request: an HTTP status and one sentence."""
 
 
 class RequestError(Exception):

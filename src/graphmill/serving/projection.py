@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.serving.problem import RequestError
 
 if TYPE_CHECKING:
-    from graphmill.serving.opened import OpenVersion
+    from graphmill.serving.open_version import OpenVersion
 
 METHODS = ("pca", "umap")
 MOST_POINTS = 20_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
 
 if TYPE_CHECKING:
-    from graphmill.serving.opened import OpenVersion
+    from graphmill.serving.open_version import OpenVersion
 
 SHOWN_MOVED = 10
 _OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "residual", "shared", "new", "vanished")

@@ -1,4 +1,4 @@
-"""Starts the service on an address, after looking whether it may be there."""
+"""Starts the service on an address, after checking that this is safe."""
 
 from __future__ import annotations
 

@@ -16,9 +16,6 @@ from graphmill.training.settings import (
     TrainingSettings,
 )
 
-SHARDED = "hgt, kgat and lightgcn"
-"""Systems whose tables can be divided by rows."""
-
 
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam at a steady rate, without weight decay; the loss has its own regularisation."""
@@ -73,8 +70,8 @@ class SystemSettings(Settings):
             )
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(
-                f"acceleration.sharding: rows is not for {self.recipe}; it divides the tables of {SHARDED} over several "
-                "processes; set it none"
+                f"acceleration.sharding: rows is not for {self.recipe}, whose tables are held whole by each process; "
+                "set it none (docs/reference/settings.md says which systems divide theirs)"
             )
         self.evaluation.require_measured()
         return self

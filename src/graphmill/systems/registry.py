@@ -1,128 +1,35 @@
-"""Which systems there are. Settings load without torch; a recipe is imported when it is built."""
+"""Which systems there are: those whose folders have an entry. Importing it does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
+from graphmill import systems
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, shown
+from graphmill.systems.entry import Entry
 
 if TYPE_CHECKING:
     import numpy as np
 
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.base import SystemSettings
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.training.contract import Recipe
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Where one system's parts are (import paths), one line on it, and what is made of its runs.
-
-    ``ranks``: what its held-out ranking is of: links by relation, triples on both sides, or items for users.
-    ``recommends``: it has recommendations; ``traces``: its predictions can be traced to training triples. These are
-    here, and not asked of the recipe, because Dagster's definitions are loaded without torch.
-    """
-
-    module: str
-    settings: str
-    recipe: str
-    about: str
-    ranks: Literal["links", "triples", "items"] = "links"
-    recommends: bool = False
-    traces: bool = False
-    place: str = "recipe"
-    """The module of the recipe within ``module``."""
-
-    @property
-    def predicts(self) -> bool:
-        """Whether it predicts links: what ranks links or triples does."""
-        return self.ranks != "items"
+def _found() -> dict[str, Entry]:
+    """Name → entry, of all folders beside this module that have ``ENTRIES``, in the order of their names."""
+    folders = [each.name for each in iter_modules(systems.__path__) if each.ispkg]
+    modules = [import_module(f"{systems.__name__}.{folder}") for folder in folders]
+    return {name: entry for module in modules for name, entry in getattr(module, "ENTRIES", {}).items()}
 
 
-RECIPES = {
-    "bpr_mf": Entry(
-        "graphmill.systems.bpr_mf",
-        "BprMfSettings",
-        "BprMfRecipe",
-        "BPR-MF: matrix factorisation for recommendation; a baseline of the others, and where they can start",
-        ranks="items",
-        recommends=True,
-    ),
-    "complex": Entry(
-        "graphmill.systems.complex",
-        "ComplexSettings",
-        "ComplexRecipe",
-        "ComplEx: vectors of nodes and relations whose products score links; DistMult as an option",
-    ),
-    "conve": Entry(
-        "graphmill.systems.conve",
-        "ConveSettings",
-        "ConveRecipe",
-        "ConvE: convolutional link prediction on triples",
-        ranks="triples",
-        traces=True,
-    ),
-    "dragon": Entry(
-        "graphmill.systems.dragon",
-        "DragonSettings",
-        "DragonRecipe",
-        "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
-        ranks="items",
-        recommends=True,
-    ),
-    "hgt": Entry(
-        "graphmill.systems.hgt",
-        "HgtSettings",
-        "recipe_of",
-        "Heterogeneous Graph Transformer on a typed graph",
-        place="choice",
-    ),
-    "kgat": Entry(
-        "graphmill.systems.kgat",
-        "KgatSettings",
-        "KgatRecipe",
-        "KGAT: recommendation on the collaborative knowledge graph, with attention",
-        ranks="items",
-        recommends=True,
-    ),
-    "lightgcn": Entry(
-        "graphmill.systems.lightgcn",
-        "LightGcnSettings",
-        "LightGcnRecipe",
-        "LightGCN: vectors of users and items, smoothed over the user-item graph",
-        ranks="items",
-        recommends=True,
-    ),
-    "mmgcn": Entry(
-        "graphmill.systems.mmgcn",
-        "MmgcnSettings",
-        "MmgcnRecipe",
-        "MMGCN: recommendation from modalities, a graph network each",
-        ranks="items",
-        recommends=True,
-    ),
-    "sasrec": Entry(
-        "graphmill.systems.sequences",
-        "SasrecSettings",
-        "SequenceRecipe",
-        "SASRec: next items from a user's sequence",
-        ranks="items",
-        recommends=True,
-    ),
-    "tisasrec": Entry(
-        "graphmill.systems.sequences",
-        "TisasrecSettings",
-        "SequenceRecipe",
-        "TiSASRec: next items, with time intervals",
-        ranks="items",
-        recommends=True,
-    ),
-}
+RECIPES: dict[str, Entry] = _found()
 
 
 def entry(name: str) -> Entry:
@@ -136,13 +43,13 @@ def entry(name: str) -> Entry:
     return RECIPES[name]
 
 
-def settings_model(name: str) -> type[Settings]:
+def settings_model(name: str) -> type[SystemSettings]:
     """The settings model of a recipe.
 
     Raises:
         SettingsError: there is no such recipe; the message lists those that there are.
     """
-    model: type[Settings] = getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
+    model: type[SystemSettings] = getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
     return model
 
 

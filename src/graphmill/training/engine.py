@@ -28,7 +28,7 @@ from graphmill.training.run_state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient, read_together
 from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Session
-from graphmill.training.unread import READ_EVERY, Done
+from graphmill.training.unread_losses import READ_EVERY, Done
 
 MAX_SKIPS = 10
 """Steps in a row that ``on_nonfinite: skip`` leaves out before it gives up."""

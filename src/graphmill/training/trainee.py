@@ -33,7 +33,7 @@ from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
 from graphmill.training.stopping import unselected
-from graphmill.training.unread import Done
+from graphmill.training.unread_losses import Done
 
 _T = TypeVar("_T")
 

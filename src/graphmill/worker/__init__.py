@@ -1,1 +1,1 @@
-"""``python -m graphmill.worker`` as it has always been called; what it does is in :mod:`graphmill.runs`."""
+"""``python -m graphmill.worker``, the old entry point, which calls :mod:`graphmill.runs`."""

@@ -106,6 +106,9 @@ def test_the_graphs_own_difference_is_counted() -> None:
     assert found.lost_share == pytest.approx(0.3, abs=0.03)
     assert found.added <= 1
     assert found.relations == {"all": (len(edges), len(fewer) + 1)}
+    assert found.mean_degree == pytest.approx((2 * len(edges) / 450, 2 * (len(fewer) + 1) / 450))
+    counted = [np.bincount(e.ravel()).max() for e in (edges, np.concatenate((fewer, [[0, 449]])))]
+    assert found.largest_degree == tuple(counted)
 
 
 def test_the_unit_is_the_seeds_own_effect_measured_or_assumed() -> None:

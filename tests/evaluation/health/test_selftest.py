@@ -19,7 +19,13 @@ def test_every_failure_is_named_and_every_healthy_embedding_passes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "draws"), [(Size(), 10), (Size(2000, 64, 8), 10), (Size(800, 32, 2), 10), (Size(1500, 512, 4), 2)]
+    ("size", "draws"),
+    [
+        pytest.param(Size(), 10, marks=pytest.mark.long),
+        (Size(2000, 64, 8), 10),
+        (Size(800, 32, 2), 10),
+        (Size(1500, 512, 4), 1),
+    ],
 )
 def test_every_failure_is_named_in_many_draws_of_several_sizes(size: Size, draws: int) -> None:
     result = self_test(draws, size=size, seed=1)

@@ -19,13 +19,17 @@ CALLER = """
 import numpy as np
 from graphmill.kernels.runtime.compiled_math import exp
 from graphmill.kernels.runtime.jit import jit
+from graphmill.runs.compiling import watch_compiling
 
 @jit
 def twice(x):
     return exp(x) * np.float32(2)
 
 if __name__ == "__main__":
-    print(float(twice(np.float32(0))), sum(twice.stats.cache_hits.values()))
+    begun = []
+    with watch_compiling(lambda: begun.append(1)):
+        value = float(twice(np.float32(0)))
+    print(value, sum(twice.stats.cache_hits.values()), len(begun) > 0)
 """
 
 
@@ -38,28 +42,28 @@ def sources(tmp_path: Path) -> Path:
     return folder
 
 
-def run_caller(sources: Path, cache: Path) -> tuple[float, int, str]:
-    """What the kernel says, how often its machine code was found, and what was written to standard error."""
+def run_caller(sources: Path, cache: Path) -> tuple[float, int, bool, str]:
+    """The kernel's result, how often its machine code was found, whether compiling was seen, and standard error."""
     environment = os.environ | {"PYTHONPATH": str(sources.parent), "NUMBA_CACHE_DIR": str(cache)}
     command = [sys.executable, "-m", "graphmill.kernels.caller"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=250)
-    value, hits = done.stdout.split()
-    return float(value), int(hits), done.stderr
+    value, hits, seen = done.stdout.split()
+    return float(value), int(hits), seen == "True", done.stderr
 
 
 def test_an_edited_helper_is_seen_by_its_callers(sources: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert run_caller(sources, cache)[:2] == (2.0, 0)
-    assert run_caller(sources, cache)[:2] == (2.0, 1)  # kept
+    assert run_caller(sources, cache)[:3] == (2.0, 0, True)
+    assert run_caller(sources, cache)[:3] == (2.0, 1, False)  # kept
     helper = sources / "kernels" / "runtime" / "compiled_math.py"
     helper.write_text(helper.read_text().replace("else y * power", "else y * power * _ONE + _ONE"))
-    assert run_caller(sources, cache)[:2] == (4.0, 0)
+    assert run_caller(sources, cache)[:3] == (4.0, 0, True)
 
 
 def test_a_cache_that_cannot_be_written_works_and_is_said(sources: Path, tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    value, _, said = run_caller(sources, in_the_way)
+    value, *_, said = run_caller(sources, in_the_way)
     assert value == 2.0
     assert "compiled kernels cannot be kept" in said
     assert "NUMBA_CACHE_DIR" in said

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -23,12 +24,14 @@ def _count(seen, by, add, first, last):
         by[i] = first
 
 
+Counting = namedtuple("Counting", "seen by add")
+
+
 @numba.njit(nogil=True)
-def _count_at_once(arguments, first, last):
-    seen, by, add = arguments
+def _count_at_once(call, first, last):
     for i in range(first, last):
-        seen[i] += add
-        by[i] = first
+        call.seen[i] += call.add
+        call.by[i] = first
 
 
 @pytest.fixture(params=["torch's", "pool"])
@@ -53,7 +56,7 @@ def number(request):
 @pytest.mark.parametrize("kernel", [_count, _count_at_once])
 def test_every_element_is_met_once(kernel, number, count) -> None:
     seen, by = np.zeros(count), np.zeros(count, np.int64)
-    over_ranges(kernel, (seen, by, 2.0), count, SMALL)
+    over_ranges(kernel, Counting(seen, by, 2.0) if kernel is _count_at_once else (seen, by, 2.0), count, SMALL)
     assert (seen == 2.0).all()
     assert len(np.unique(by)) == min(number, count)
 

@@ -12,8 +12,8 @@ from graphmill.explain.links import explain_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.systems.hgt.cost import step_cost
-from graphmill.systems.hgt.later import grown_factors
-from graphmill.systems.hgt.mix import fit_mix
+from graphmill.systems.hgt.later_nodes import grown_factors
+from graphmill.systems.hgt.part_weights import fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of

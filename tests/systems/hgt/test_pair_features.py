@@ -17,8 +17,8 @@ from graphmill.graph.spectral import neighbourhoods, neighbourhoods_of_links
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import parse_settings
-from graphmill.systems.hgt.mix import fit_mix
 from graphmill.systems.hgt.pair_features import PathWeights
+from graphmill.systems.hgt.part_weights import fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of

@@ -1,1 +1,1 @@
-"""What a trained model has to beat, written against the same scorers and queries."""
+"""Baselines that a trained model has to beat, measured with the same scorers and queries."""

@@ -1,4 +1,4 @@
-"""Scorers that a model has to beat, and the one that plain vectors have: written once, against the Scorer protocol."""
+"""Baseline scorers (degree, random) and the scorer of plain vectors, all on the Scorer protocol."""
 
 from typing import TYPE_CHECKING, Literal
 

@@ -143,7 +143,7 @@ def choose(
 
 
 def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], Rows]]:
-    """What :func:`choose` takes for ``knn``: sparse neighbourhoods by shrinkage."""
+    """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
     return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
 
 

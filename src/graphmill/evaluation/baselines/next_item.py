@@ -1,4 +1,4 @@
-"""Trivial next-item predictors, tuned on validation: what a trained model has to beat.
+"""Simple next-item predictors, tuned on validation, as baselines of trained models.
 
 Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items; where people
 take the same again also a replay of the own history. All count training interactions only; what they predict from may
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from graphmill.evaluation.ranking.next_item import HistoryRanks, NextItemRanks, full_ranks
+from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 
 if TYPE_CHECKING:
@@ -178,11 +178,6 @@ def tune_baselines(
                 best, highest = setting, value
         out[family] = TunedBaseline(best, settings[best])
     return out
-
-
-def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
-    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
-    return ranks.unmasked if repeats else ranks
 
 
 def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:

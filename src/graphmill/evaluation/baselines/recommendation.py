@@ -1,4 +1,4 @@
-"""What a recommender has to beat: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
+"""Baselines of recommenders: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
 
 * popularity: the training count of an item;
 * item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest;
@@ -209,6 +209,7 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
     """
     counts = np.diff(train.indptr)
     user = np.repeat(np.arange(len(counts)), counts)
+    # The words key the draw, so they stay as they are: others would hold out other items and change every baseline.
     out = (generator(_SEED, "held out for floors").random(len(user)) < 0.1) & (counts[user] > 1)
     first = np.zeros(len(user), bool)
     first[train.indptr[:-1][counts > 0]] = True  # one item of each user stays

@@ -1,1 +1,1 @@
-"""How far one embedding has moved from another: figures, verdicts by multiples of the seed's own effect, a self-test."""
+"""How far one embedding has moved from another: figures, and verdicts by multiples of the seed's own effect."""

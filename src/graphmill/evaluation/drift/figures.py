@@ -304,6 +304,7 @@ def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
 
 def _projection(A: NDArray[Any], B: NDArray[Any], moved: Int64, names: list[str], seed: int) -> Projection:
     middle = A.mean(axis=0, dtype=np.float64)
+    # Not scikit-learn's PCA: by covariance it takes the mean out last, which a collapsed embedding does not survive.
     values, axes = np.linalg.eigh(np.cov(np.asarray(A, np.float64), rowvar=False))
     plane = axes[:, np.argsort(values)[::-1][:2]]
     others = generator("drift background", seed).choice(len(A), min(2000, len(A)), replace=False)

@@ -1,4 +1,4 @@
-"""What another seed alone does to an embedding: the unit in which drift is measured."""
+"""Measures how much another seed changes an embedding. Drift is measured in this unit."""
 
 from collections.abc import Sequence
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""Orthogonal Procrustes: the rotation that lays one embedding over another as well as a rotation can (Schönemann 1966)."""
+"""Orthogonal Procrustes: finds the rotation that best maps one embedding onto another (Schönemann 1966)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Rotation:
 
 
 def fit_rotation(blocks: Iterable[tuple[NDArray[Any], NDArray[Any]]], dim: int) -> Rotation:
-    """From pairs of blocks of the same nodes, (rows × dim) each: what is rotated, and what it is laid over.
+    """Fit the rotation of the first block of each pair onto the second; both (rows × dim), of the same nodes.
 
     No shift and no scaling: both would change scores. Rows that are not finite on one side are left out.
     """

@@ -1,4 +1,4 @@
-"""What the drift figures come to, by name. Distances are multiples of the seed's own effect, and data are compared as well.
+"""Names the kind of drift. Distances are multiples of the seed's own effect, and data are compared as well.
 
 By vectors alone drift misleads: another seed on the same data changes half of the neighbours, five per cent of the data no
 more than that, and a warm start hides half of the data. So the first thing that is said is what happened to the graph.
@@ -34,7 +34,7 @@ ASSUMED_OVERLAP = 0.5
 
 
 class DriftThresholds(Settings):
-    """From where on an embedding has drifted."""
+    """The bounds above which an embedding has drifted."""
 
     moved_warn: float = setting(1.2, "Neighbours lost, over those that another seed loses: a warning from here", gt=0)
     moved_fail: float = setting(1.4, "The same: a failure from here", gt=0)

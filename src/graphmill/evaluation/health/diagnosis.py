@@ -1,4 +1,4 @@
-"""Gives a failing embedding its name: which of the known ways to collapse this is.
+"""Names the kind of collapse of a failing embedding.
 
 Several bounds usually break at once (a cone also loses its participation ratio); the name is the most specific cause
 that explains them.
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures
-from graphmill.evaluation.health.needed import at_a_point, low_rank, narrow
 from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"

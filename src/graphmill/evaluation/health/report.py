@@ -29,7 +29,7 @@ TYPE_TABLE_MAX = 50
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What the validator says of one embedding.
+    """The health of one embedding: figures, verdicts and diagnosis.
 
     ``figures``: everything measured. ``verdicts``: one per figure that has a bound. ``failure``: "" or a name from
     :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it. ``seed`` drew the rows for

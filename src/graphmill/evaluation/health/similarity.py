@@ -1,4 +1,4 @@
-"""Cosine and uniformity figures: how alike the rows are, within types, between types and over all pairs."""
+"""Cosine and uniformity: the similarity of rows within types, between types and over all pairs."""
 
 from dataclasses import dataclass
 from typing import Any

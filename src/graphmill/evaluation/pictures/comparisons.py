@@ -1,4 +1,4 @@
-"""Pictures that hold trainings against each other: loss curves of several runs, bars of several configurations."""
+"""Pictures that compare trainings: loss curves of several runs, bars of several configurations."""
 
 from __future__ import annotations
 

@@ -39,13 +39,14 @@ def pca_scatter(
     seed: int = 0,
 ) -> bytes:
     """Rows by their first two principal components, coloured by type: X (n × d), codes (n) into ``type_names``."""
+    from sklearn.decomposition import PCA
+
     sample, codes = _sample(X, types, SCATTER_POINTS, seed)
-    centred = sample - sample.mean(axis=0)
-    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
-    shares = np.square(singular) / max(float(np.square(singular).sum()), 1e-300)
-    points = np.zeros((len(centred), 2))
-    points[:, : len(axes[:2])] = centred @ axes[:2].T
-    shares = np.append(shares, [0.0, 0.0])
+    kept = min(2, sample.shape[1])
+    pca, points = PCA(kept, svd_solver="full"), np.zeros((len(sample), 2))
+    with np.errstate(invalid="ignore"):  # no variance has no shares
+        points[:, :kept] = pca.fit_transform(sample)
+    shares = np.append(np.nan_to_num(pca.explained_variance_ratio_), [0.0, 0.0])
     figure, ax = blank()
     counts = np.bincount(codes, minlength=len(type_names))
     order = np.argsort(-counts, kind="stable")

@@ -1,4 +1,4 @@
-"""Reliability diagrams: what probabilities promise, and what came of it."""
+"""Reliability diagrams: predicted probabilities against observed frequencies."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Held-out links, triples and items ranked exactly, and the figures that come of it."""
+"""Ranks held-out links, triples and items exactly and computes metrics from the ranks."""

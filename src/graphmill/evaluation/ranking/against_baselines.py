@@ -1,4 +1,4 @@
-"""A model's ranking against its baselines: which one is best, by how much, how sure that is, and for which queries."""
+"""Compares a model's ranking with its baselines: the best one, the ratio with its interval, and parts of the queries."""
 
 from __future__ import annotations
 

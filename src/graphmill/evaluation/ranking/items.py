@@ -1,4 +1,4 @@
-"""Recommenders measured: every item is ranked for every user with held-out items, and the lists are held against them.
+"""Evaluates recommenders: ranks every item for every user with held-out items and measures the lists.
 
 Accuracy follows MMRec's definitions (``recommendation.hit_metrics``); beside it how much of the catalogue the lists cover
 and how popular what they hold is. KGAT's own NDCG is here too, under a name of its own. Ties are counted, not broken:
@@ -74,7 +74,7 @@ class ItemLists:
         return found
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
-        """What the lists consist of.
+        """Measure the items in the lists (coverage, popularity).
 
         coverage@k: part of all items that is in any list; popularity_bias@k: mean training interactions of the items
         recommended over that of the items held out (above 1: more popular than what users take).

@@ -1,4 +1,4 @@
-"""How sure the ratio of two rankings is: a paired bootstrap over their queries, resampled within each relation."""
+"""The interval of the ratio of two MRRs: a paired bootstrap over the queries, resampled within each relation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of figures: whose a ranking's figure is, and what simpler models are called."""
+"""Names of metrics by scorer, and names of the simpler models."""
 
 from __future__ import annotations
 

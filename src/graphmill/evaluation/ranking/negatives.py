@@ -49,7 +49,7 @@ def uniform_weights(queries: RelationQueries) -> Int64:
 
 
 def degree_weights(queries: RelationQueries) -> Int64:
-    """How often each candidate is the tail of a query (candidates): its degree in the split that is ranked."""
+    """Return each candidate's degree in the ranked split: the number of queries whose tail it is (candidates)."""
     return np.bincount(queries.tails, minlength=queries.candidates).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Next-item prediction measured: the rank of one held-out item, among all items or among a fixed sample of them.
+"""Evaluates next-item prediction by the rank of one held-out item, among all items or a fixed sample of them.
 
 Ties are counted, not broken: a target that ties with others has each of the ranks that it could have with equal
 probability, and every metric is its expectation. A scorer that says the same of all items gets what chance gets.
@@ -91,6 +91,11 @@ def full_ranks(
     return HistoryRanks(
         above - new * known_above, tied - new * known_tied, NextItemRanks(above, tied), repeated.astype(bool)
     )
+
+
+def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
+    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
+    return ranks.unmasked if repeats else ranks
 
 
 def sample_candidates(

@@ -1,4 +1,4 @@
-"""Whether one ranking is better than another of the same queries: the paired bootstrap (Efron & Tibshirani 1993, ch. 16).
+"""Tests whether one ranking is better than another on the same queries: paired bootstrap (Efron & Tibshirani 1993).
 
 Queries are resampled, not runs: the interval says what other queries of this kind would show, not what another seed would.
 """

@@ -1,4 +1,4 @@
-"""One number a query, so that two models can be compared on the same queries, some of them left out.
+"""Computes a metric for each query, so that two models can be compared on the same queries.
 
 What is asked is a split of a graph; what is left out is said in global node numbers. Which model answers, and what is
 concluded, is decided elsewhere.
@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.next_item import chosen_ranks
 from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
-from graphmill.evaluation.ranking.next_item import full_ranks
+from graphmill.evaluation.ranking.next_item import chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.paired_difference import grouped_mean
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of

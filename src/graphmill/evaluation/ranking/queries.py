@@ -1,4 +1,4 @@
-"""The questions of a link ranking: which tails are asked for, and which other tails are known and therefore left out.
+"""The queries of a link ranking: the held-out tails, and the other known tails, which are filtered out.
 
 Every relation is ranked by its tails; a graph that holds both directions thereby ranks heads, too.
 """

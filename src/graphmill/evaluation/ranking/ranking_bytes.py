@@ -1,4 +1,4 @@
-"""A link ranking as bytes and back: what is kept of a baseline, so that it is computed once."""
+"""Converts a link ranking to bytes and back, so that a baseline is computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recommendation by full ranking: every item is scored, what a user knows is masked, lists and ranks are measured.
+"""Evaluates recommendation by full ranking: scores every item, masks known ones, and measures the lists.
 
 Works on blocks of scores, whoever computes them. Set metrics (several held-out items a user) follow MMRec's definitions;
 ranks of a single held-out item are ``next_item``'s business.

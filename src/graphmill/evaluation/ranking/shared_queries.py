@@ -1,4 +1,4 @@
-"""Evaluation over several processes: which block of queries is whose, and the whole put together at the end.
+"""Divides an evaluation over several processes: assigns blocks of queries and merges the results.
 
 Whoever evaluates (the training engine) opens :func:`shared` on every rank at the same time; what ranks queries asks
 :func:`current_share`. Blocks are those of a single process, dealt out in turn, so every score comes from the same

@@ -1,1 +1,1 @@
-"""Synthetic inputs, seeded, in the formats that the readers take: one module a chain; ``catalog`` writes them."""
+"""Makers of synthetic inputs, seeded, in the formats that the readers take: one module a chain; ``catalog`` writes them."""

@@ -7,6 +7,7 @@ neighbourhood and where the maps are positive, and makes sums and products again
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import torch
@@ -109,23 +110,26 @@ def by_rows(numbers: int) -> bool:
     return numbers <= _LARGEST and own_blocks()
 
 
+_Operands = namedtuple(
+    "_Operands", "nodes sum_weight sum_bias product_weight product_bias matrix slope p key rows whole asked"
+)
+
+
 class _BiInteraction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor | tuple[Tensor, Tensor]:
-        nodes, sum_weight, sum_bias, product_weight, product_bias, matrix, slope, p, key, rows, whole, asked = given
         from graphmill.kernels.bi_interaction import cpu
 
-        weights = sum_weight, sum_bias, product_weight, product_bias
-        nodes = nodes.contiguous()
-        chosen, more = (None if whole else rows), {}
-        if whole and asked is not None:
-            chosen, more = asked, {"placed": True}
+        o = _Operands(*given)
+        weights = o.sum_weight, o.sum_bias, o.product_weight, o.product_bias
+        nodes, placed = o.nodes.contiguous(), o.whole and o.asked is not None
+        chosen = o.asked if placed else None if o.whole else o.rows
         # Before the compiled code, which takes their numbers as they are: a row that is not there raises here.
-        looked_up = None if rows is None else nodes.index_select(0, rows)
-        out, around, signs = cpu.forward(matrix, nodes, weights, slope, p, key, chosen, **more)
-        ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
-        ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
-        ctx.rows, ctx.chosen, ctx.more = rows, chosen, more
+        looked_up = None if o.rows is None else nodes.index_select(0, o.rows)
+        out, around, signs = cpu.forward(o.matrix, nodes, weights, o.slope, o.p, o.key, chosen, placed)
+        ctx.save_for_backward(nodes, around, signs, o.sum_weight, o.product_weight)
+        ctx.matrix, ctx.slope, ctx.mask, ctx.rows = o.matrix, o.slope, (o.p, o.key), o.rows
+        ctx.chosen, ctx.placed = chosen, placed
         return out if looked_up is None else (out, looked_up)
 
     @staticmethod
@@ -135,8 +139,8 @@ class _BiInteraction(torch.autograd.Function):
 
         nodes, around, signs, *weights = ctx.saved_tensors
         to_nodes, *others = cpu.backward(
-            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, (ctx.p, ctx.key), ctx.chosen,
-            **ctx.more,
+            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.mask, ctx.chosen,
+            ctx.placed,
         )  # fmt: skip
         if ctx.rows is not None:
             add_rows_(to_nodes, ctx.rows, gradients[1])

@@ -6,6 +6,7 @@ its own for each operation, all rows of a block went to the third and back betwe
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,18 +47,20 @@ _DEARER = 8
 """How much longer an edge takes that is followed to its end than one of all that are turned round, at most."""
 _EDGES_OF_A_ROW = 16
 """Edges that take as long as a row's products, more or less."""
+_Forward = namedtuple(
+    "_Forward", "indptr column value nodes around out signs weights biases bounds "
+    "chosen placed slope dropping low high threshold scale",
+)  # fmt: skip
+_Backward = namedtuple(
+    "_Backward", "gradient nodes around signs weights shares to_nodes to_around size along "
+    "chosen placed slope dropping low high threshold scale",
+)  # fmt: skip
 
 
 def forward(
-    matrix: SparseMatrix,
-    nodes: Tensor,
-    weights: Sequence[Tensor],
-    slope: float,
-    p: float,
-    key: Key,
-    chosen: Tensor | None = None,
-    placed: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+    matrix: SparseMatrix, nodes: Tensor, weights: Sequence[Tensor], slope: float, p: float, key: Key,
+    chosen: Tensor | None = None, placed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """[N, d] → the result [N, k], the neighbourhoods [N, d], and where the maps are above zero: uint16 [N, 2, k / 16], a bit
     each.
 
@@ -76,22 +79,14 @@ def forward(
     bounds = _pieces(edges[0], count, chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
     known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_forward, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
+    over_ranges(_forward, _Forward._make((*edges, *tables, bounds, *known)), len(bounds) - 1, around.numel())
     return out, around, signs
 
 
 def backward(
-    gradient: Tensor,
-    matrix: SparseMatrix,
-    nodes: Tensor,
-    around: Tensor,
-    signs: Tensor,
-    weights: Sequence[Tensor],
-    slope: float,
-    mask: tuple[float, Key],
-    chosen: Tensor | None = None,
-    placed: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    gradient: Tensor, matrix: SparseMatrix, nodes: Tensor, around: Tensor, signs: Tensor, weights: Sequence[Tensor],
+    slope: float, mask: tuple[float, Key], chosen: Tensor | None = None, placed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s; ``gradient`` is that of
     :func:`forward`'s result, of all nodes where that is ``placed``. ``mask``: dropout's rate and key."""
     nodes, (p, key) = nodes.detach(), mask
@@ -106,8 +101,8 @@ def backward(
     along = chosen is not None and _few_edges(matrix, chosen)
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
-    known = (_numbers(chosen), placed, along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_backward, (*tables, size, *known), parts, around.numel())
+    known = (along, _numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    over_ranges(_backward, _Backward._make((*tables, size, *known)), parts, around.numel())
     if along:
         rows = matrix.forward
         edges = [t.numpy() for t in (rows.indptr, rows.column, rows.value)]
@@ -149,19 +144,16 @@ def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray
 
 
 @_jit
-def _forward(arguments: Any, first: int, last: int) -> None:
-    (
-        indptr, column, value, nodes, around, out, signs, weights, biases, bounds, chosen, placed, slope, dropping, low,
-        high, threshold, scale
-    ) = arguments  # fmt: skip
-    width, wide = nodes.shape[1], out.shape[1]
+def _forward(call: Any, first: int, last: int) -> None:
+    indptr, signs, bounds, chosen = call.indptr, call.signs, call.bounds, call.chosen
+    width, wide = call.nodes.shape[1], call.out.shape[1]
     inner, outer = padded(width), padded(wide)
-    room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.empty((2, _TOGETHER, outer), nodes.dtype)
-    columns, values, source, others = address(column), address(value), address(nodes), address(around)
-    into, maps, bias = address(out), address(weights), address(biases)
+    room, mapped = np.empty((2, _TOGETHER, inner), call.nodes.dtype), np.empty((2, _TOGETHER, outer), call.nodes.dtype)
+    columns, values, source = address(call.column), address(call.value), address(call.nodes)
+    others, into, maps, bias = address(call.around), address(call.out), address(call.weights), address(call.biases)
     mixed, found = address(room), address(mapped)
     times, beside = _TOGETHER * inner, _TOGETHER * outer
-    steep, some = spread(slope), len(chosen) > 0
+    steep, some = spread(call.slope), len(chosen) > 0
     for start in range(bounds[first], bounds[last], _TOGETHER):
         stop = min(start + _TOGETHER, bounds[last])
         for row in range(start, stop):
@@ -184,44 +176,42 @@ def _forward(arguments: Any, first: int, last: int) -> None:
                 x, y = load(found, at + c) + load(bias, c), load(found, beside + at + c) + load(bias, outer + c)
                 signs[row, 0, c // LANES], signs[row, 1, c // LANES] = positive_bits(x), positive_bits(y)
                 result = where_positive(x, x, x * steep) + where_positive(y, y, y * steep)
-                if dropping:
-                    result = keep(result, place + c, low, high, threshold, scale)
-                store_first(into, (place if placed else own) + c, result, wide - c)
+                if call.dropping:
+                    result = keep(result, place + c, call.low, call.high, call.threshold, call.scale)
+                store_first(into, (place if call.placed else own) + c, result, wide - c)
     hold(room)
     hold(mapped)
 
 
 @_jit
-def _backward(arguments: Any, first: int, last: int) -> None:
-    (
-        gradient, nodes, around, signs, weights, shares, to_nodes, to_around, size, chosen, placed, along, slope, dropping,
-        low, high, threshold, scale
-    ) = arguments  # fmt: skip
-    width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
-    zero, steep = spread(like(slope, 0)), spread(slope)
+def _backward(call: Any, first: int, last: int) -> None:
+    around, signs, chosen = call.around, call.signs, call.chosen
+    width, wide, some = call.nodes.shape[1], call.gradient.shape[1], len(chosen) > 0
+    zero, steep = spread(like(call.slope, 0)), spread(call.slope)
     inner, outer = padded(width), padded(wide)
     # Blocks of six columns of the maps read a little past their last row.
-    room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.zeros((2, _TOGETHER + 1, outer), nodes.dtype)
-    given, source, others = address(gradient), address(nodes), address(around)
-    maps, into = address(weights), address(shares)
-    to_own, to_others = address(to_nodes), address(to_around)
+    room = np.empty((2, _TOGETHER, inner), call.nodes.dtype)
+    mapped = np.zeros((2, _TOGETHER + 1, outer), call.nodes.dtype)
+    given, source, others = address(call.gradient), address(call.nodes), address(around)
+    maps, into = address(call.weights), address(call.shares)
+    to_own, to_others = address(call.to_nodes), address(call.to_around)
     mixed, back = address(room), address(mapped)
-    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, shares.shape[2] * inner
+    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, call.shares.shape[2] * inner
     for part in range(first, last):
         sums = part * 2 * second
         biases = sums + (wide + SIX) * inner
         for c in range(0, wide, LANES):
             store(into, biases + c, zero)
             store(into, biases + second + c, zero)
-        for start in range(part * size, min((part + 1) * size, len(around)), _TOGETHER):
-            stop = min(start + _TOGETHER, (part + 1) * size, len(around))
+        for start in range(part * call.size, min((part + 1) * call.size, len(around)), _TOGETHER):
+            stop = min(start + _TOGETHER, (part + 1) * call.size, len(around))
             for row in range(start, stop):
                 node = chosen[row] if some else row
                 own, place, at = row * wide, node * wide, (row - start) * outer
                 for c in range(0, wide, LANES):
-                    g = load_first(given, (place if placed else own) + c, wide - c)
-                    if dropping:
-                        g = keep(g, place + c, low, high, threshold, scale)
+                    g = load_first(given, (place if call.placed else own) + c, wide - c)
+                    if call.dropping:
+                        g = keep(g, place + c, call.low, call.high, call.threshold, call.scale)
                     x = where_bits(signs[row, 0, c // LANES], g, g * steep)
                     y = where_bits(signs[row, 1, c // LANES], g, g * steep)
                     store(back, at + c, x)
@@ -233,7 +223,7 @@ def _backward(arguments: Any, first: int, last: int) -> None:
                     a, b = load_first(source, here + c, width - c), load_first(others, own + c, width - c)
                     store(mixed, at + c, a + b)
                     store(mixed, times + at + c, a * b)
-            rows, begun = stop - start, start > part * size
+            rows, begun = stop - start, start > part * call.size
             whole_blocks((back, 0, 1, outer), (mixed, 0, inner, rows), (into, sums, inner, begun), wide, width)
             whole_blocks(
                 (back, beside, 1, outer), (mixed, times, inner, rows), (into, sums + second, inner, begun), wide, width
@@ -250,7 +240,7 @@ def _backward(arguments: Any, first: int, last: int) -> None:
                     plus, product_ = load(mixed, at + c), load(mixed, times + at + c)
                     a, b = load_first(source, here + c, count), load_first(others, own + c, count)
                     store_first(to_own, here + c, plus + product_ * b, count)
-                    store_first(to_others, (own if along else here) + c, plus + product_ * a, count)
+                    store_first(to_others, (own if call.along else here) + c, plus + product_ * a, count)
     hold(room)
     hold(mapped)
 

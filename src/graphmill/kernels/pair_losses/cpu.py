@@ -6,6 +6,7 @@ Backward, a thread owns some columns of all rows, so that no two add to one numb
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ from graphmill.kernels.runtime.vectors import (
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
 """How many negatives ahead, of one pair, rows are fetched: they are met at random."""
+_Backward = namedtuple(
+    "_Backward", "users items user_rows item_rows pulls loss norm to_users to_items of_users of_items"
+)
 
 
 def forward(
@@ -58,8 +62,8 @@ def backward(
     sums = ((nothing if t is None else t).detach().numpy() for t in (to_users, to_items))
     kind = tables[0].dtype.type
     asked = (to_users is not None, to_items is not None)
-    arrays = (*tables, kind(loss), kind(norm), *sums, *asked)
-    over_ranges(_backward, arrays, -(-width // LANES), item_rows.numel() * width)
+    arguments = _Backward._make((*tables, kind(loss), kind(norm), *sums, *asked))
+    over_ranges(_backward, arguments, -(-width // LANES), item_rows.numel() * width)
 
 
 @_jit
@@ -129,42 +133,42 @@ def _each(gaps: Any) -> float:
 
 
 @_jit
-def _backward(arguments: Any, first: int, last: int) -> None:
-    users, items, user_rows, item_rows, pulls, loss, norm, to_users, to_items, of_users, of_items = arguments
-    width, others = users.shape[1], pulls.shape[1]
+def _backward(call: Any, first: int, last: int) -> None:
+    items, to_items, user_rows, item_rows, pulls = call.items, call.to_items, call.user_rows, call.item_rows, call.pulls
+    width, others = call.users.shape[1], pulls.shape[1]
     begin, end = first * LANES, min(last * LANES, width)
     size = end - begin
     # Where the rows' loops were numba's own, what is written might overlap what is read, and nothing went by vectors.
-    room = np.empty(padded(size), users.dtype)
-    sums, of_user, of_item = address(room), address(users), address(items)
-    onto_user, onto_item = address(to_users), address(to_items)
-    each, own_share = spread(norm / like(norm, others)), spread(norm)
+    room = np.empty(padded(size), call.users.dtype)
+    sums, of_user, of_item = address(room), address(call.users), address(items)
+    onto_user, onto_item = address(call.to_users), address(to_items)
+    each, own_share = spread(call.norm / like(call.norm, others)), spread(call.norm)
     for pair in range(len(user_rows)):
         user, own = user_rows[pair] * width + begin, item_rows[pair, 0] * width + begin
         for c in range(0, size, LANES):
             store(sums, c, own_share * load_first(of_user, user + c, size - c))
-        pulled = like(norm, 0)
+        pulled = like(call.norm, 0)
         for n in range(others):
             if n + _AHEAD < others:
                 _fetch(items, item_rows[pair, n + 1 + _AHEAD], begin, end)
-                if of_items:
+                if call.of_items:
                     _fetch(to_items, item_rows[pair, n + 1 + _AHEAD], begin, end)
-            other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * loss
+            other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * call.loss
             pulled += pull
             factor = spread(pull)
             for c in range(0, size, LANES):
                 theirs = load_first(of_item, other + c, size - c)
                 store(sums, c, load(sums, c) + factor * theirs)
-                if of_items:
+                if call.of_items:
                     more = factor * load_first(of_user, user + c, size - c) + each * theirs
                     store_first(onto_item, other + c, load_first(onto_item, other + c, size - c) + more, size - c)
         factor = spread(pulled)
         for c in range(0, size, LANES):
             mine, theirs = load_first(of_user, user + c, size - c), load_first(of_item, own + c, size - c)
-            if of_items:
+            if call.of_items:
                 more = own_share * theirs - factor * mine
                 store_first(onto_item, own + c, load_first(onto_item, own + c, size - c) + more, size - c)
-            if of_users:
+            if call.of_users:
                 more = load(sums, c) - factor * theirs
                 store_first(onto_user, user + c, load_first(onto_user, user + c, size - c) + more, size - c)
     hold(room)

@@ -9,6 +9,7 @@ order however many there are.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,10 @@ _SIZE = 4
 """Bytes of a number."""
 _SHARE = 32
 """Products that take as long as one element-wise operation, for the decision how many threads take part."""
+_Side = namedtuple("_Side", "at batch row column")
+"""A matrix: its address, and how far its batches, rows and columns are apart."""
+_Product = namedtuple("_Product", "left right out bias onto batches rows most_terms last_terms columns")
+_Grouped = namedtuple("_Grouped", "left right out bounds pieces terms columns")
 
 _six_by_four, _six_by_three = register_block(6, 4), register_block(6, 3)
 _six_by_two, _six_by_one = register_block(6, 2), register_block(6, 1)
@@ -97,10 +102,13 @@ def _run(
     """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
     batches, rows, terms = shape
     columns = out.shape[2]
-    sides = (left.data_ptr(), *left_strides), (right.data_ptr(), *right_strides), (out.data_ptr(), *out.stride()[:2])
-    more = (0 if bias is None else bias.data_ptr(), onto), (batches, rows, terms, last_terms, columns)
+    sides = (_Side._make((t.data_ptr(), *n)) for t, n in ((left, left_strides), (right, right_strides)))
+    onto_bias = 0 if bias is None else bias.data_ptr(), onto
+    sizes = batches, rows, terms, last_terms, columns
+    into = _Side._make((out.data_ptr(), *out.stride()[:2], 1))
+    call = _Product._make((*sides, into, *onto_bias, *sizes))
     units = batches * -(-rows // SIX)
-    over_ranges(_product, (*sides, *more), units, batches * rows * terms * columns // _SHARE)
+    over_ranges(_product, call, units, batches * rows * terms * columns // _SHARE)
 
 
 def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
@@ -110,9 +118,11 @@ def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tenso
     """
     terms, columns = matrices.shape[1:]
     out = rows.new_empty(len(rows), columns)
-    pieces, right = _pieces(bounds), (matrices.data_ptr(), *matrices.stride())
-    arrays = (rows.data_ptr(), rows.stride(0)), right, (out.data_ptr(), columns), bounds, pieces, terms, columns
-    over_ranges(_grouped, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
+    pieces, right = _pieces(bounds), _Side(matrices.data_ptr(), *matrices.stride())
+    sides = _Side(rows.data_ptr(), 0, rows.stride(0), 1), right, _Side(out.data_ptr(), 0, columns, 1)
+    over_ranges(
+        _grouped, _Grouped(*sides, bounds, pieces, terms, columns), len(pieces) - 1, rows.numel() * columns // _SHARE
+    )
     return out
 
 
@@ -121,9 +131,9 @@ def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tens
     terms, columns = rows.shape[1], gradient.shape[1]
     out = rows.new_empty(len(bounds) - 1, terms, columns)
     pieces = _pieces(bounds)
-    arrays = (rows.data_ptr(), rows.stride(0)), (gradient.data_ptr(), gradient.stride(0)), out.data_ptr()
-    work = rows.numel() * columns // _SHARE
-    over_ranges(_grouped_gradient, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
+    left, right = (_Side(t.data_ptr(), 0, t.stride(0), 1) for t in (rows, gradient))
+    work, into = rows.numel() * columns // _SHARE, _Side(out.data_ptr(), terms * columns, columns, 1)
+    over_ranges(_grouped_gradient, _Grouped(left, right, into, bounds, pieces, terms, columns), len(pieces) - 1, work)
     return out
 
 
@@ -219,21 +229,20 @@ def _block_of(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
 
 
 @_jit
-def _product(arguments: Any, first: int, last: int) -> None:
-    """Units ``first:last``, six rows each, of all batches. Arguments: :func:`_run`'s."""
-    (left, left_batch, left_row, left_column), (right, right_batch, right_row, right_column) = arguments[:2]
-    (out, out_batch, out_row), (bias, onto), (batches, rows, most_terms, last_terms, columns) = arguments[2:]
+def _product(call: Any, first: int, last: int) -> None:
+    """Units ``first:last``, six rows each, of all batches. ``call``: a :data:`_Product`."""
+    left, right, out, rows, columns = call.left, call.right, call.out, call.rows, call.columns
     if first >= last:
         return
-    a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
+    a, b, y, more = numbers_at(left.at), numbers_at(right.at), numbers_at(out.at), numbers_at(call.bias)
     units = (rows + SIX - 1) // SIX
     widest = padded(min(columns, _COLUMNS))
-    deepest = max(min(max(most_terms, last_terms), _PACKED // max(widest, 1)), 1)
+    deepest = max(min(max(call.most_terms, call.last_terms), _PACKED // max(widest, 1)), 1)
     buffer = np.empty(widest * deepest + LANES, np.float32)
     # Where a vector does not begin with a cache line it takes two.
     packed = numbers_at((buffer.ctypes.data + LINE - 1) // LINE * LINE)
     for batch in range(first // units, (last - 1) // units + 1):
-        terms = last_terms if batch == batches - 1 else most_terms
+        terms = call.last_terms if batch == call.batches - 1 else call.most_terms
         top = max(first - batch * units, 0) * SIX
         bottom = min((last - batch * units) * SIX, rows)
         for c in range(0, columns, _COLUMNS):
@@ -242,44 +251,45 @@ def _product(arguments: Any, first: int, last: int) -> None:
             for d in range(0, max(terms, 1), deepest):
                 depth = min(deepest, terms - d)
                 panels = packed
-                if right_column == 1 and right_row == columns == line <= _PANEL:
+                if right.column == 1 and right.row == columns == line <= _PANEL:
                     # One panel, and it is there.
-                    panels = numbers_at(right + _SIZE * (batch * right_batch + d * right_row))
+                    panels = numbers_at(right.at + _SIZE * (batch * right.batch + d * right.row))
                 else:
                     for t in range(0, depth, _TERMS):
-                        place = batch * right_batch + (d + t) * right_row + c * right_column
-                        _pack(b, place, right_row, right_column, min(_TERMS, depth - t), wide, packed, t * line)
+                        place = batch * right.batch + (d + t) * right.row + c * right.column
+                        _pack(b, place, right.row, right.column, min(_TERMS, depth - t), wide, packed, t * line)
                 for high in range(top, bottom, _TOGETHER):
                     low = min(high + _TOGETHER, bottom)
                     for t in range(0, max(depth, 1), _TERMS):
-                        at = batch * left_batch + high * left_row + (d + t) * left_column
-                        to = batch * out_batch + high * out_row + c
-                        one, right_part = (a, at, left_row, left_column), (panels, t * line, min(_TERMS, depth - t))
-                        start = (y, to, out_row, onto or d + t > 0)
-                        if bias != 0 and d + t == 0:
+                        at = batch * left.batch + high * left.row + (d + t) * left.column
+                        to = batch * out.batch + high * out.row + c
+                        one, right_part = (a, at, left.row, left.column), (panels, t * line, min(_TERMS, depth - t))
+                        start = (y, to, out.row, call.onto or d + t > 0)
+                        if call.bias != 0 and d + t == 0:
                             start = (more, c, 0, True)
-                        _rows_and_panels(one, right_part, start, (y, to, out_row), low - high, wide)
+                        _rows_and_panels(one, right_part, start, (y, to, out.row), low - high, wide)
     hold(buffer)
 
 
 @_jit
-def _grouped(arguments: Any, first: int, last: int) -> None:
-    (left, left_row), (right, right_group, right_row, right_column), (out, out_row) = arguments[:3]
-    bounds, pieces, terms, columns = arguments[3:]
+def _grouped(call: Any, first: int, last: int) -> None:
+    left, right, out, bounds, pieces = call.left, call.right, call.out, call.bounds, call.pieces
     for group in range(pieces[first], pieces[last]):
         begin, rows = bounds[group], bounds[group + 1] - bounds[group]
-        one = (left + _SIZE * begin * left_row, 0, left_row, 1)
-        other = (right + _SIZE * group * right_group, 0, right_row, right_column)
-        into, sizes = (out + _SIZE * begin * out_row, 0, out_row), (1, rows, terms, terms, columns)
-        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)
+        one = _Side(left.at + _SIZE * begin * left.row, 0, left.row, 1)
+        other = _Side(right.at + _SIZE * group * right.batch, 0, right.row, right.column)
+        into = _Side(out.at + _SIZE * begin * out.row, 0, out.row, 1)
+        own = _Product(one, other, into, 0, False, 1, rows, call.terms, call.terms, call.columns)
+        _product(own, 0, (rows + SIX - 1) // SIX)
 
 
 @_jit
-def _grouped_gradient(arguments: Any, first: int, last: int) -> None:
-    (left, left_row), (right, right_row), out, bounds, pieces, rows, columns = arguments
+def _grouped_gradient(call: Any, first: int, last: int) -> None:
+    left, right, out, bounds, pieces = call.left, call.right, call.out, call.bounds, call.pieces
     for group in range(pieces[first], pieces[last]):
         begin, terms = bounds[group], bounds[group + 1] - bounds[group]
-        one = (left + _SIZE * begin * left_row, 0, 1, left_row)
-        other = (right + _SIZE * begin * right_row, 0, right_row, 1)
-        into, sizes = (out + _SIZE * group * rows * columns, 0, columns), (1, rows, terms, terms, columns)
-        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)
+        one = _Side(left.at + _SIZE * begin * left.row, 0, 1, left.row)
+        other = _Side(right.at + _SIZE * begin * right.row, 0, right.row, 1)
+        into = _Side(out.at + _SIZE * group * out.batch, 0, out.row, 1)
+        own = _Product(one, other, into, 0, False, 1, call.terms, terms, terms, call.columns)
+        _product(own, 0, (call.terms + SIX - 1) // SIX)

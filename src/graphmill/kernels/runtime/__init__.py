@@ -1,1 +1,1 @@
-"""What all compiled kernels stand on: compiling and its cache, threads, vectors, blocks of registers. README.md says how."""
+"""What all compiled kernels stand on (README.md says how): compiling and its cache, threads, vectors, register blocks."""

@@ -67,12 +67,6 @@ def cache_folder() -> Path:
     return folder
 
 
-@cache
-def nothing_compiled() -> bool:
-    """Whether no kernel of these sources had been compiled here when this was first asked."""
-    return not any(cache_folder().rglob("*.nbi"))
-
-
 def source_hash(kernels: Path = KERNELS) -> str:
     """16 hex digits of the sources under ``kernels``, numba's and llvmlite's versions, and the processor."""
     digest = hashlib.sha256()

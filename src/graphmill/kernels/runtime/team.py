@@ -105,7 +105,7 @@ def _executor(threads: int) -> ThreadPoolExecutor:
 def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, team: Any) -> Any:
     """``kernel(*arguments, first, last)``, by a team of threads where ``team`` names one. For compiled code only."""
     whole = types.int64
-    at_once = kernel.dispatcher.py_func.__code__.co_varnames[0] == "arguments"
+    at_once = isinstance(arguments, types.BaseNamedTuple)  # which is passed as it is
     call = typing.resolve_function_type(kernel, (*([arguments] if at_once else arguments.types), whole, whole), {})
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:

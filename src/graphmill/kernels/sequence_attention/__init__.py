@@ -9,6 +9,7 @@ this computes (reference: ``tests/kernels/sequence_attention/reference.py``).
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,9 @@ def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Ten
     return dropout(torch.softmax(wide, dim=-1), p, training).to(dtype)
 
 
+_Operands = namedtuple("_Operands", "query key value buckets heads p keep times span table_key table_value")
+
+
 class CompiledAttention(torch.autograd.Function):
     """Every sequence with its own length, by ``sequence_attention.cpu``; with ``times``, TiSASRec's attention.
 
@@ -114,18 +118,18 @@ class CompiledAttention(torch.autograd.Function):
 
         ``keep``: whether there may be a backward pass. Parameters ask for a gradient even where none is computed.
         """
-        query, key, value, buckets, heads, p, keep, times, span, table_key, table_value = given
         from graphmill.kernels.sequence_attention import cpu as kernels
 
-        query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (query, key, value))
-        where = kernels.plan(tuple(buckets), heads)
-        keys = [draw_key() for _ in buckets] if p > 0.0 else []
-        tables = [] if table_key is None or table_value is None else [table_key, table_value]
-        timed = kernels.Times(times, span, *tables) if times is not None and tables else None
-        need = keep and any(ctx.needs_input_grad)
-        out, shares = kernels.forward(query, key, value, where, heads, p, keys, timed, need)
+        o = _Operands(*given)
+        query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (o.query, o.key, o.value))
+        where = kernels.plan(tuple(o.buckets), o.heads)
+        keys = [draw_key() for _ in o.buckets] if o.p > 0.0 else []
+        tables = [] if o.table_key is None or o.table_value is None else [o.table_key, o.table_value]
+        timed = kernels.Times(o.times, o.span, *tables) if o.times is not None and tables else None
+        need = o.keep and any(ctx.needs_input_grad)
+        out, shares = kernels.forward(query, key, value, where, o.heads, o.p, keys, timed, need)
         ctx.save_for_backward(query, key, value, shares, *([] if timed is None else [timed.times, *tables]))
-        ctx.rest = where, heads, p, keys, span
+        ctx.rest = where, o.heads, o.p, keys, o.span
         return out
 
     @staticmethod

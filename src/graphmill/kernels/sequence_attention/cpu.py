@@ -12,6 +12,7 @@ result, do not depend on how many threads there are. fp32 or float64. The formul
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,6 +62,13 @@ class Plan(NamedTuple):
     longest: int
 
 
+_Qkv = namedtuple("_Qkv", "q k v stride_q stride_k stride_v")
+_Numbers = namedtuple("_Numbers", "sequences words bounds longest heads width scale threshold kept")
+_Timed = namedtuple("_Timed", "times span keys values")
+_Forward = namedtuple("_Forward", "qkv out shares numbers timed")
+_Backward = namedtuple("_Backward", "qkv gradient shares packed into_keys into_values into_columns numbers timed")
+
+
 class Times(NamedTuple):
     """int64 [R] times, the longest interval, and the tables [span + 1, d] of keys and of values."""
 
@@ -94,16 +102,9 @@ def plan(buckets: tuple[Bucket, ...], heads: int) -> Plan:
 
 
 def forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    where: Plan,
-    heads: int,
-    p: float,
-    keys: Sequence[Key],
-    times: Times | None,
-    keep: bool,
-) -> tuple[Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key],
+    times: Times | None, keep: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """[R, d] each, rows contiguous in memory → output [R, d] and, with ``keep``, the shares.
 
     ``keys``: of each bucket's mask over [count · heads, length, length].
@@ -111,56 +112,50 @@ def forward(
     rows, dim = query.shape
     out = query.new_empty(rows, dim)
     shares = query.new_empty(where.shares if keep else 0)
-    arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
-    more = (out.view(-1).numpy(), shares.numpy()), _numbers(query, where, heads, p, keys), _times(times, query, heads)
-    over_ranges(_forward, (arrays, *more), len(where.bounds) - 1, where.shares * dim)
+    numbers, timed = _numbers(query, where, heads, p, keys), _times(times, query, heads)
+    call = _Forward(_rows(query, key, value), out.view(-1).numpy(), shares.numpy(), numbers, timed)
+    over_ranges(_forward, call, len(where.bounds) - 1, where.shares * dim)
     return out, shares
 
 
 def backward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    gradient: Tensor,
-    shares: Tensor,
-    where: Plan,
-    heads: int,
-    p: float,
-    keys: Sequence[Key],
-    times: Times | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    query: Tensor, key: Tensor, value: Tensor, gradient: Tensor, shares: Tensor, where: Plan, heads: int, p: float,
+    keys: Sequence[Key], times: Times | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of query, key and value side by side, [R, 3 · d], their sums over rows, and those of the two tables."""
     rows, dim = query.shape
     packed = query.new_empty(rows, 3 * dim)
     gradient = gradient.contiguous()
-    known = _times(times, query, heads)
     shape = (0, 0, 0) if times is None else (heads, len(times.keys), dim // heads)
     tables = query.new_zeros(2, 0 if times is None else _PIECES, *shape)
-    arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
     columns = query.new_zeros(_PIECES, padded(3 * dim))
     sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
-    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy()), sums
-    rest = _numbers(query, where, heads, p, keys), known
-    over_ranges(_backward, (arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
+    more = gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums
+    rest = _numbers(query, where, heads, p, keys), _times(times, query, heads)
+    over_ranges(_backward, _Backward(_rows(query, key, value), *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
     return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
 
 
-def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> tuple[Any, ...]:
+def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> _Numbers:
     width = like.shape[1] // heads
     kind = like.detach()[:0].numpy().dtype.type
     threshold, scale = threshold_and_scale(p)
     words = np.array(keys, dtype=np.uint32).reshape(-1, 2)[where.bucket] if p > 0.0 else np.empty((0, 2), np.uint32)
     plain = (where.sequences, words, where.bounds, where.longest, heads, width)
-    return *plain, kind(width**-0.5), np.uint32(threshold), kind(scale)
+    return _Numbers(*plain, kind(width**-0.5), np.uint32(threshold), kind(scale))
 
 
-def _times(times: Times | None, like: Tensor, heads: int) -> tuple[Any, ...]:
+def _times(times: Times | None, like: Tensor, heads: int) -> _Timed:
     if times is None:
         empty = like.detach().new_empty(0).numpy()
-        return np.empty(0, np.int64), 0, empty, empty
+        return _Timed(np.empty(0, np.int64), 0, empty, empty)
     tables = (t.detach().view(len(t), heads, -1).transpose(0, 1).reshape(-1).numpy() for t in times[2:])
-    return times.times.contiguous().numpy(), times.span, *tables
+    return _Timed(times.times.contiguous().numpy(), times.span, *tables)
+
+
+def _rows(query: Tensor, key: Tensor, value: Tensor) -> _Qkv:
+    return _Qkv(_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
 
 
 def _flat(x: Tensor) -> np.ndarray:
@@ -261,16 +256,17 @@ def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: in
 
 
 @_jit
-def _forward(arguments: Any, first: int, last: int) -> None:
-    (q, k, v, stride_q, stride_k, stride_v), (out, shares), numbers, (times, span, table_k, table_v) = arguments
-    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
-    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
-    room, spans = np.empty(size * (width + GROUP), q.dtype), np.empty(size, np.int64)
+def _forward(call: Any, first: int, last: int) -> None:
+    qkv, n, t, span = call.qkv, call.numbers, call.timed, call.timed.span
+    sequences, words, bounds, heads, width = n.sequences, n.words, n.bounds, n.heads, n.width
+    size, dim = (n.longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + GROUP), qkv.q.dtype), np.empty(size, np.int64)
     columns, lines, relation = address(room), address(room[size * width :]), address(spans)
-    keeping, dropping, timed = shares.shape[0] > 0, words.shape[0] > 0, times.shape[0] > 0
-    low, high, lowest = np.uint32(0), np.uint32(0), spread(q.dtype.type(-np.inf))
-    queries, keys, values, result, kept_shares = address(q), address(k), address(v), address(out), address(shares)
-    moments, of_keys, of_values = address(times), address(table_k), address(table_v)
+    keeping, dropping, timed = call.shares.shape[0] > 0, words.shape[0] > 0, t.times.shape[0] > 0
+    low, high, lowest = np.uint32(0), np.uint32(0), spread(qkv.q.dtype.type(-np.inf))
+    queries, keys, values = address(qkv.q), address(qkv.k), address(qkv.v)
+    result, kept_shares = address(call.out), address(call.shares)
+    moments, of_keys, of_values = address(t.times), address(t.keys), address(t.values)
     for item in range(bounds[first], bounds[last]):
         start, length, offset, place = sequences[item, 0], sequences[item, 1], sequences[item, 2], sequences[item, 3]
         whole = padded(length)
@@ -278,29 +274,29 @@ def _forward(arguments: Any, first: int, last: int) -> None:
             low, high = words[item, 0], words[item, 1]
         for h in range(heads):
             column, head = h * width, h * (span + 1) * width
-            _columns(keys, stride_k, start, column, width, length, columns)
+            _columns(keys, qkv.stride_k, start, column, width, length, columns)
             for group in range(0, length, GROUP):
                 rows = min(GROUP, length - group)
                 end = group + rows
-                own = (start + group) * stride_q + column
-                _dots((queries, own, stride_q), columns, width, (lines, 0, size), rows, end)
+                own = (start + group) * qkv.stride_q + column
+                _dots((queries, own, qkv.stride_q), columns, width, (lines, 0, size), rows, end)
                 for i in range(group, end):
                     count, at = i + 1, (i - group) * size
                     if timed:
                         _intervals(moments, start + i, start, span, relation)
-                        here = (queries, own + (i - group) * stride_q)
+                        here = (queries, own + (i - group) * qkv.stride_q)
                         _add_intervals(here, relation, count, (of_keys, head), width, (lines, at))
-                    norm = spread(_softmax(lines, at, count, scale, lowest))
+                    norm = spread(_softmax(lines, at, count, n.scale, lowest))
                     mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
                     for j in range(0, count, LANES):
                         share = load(lines, at + j) * norm
                         if keeping:
                             store(kept_shares, mine + j, share)
                         if dropping:
-                            share = keep(share, number + j, low, high, threshold, kept)
+                            share = keep(share, number + j, low, high, n.threshold, n.kept)
                         store(lines, at + j, share)
-                to, beside = (start + group) * dim + column, start * stride_v + column
-                _weighted((lines, 0, size, 1), (values, beside, stride_v), end, (result, to, dim), rows, width)
+                to, beside = (start + group) * dim + column, start * qkv.stride_v + column
+                _weighted((lines, 0, size, 1), (values, beside, qkv.stride_v), end, (result, to, dim), rows, width)
                 if timed:
                     for i in range(group, end):
                         _intervals(moments, start + i, start, span, relation)
@@ -311,19 +307,18 @@ def _forward(arguments: Any, first: int, last: int) -> None:
 
 
 @_jit
-def _backward(arguments: Any, first: int, last: int) -> None:
-    rows, (gradient, shares, packed), into, numbers, (times, span, table_k, table_v) = arguments
-    (q, k, v, stride_q, stride_k, stride_v), (into_table_k, into_table_v, into_columns) = rows, into
-    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
-    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
-    room, spans = np.empty(size * (width + 2 * size), q.dtype), np.empty(size, np.int64)
+def _backward(call: Any, first: int, last: int) -> None:
+    qkv, n, t, span = call.qkv, call.numbers, call.timed, call.timed.span
+    sequences, words, bounds, heads, width = n.sequences, n.words, n.bounds, n.heads, n.width
+    size, dim = (n.longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + 2 * size), qkv.q.dtype), np.empty(size, np.int64)
     columns, relation = address(room), address(spans)
     # Gradients of the scores, and what the weights were, of all queries of a sequence.
     slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
-    queries, keys, above, result = address(q), address(k), address(gradient), address(packed)
-    tables, moments = (address(table_k), address(table_v)), address(times)
-    into_tables, columns_sum = (address(into_table_k), address(into_table_v)), address(into_columns)
-    dropping, timed, known = words.shape[0] > 0, times.shape[0] > 0, address(shares)
+    queries, keys, above, result = address(qkv.q), address(qkv.k), address(call.gradient), address(call.packed)
+    tables, moments = (address(t.keys), address(t.values)), address(t.times)
+    into_tables, columns_sum = (address(call.into_keys), address(call.into_values)), address(call.into_columns)
+    dropping, timed, known = words.shape[0] > 0, t.times.shape[0] > 0, address(call.shares)
     low, high = np.uint32(0), np.uint32(0)
     for piece in range(first, last):
         for item in range(bounds[piece], bounds[piece + 1]):
@@ -333,7 +328,7 @@ def _backward(arguments: Any, first: int, last: int) -> None:
                 low, high = words[item, 0], words[item, 1]
             for h in range(heads):
                 column, head, table = h * width, h * (span + 1) * width, (piece * heads + h) * (span + 1) * width
-                _columns(address(v), stride_v, start, column, width, length, columns)
+                _columns(address(qkv.v), qkv.stride_v, start, column, width, length, columns)
                 for group in range(0, length, GROUP):
                     count = min(GROUP, length - group)
                     end, own = group + count, (start + group) * dim + column
@@ -345,21 +340,21 @@ def _backward(arguments: Any, first: int, last: int) -> None:
                             _add_intervals(here, relation, i + 1, (tables[1], head), width, (slopes, i * size))
                     for i in range(group, end):
                         mine, number = offset + (h * length + i) * padded(length), of_mask + (h * length + i) * length
-                        mask = (dropping, number, low, high, threshold, kept)
-                        _score_slopes(slopes, weights, i * size, i + 1, (known, mine), mask, scale)
-                    out, seen = (result, (start + group) * 3 * dim + column, 3 * dim), start * stride_k + column
-                    _weighted((slopes, group * size, size, 1), (keys, seen, stride_k), end, out, count, width)
+                        mask = (dropping, number, low, high, n.threshold, n.kept)
+                        _score_slopes(slopes, weights, i * size, i + 1, (known, mine), mask, n.scale)
+                    out, seen = (result, (start + group) * 3 * dim + column, 3 * dim), start * qkv.stride_k + column
+                    _weighted((slopes, group * size, size, 1), (keys, seen, qkv.stride_k), end, out, count, width)
                     if timed:
                         for i in range(group, end):
                             _intervals(moments, start + i, start, span, relation)
                             line, at = (slopes, i * size), (result, (start + i) * 3 * dim + column)
                             _collect_intervals(line, relation, i + 1, (tables[0], head), width, at)
-                            row = (queries, (start + i) * stride_q + column)
+                            row = (queries, (start + i) * qkv.stride_q + column)
                             _add_to_intervals(line, relation, i + 1, row, width, (into_tables[0], table))
                             row = (above, (start + i) * dim + column)
                             _add_to_intervals((weights, i * size), relation, i + 1, row, width, (into_tables[1], table))
                 place = (start, length, column, dim)
-                _of_keys_and_values((slopes, weights, size), (queries, stride_q), above, result, place, width)
+                _of_keys_and_values((slopes, weights, size), (queries, qkv.stride_q), above, result, place, width)
             for c in range(0, 3 * dim, LANES):
                 own, at = piece * padded(3 * dim) + c, start * 3 * dim + c
                 added = load(columns_sum, own)

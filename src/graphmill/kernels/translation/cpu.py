@@ -7,6 +7,7 @@ went through memory several times. The softmax over a node's edges is here as we
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ _EDGES_OF_A_ROW = 8
 
 Ends = tuple[Tensor, np.ndarray, Tensor, np.ndarray, Tensor, Tensor, Tensor]
 """Heads, tails and edges of :func:`score_edges`."""
+_Score = namedtuple(
+    "_Score", "nodes pitch matrices depth width translations heads bounds indptr tail edges projected logits pieces"
+)
 
 
 def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: Tensor, ends: Ends) -> None:
@@ -66,7 +70,7 @@ def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: T
     pieces = even_pieces(starts, 0, len(starts) - 1, _EDGES_OF_A_ROW)
     given = (*tables, translations.data_ptr(), heads.numpy(), head_bounds, starts, tail.numpy(), edges.numpy())
     work = len(heads) * width * matrices.shape[1] // LANES + len(tail) * width
-    over_ranges(_score, (*given, projected.data_ptr(), logits.data_ptr(), pieces), len(pieces) - 1, work)
+    over_ranges(_score, _Score(*given, projected.data_ptr(), logits.data_ptr(), pieces), len(pieces) - 1, work)
     del projected
 
 
@@ -134,35 +138,20 @@ def _project(
 
 
 @_jit
-def _score(arguments: Any, first: int, last: int) -> None:
-    (
-        nodes,
-        pitch,
-        matrices,
-        depth,
-        width,
-        translations,
-        heads,
-        bounds,
-        indptr,
-        tail,
-        edges,
-        projected,
-        logits,
-        pieces,
-    ) = arguments
+def _score(call: Any, first: int, last: int) -> None:
+    bounds, indptr, edges = call.bounds, call.indptr, call.edges
     if first >= last:
         return
-    table, maps, moves = numbers_at(nodes), numbers_at(matrices), numbers_at(translations)
-    rows, out, index = numbers_at(projected), numbers_at(logits), address(tail)
-    line, deep, count = padded(width), padded(depth), len(tail)
+    table, maps, moves = numbers_at(call.nodes), numbers_at(call.matrices), numbers_at(call.translations)
+    rows, out, index = numbers_at(call.projected), numbers_at(call.logits), address(call.tail)
+    line, deep, count = padded(call.width), padded(call.depth), len(call.tail)
     map_room, rooms = (
-        np.empty(depth * line + line + LANES, np.float32),
+        np.empty(call.depth * line + line + LANES, np.float32),
         np.empty((_TOGETHER + SIX) * (deep + line) + 2 * LANES, np.float32),
     )
     one, given = whole_lines(map_room), whole_lines(rooms)
-    move, found, several = depth * line, (_TOGETHER + SIX) * deep, (_TOGETHER + SIX) * (deep + line)
-    begin, end = pieces[first], pieces[last]
+    move, found, several = call.depth * line, (_TOGETHER + SIX) * deep, (_TOGETHER + SIX) * (deep + line)
+    begin, end = call.pieces[first], call.pieces[last]
     if begin >= end:
         return
     group = _group_of(bounds, begin)
@@ -171,27 +160,27 @@ def _score(arguments: Any, first: int, last: int) -> None:
         while bounds[group + 1] <= start:
             group += 1
         if packed != group:
-            _padded_matrix(maps, group, depth, width, one)
-            for c in range(0, width, LANES):
-                store(one, move + c, load_first(moves, group * width + c, width - c))
+            _padded_matrix(maps, group, call.depth, call.width, one)
+            for c in range(0, call.width, LANES):
+                store(one, move + c, load_first(moves, group * call.width + c, call.width - c))
             packed = group
         size = min(min(_TOGETHER, end - start), bounds[group + 1] - start)
-        gather((table, pitch, 0), heads, start, size, depth, (given, 0, deep))
-        whole_blocks((given, 0, deep, 1), (one, 0, line, depth), (given, found, line, False), size, width)
+        gather((table, call.pitch, 0), call.heads, start, size, call.depth, (given, 0, deep))
+        whole_blocks((given, 0, deep, 1), (one, 0, line, call.depth), (given, found, line, False), size, call.width)
         _tanh_of(given, found, one, move, size, line)
         for i in range(size):
             row, e, stop = found + i * line, indptr[start + i], indptr[start + i + 1]
             while stop - e >= ENOUGH:
                 many = min(LANES, stop - e)
                 for other in range(e + LANES, min(e + 2 * LANES, count)):
-                    fetch(rows, index[other] * line, width)
+                    fetch(rows, index[other] * line, call.width)
                 store(given, several, dots_of(given, row, (index, e, stop - 1), (rows, 0, line), line))
                 for other in range(many):
                     out[edges[e + other]] = given[several + other]
                 e += many
             while e < stop:
                 if e + _AHEAD < count:
-                    fetch(rows, index[e + _AHEAD] * line, width)
+                    fetch(rows, index[e + _AHEAD] * line, call.width)
                 out[edges[e]] = dot(given, row, rows, index[e] * line, line)
                 e += 1
         start += size

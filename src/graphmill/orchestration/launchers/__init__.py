@@ -1,14 +1,14 @@
-"""Where the worker runs: on this machine, under Slurm, on Ray, or on Kubernetes. One contract, one module a place.
+"""Launchers of the worker under one contract: on this machine, under Slurm, on Ray, or on Kubernetes.
 
 Whatever starts it, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
 asked to stop, and ends with a documented exit code.
 """
 
-from graphmill.orchestration.launchers.contract import Job, Worker
+from graphmill.orchestration.launchers.contract import Worker, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 
 
-def start(settings: LauncherSettings, job: Job) -> Worker:
+def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
     """Start the worker where ``settings`` say.
 
     Raises:

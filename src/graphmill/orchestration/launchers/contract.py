@@ -10,7 +10,7 @@ UNSEEN = 78
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerCommand:
     """A worker to be started.
 
     ``command`` and ``environment`` are what it needs beside its machine's own. ``cwd`` is the project's folder and

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.orchestration.launchers.contract import UNSEEN, Job
+from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 
 _ASK_EVERY_SECONDS = 1.0
@@ -16,7 +16,7 @@ _LOST_SECONDS = 60.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 
 
-def manifest(settings: LauncherSettings, job: Job, name: str, grace_seconds: int = 180) -> dict[str, Any]:
+def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
     """The Job: the image, the command, the environment, the data folder's volume, and what it asks for."""
     asked: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
     if settings.memory_gib:
@@ -59,7 +59,7 @@ def manifest(settings: LauncherSettings, job: Job, name: str, grace_seconds: int
 class KubernetesWorker:
     """A Job, and the pod that it made."""
 
-    def __init__(self, settings: LauncherSettings, job: Job) -> None:
+    def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
         try:
             import kubernetes
         except ImportError:

@@ -6,20 +6,20 @@ import shutil
 import signal
 
 from graphmill.errors import ResourceError
-from graphmill.orchestration.launchers.contract import Job
+from graphmill.orchestration.launchers.contract import WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.processes import ChildTree
 from graphmill.training.allocator import allocator_environment
-from graphmill.training.waiting import waiting_environment
+from graphmill.training.openmp_waiting import waiting_environment
 
 
-def local(job: Job) -> ChildTree:
+def local(job: WorkerCommand) -> ChildTree:
     """A child process with this process's environment, and the settings of allocator and threads that pay here."""
     environment = {**allocator_environment(), **waiting_environment(), **os.environ, **job.environment}
     return ChildTree(job.command, env=environment, cwd=job.cwd)
 
 
-def slurm(settings: LauncherSettings, job: Job) -> ChildTree:
+def slurm(settings: LauncherSettings, job: WorkerCommand) -> ChildTree:
     """``srun`` with the worker; it takes our environment along, passes SIGTERM on, and ends with the worker's exit code.
 
     Raises:

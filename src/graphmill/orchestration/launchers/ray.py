@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.orchestration.launchers.contract import Job
+from graphmill.orchestration.launchers.contract import WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 
 STOP_WAIT_SECONDS = 120
@@ -17,7 +17,7 @@ _ASK_EVERY_SECONDS = 1.0
 class RayWorker:
     """A job of a Ray cluster."""
 
-    def __init__(self, settings: LauncherSettings, job: Job) -> None:
+    def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
         try:
             from ray.job_submission import JobSubmissionClient
         except ImportError:
@@ -76,15 +76,15 @@ class RayWorker:
             self._client.stop_job(self._id)
 
 
-def _line(settings: LauncherSettings, job: Job) -> str:
+def _line(settings: LauncherSettings, job: WorkerCommand) -> str:
     if job.processes == 1:
         return job.shell(settings.python)
     group = ["", "-m", "graphmill.orchestration.launchers.ray_group", str(job.processes), str(settings.cpus)]
     group += [str(settings.gpus), *job.command[1:]]
-    return Job(group, {}, job.cwd, job.messages).shell(settings.python)
+    return WorkerCommand(group, {}, job.cwd, job.messages).shell(settings.python)
 
 
-def _resources(settings: LauncherSettings, job: Job) -> dict[str, Any]:
+def _resources(settings: LauncherSettings, job: WorkerCommand) -> dict[str, Any]:
     if job.processes > 1:
         return {}  # the placement group asks for them
     memory = {"entrypoint_memory": int(settings.memory_gib * 2**30)} if settings.memory_gib else {}

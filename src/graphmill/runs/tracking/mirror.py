@@ -44,7 +44,7 @@ def tracker_of(run: Path) -> TrackerSettings:
 
 
 def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -> int:
-    """Send what the tracker does not have yet; how many epochs that were.
+    """Send what the tracker does not have yet, and return the number of epochs sent.
 
     Raises:
         Exception: whatever the tracker raises where its server is not there. What was sent until then is noted.

@@ -1,4 +1,4 @@
-"""What a tracker has to do: MLflow's is ours (``mlflow_tracker``), others are a class of yours."""
+"""The protocol of experiment trackers. ``mlflow_tracker`` implements it for MLflow; users may bring a class."""
 
 from __future__ import annotations
 

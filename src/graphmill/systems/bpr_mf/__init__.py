@@ -1,1 +1,14 @@
 """BPR-MF: matrix factorisation with a pairwise ranking loss (Rendle et al. 2009)."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "bpr_mf": Entry(
+        __name__,
+        "BprMfSettings",
+        "BprMfRecipe",
+        "BPR-MF: matrix factorisation for recommendation; a baseline of the others, and where they can start",
+        ranks="items",
+        recommends=True,
+    ),
+}

@@ -1,1 +1,12 @@
 """ComplEx and DistMult: vectors of nodes and relations whose trilinear products score links."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "complex": Entry(
+        __name__,
+        "ComplexSettings",
+        "ComplexRecipe",
+        "ComplEx: vectors of nodes and relations whose products score links; DistMult as an option",
+    ),
+}

@@ -1,1 +1,14 @@
 """The ConvE recipe: triples to entity embeddings, each query scored against every entity."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "conve": Entry(
+        __name__,
+        "ConveSettings",
+        "ConveRecipe",
+        "ConvE: convolutional link prediction on triples",
+        ranks="triples",
+        traces=True,
+    ),
+}

@@ -1,1 +1,14 @@
 """The DRAGON recipe: a user-item graph, a frozen item-item graph of features and a user-user graph of shared items."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "dragon": Entry(
+        __name__,
+        "DragonSettings",
+        "DragonRecipe",
+        "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
+        ranks="items",
+        recommends=True,
+    ),
+}

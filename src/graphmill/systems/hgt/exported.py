@@ -13,7 +13,7 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt import softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.hgt.later import grown_links
+from graphmill.systems.hgt.later_nodes import grown_links
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 from graphmill.systems.link_export import ExportedScorer
 

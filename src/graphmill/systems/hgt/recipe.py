@@ -23,7 +23,7 @@ from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later import learned_later
+from graphmill.systems.hgt.later_nodes import learned_later
 from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks

@@ -18,10 +18,10 @@ from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.recipe import ComplexRecipe
 from graphmill.systems.hgt.batch import LINK, HgtBatch
 from graphmill.systems.hgt.complex_part import complex_settings
-from graphmill.systems.hgt.later import grown_factors, grown_links, learned_later, neighbourhoods_of
-from graphmill.systems.hgt.mix import fit_mix
+from graphmill.systems.hgt.later_nodes import grown_factors, grown_links, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
+from graphmill.systems.hgt.part_weights import fit_mix
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder

@@ -42,7 +42,7 @@ class SoftmaxDecoder(nn.Module):
     the first two terms are ⟨s_h d, s_t⟩.
 
     With ``mixed`` ranking weighs the :data:`PARTS` by ``mix`` [relations, 7], a buffer that
-    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, what is not trained here weighs nothing.
+    :func:`graphmill.systems.hgt.part_weights.fit_mix` sets; until it has, what is not trained here weighs nothing.
 
     ``strength`` [relations] scales all but popularity when links are ranked, as in
     :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.

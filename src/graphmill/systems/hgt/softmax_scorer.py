@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
@@ -146,7 +147,12 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
     with torch.no_grad():
         for name in _PARAMETERS:
             if name in arrays:
-                getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
+                own, given = getattr(decoder, name), torch.from_numpy(np.array(arrays[name]))
+                if own.shape != given.shape:
+                    raise InputError(
+                        f"its score was exported by another release ({name} differs); export the run again"
+                    )
+                own.copy_(given)
     factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
     sums = NeighbourSums.read(arrays)
     features = None

@@ -1,1 +1,14 @@
 """KGAT: a recommender on the collaborative knowledge graph, with two phases an epoch."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "kgat": Entry(
+        __name__,
+        "KgatSettings",
+        "KgatRecipe",
+        "KGAT: recommendation on the collaborative knowledge graph, with attention",
+        ranks="items",
+        recommends=True,
+    ),
+}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,10 @@ TOGETHER = 65_536
 
 
 class CollaborativeGraph:
-    """``head``, ``relation``, ``tail`` int64 [E]; ``matrix``: their places, with the weights of the first epoch."""
+    """``tail`` int32 [E], ``relation`` [E] in the smallest unsigned type; edges of head h are ``indptr[h] : indptr[h + 1]``.
+
+    ``matrix``: their places, with the weights of the first epoch.
+    """
 
     def __init__(
         self,
@@ -49,16 +51,23 @@ class CollaborativeGraph:
         ones = np.ones(len(user), np.int64)
         relation = np.concatenate((0 * ones, ones, knowledge.relation + 2, knowledge.relation + 2 + names))
         order = np.lexsort((relation, tail, head))
-        self.head, self.relation, self.tail = head[order], relation[order], tail[order]
         self.num_nodes, self.num_relations = num_nodes, 2 + 2 * names
+        self.indptr = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=num_nodes))))
+        self.tail = tail.astype(np.int32)[order]
+        # NumPy sorts numbers of 16 bits and less by counting.
+        self.relation = relation.astype(np.min_scalar_type(self.num_relations))[order]
         self.names = ["interacts", "interacts, inverse"]
         self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
         self.first_weights = first_weights
-        self.indptr = np.concatenate(([0], np.cumsum(np.bincount(self.head, minlength=num_nodes))))
         self.device = torch.device("cpu")
 
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.tail)
+
+    @property
+    def head(self) -> np.ndarray:
+        """int32 [E], made anew each time: of millions of edges it takes memory that only a few steps need."""
+        return np.repeat(np.arange(self.num_nodes, dtype=np.int32), np.diff(self.indptr))
 
     @cached_property
     def first_values(self) -> np.ndarray:
@@ -77,6 +86,10 @@ class CollaborativeGraph:
         self.device = device
         for made in ("scored", "_places"):
             self.__dict__.pop(made, None)
+
+    def release(self) -> None:
+        """Free the first weights, where each rank has those of its own edges."""
+        self.__dict__.pop("first_values", None)
 
     def _weights(self, kind: str) -> np.ndarray:
         """Of each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), degrees counted in its relation."""
@@ -138,7 +151,7 @@ class CollaborativeGraph:
     def attention(self, model: Kgat) -> Tensor:
         """[E]: softmax over all edges of each head of ⟨W_r e_t, tanh(W_r e_h + e_r)⟩, in the matrix's order."""
         nodes = model.nodes()
-        logits = nodes.new_empty(len(self.head))
+        logits = nodes.new_empty(len(self))
         for part in self.scored:
             score_edges_(logits, nodes, model.projections, model.translations, part)
         return segment_softmax(logits, self.matrix.forward.row, self.matrix.forward.indptr)
@@ -167,14 +180,10 @@ class CollaborativeGraph:
         edge = self.indptr[head] + (rng.random(batch_size) * counts).astype(np.int64)
         relation = self.relation[edge]
         wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)[:, 0]
-        order = np.argsort(relation.astype(self._small), kind="stable")
+        order = np.argsort(relation, kind="stable")
         order = order[wrong[order] >= 0]  # a head that is joined to every node in a relation has no false tail
-        return head[order], relation[order], self.tail[edge[order]], wrong[order]
-
-    @cached_property
-    def _small(self) -> np.dtype[Any]:
-        """The smallest kind of numbers of relations: NumPy sorts those of 16 bits by counting."""
-        return np.min_scalar_type(self.num_relations)
+        relation, tail = relation[order].astype(np.int64), self.tail[edge[order]].astype(np.int64)
+        return head[order], relation, tail, wrong[order]
 
 
 def edges_by_relation(

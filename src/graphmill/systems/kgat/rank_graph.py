@@ -35,7 +35,8 @@ class RankGraph:
         indptr = whole.indptr[self.first : self.last + 1]
         self.first_edge, self.last_edge = int(indptr[0]), int(indptr[-1])
         mine = slice(self.first_edge, self.last_edge)
-        self.head, self.relation, self.tail = whole.head[mine], whole.relation[mine], whole.tail[mine]
+        self.relation, self.tail = whole.relation[mine], whole.tail[mine]
+        self.head = np.repeat(np.arange(self.first, self.last, dtype=np.int32), np.diff(indptr))
         self.indptr = torch.from_numpy(indptr - indptr[0]).to(device)
         column, value = self.tail, whole.first_values[mine]
         self.matrix = ShardedMatrix(ranks, bounds, indptr - indptr[0], column, value, device)
@@ -53,7 +54,7 @@ class RankGraph:
         head, tail = np.searchsorted(nodes, self.head), np.searchsorted(nodes, self.tail)
         parts = edges_by_relation(head, self.relation, tail, max(len(nodes), 1), self.num_relations, self.device)
         exchange = RowExchange(self.ranks, self.bounds, nodes, self.device)
-        return exchange, parts, torch.from_numpy(self.head - self.first).to(self.device)
+        return exchange, parts, torch.from_numpy(self.head.astype(np.int64) - self.first).to(self.device)
 
     @torch.no_grad()
     def attention(self, model: Kgat) -> Tensor:

@@ -25,7 +25,7 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.systems.kgat.graph import CollaborativeGraph
-from graphmill.systems.kgat.later import fitted_to_facts, with_later
+from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat, final
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
@@ -113,6 +113,7 @@ class KgatRecipe(RecommenderRecipe):
         self.facts.to(device)
         if self.shards is not None:
             self.mine = RankGraph(self.facts, self.shards.ranks, self._nodes_of, device)
+            self.facts.release()
         self._weighted = None
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
@@ -287,7 +288,8 @@ class KgatRecipe(RecommenderRecipe):
         training = model.training
         model.eval()
         with torch.no_grad():
-            rows = fetch(final(model(model.nodes(), self._current_matrix(model))).float())
+            matrix = self._current_matrix(model)  # before the copy of all vectors, which its attention makes as well
+            rows = fetch(final(model(model.nodes(), matrix)).float())
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 

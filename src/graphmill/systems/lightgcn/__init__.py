@@ -1,1 +1,14 @@
 """LightGCN: vectors of users and items, smoothed over the user-item graph (He et al., SIGIR 2020)."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "lightgcn": Entry(
+        __name__,
+        "LightGcnSettings",
+        "LightGcnRecipe",
+        "LightGCN: vectors of users and items, smoothed over the user-item graph",
+        ranks="items",
+        recommends=True,
+    ),
+}

@@ -1,1 +1,14 @@
 """The MMGCN recipe: a graph network per modality of the items, joined by ID embeddings."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "mmgcn": Entry(
+        __name__,
+        "MmgcnSettings",
+        "MmgcnRecipe",
+        "MMGCN: recommendation from modalities, a graph network each",
+        ranks="items",
+        recommends=True,
+    ),
+}

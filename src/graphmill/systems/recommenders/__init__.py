@@ -1,1 +1,1 @@
-"""Recommenders from interactions: BPR-MF, KGAT, MMGCN, DRAGON, and what all of them share."""
+"""What recommenders from interactions share: batches, graphs, evaluation, fold-in, parts of multimodal systems."""

@@ -13,10 +13,15 @@ from graphmill.evaluation.baselines.next_item import (
     NextItemSplit,
     TunedBaseline,
     baseline_ranks,
-    chosen_ranks,
     tune_baselines,
 )
-from graphmill.evaluation.ranking.next_item import HistoryRanks, full_ranks, sample_candidates, sampled_ranks
+from graphmill.evaluation.ranking.next_item import (
+    HistoryRanks,
+    chosen_ranks,
+    full_ranks,
+    sample_candidates,
+    sampled_ranks,
+)
 from graphmill.evaluation.ranking.recommendation import Int64
 from graphmill.graph.sequences import Sequences
 from graphmill.sampling.keyed import generator

@@ -1,10 +1,10 @@
-"""All health checks, in the order of reports. A file each for rows, similarity, spectrum, node types and links."""
+"""All health checks, in the order of reports: a file each for single rows, similarity, spectrum, node types and links."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck
-from graphmill.evaluation.health.checks import links, node_types, rows, similarity, spectrum
+from graphmill.evaluation.health.checks import links, node_types, similarity, single_rows, spectrum
 
 CHECKS: tuple[HealthCheck, ...] = (
-    *rows.CHECKS,
+    *single_rows.CHECKS,
     *similarity.CHECKS,
     *spectrum.CHECKS,
     *node_types.CHECKS,
@@ -15,7 +15,7 @@ GROUPS: tuple[Group, ...] = (
     spectrum.VARIANCE,
     node_types.VARY,
     node_types.DISEASES,
-    rows.SOUND,
+    single_rows.SOUND,
     similarity.ROGUE,
     links.FIT,
 )

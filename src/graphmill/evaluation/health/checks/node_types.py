@@ -3,8 +3,8 @@
 import math
 
 from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
+from graphmill.evaluation.health.direction_bounds import at_a_point, narrow, type_rank_needed
 from graphmill.evaluation.health.figures import TypeFigures
-from graphmill.evaluation.health.needed import at_a_point, narrow, type_rank_needed
 
 VARY = Group(
     "types_vary",

@@ -1,4 +1,4 @@
-"""Checks of how alike two random rows are, and of what makes them so."""
+"""Checks of the similarity of random rows, and of its cause."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 

@@ -1,7 +1,7 @@
 """Checks of how many directions the rows use."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
-from graphmill.evaluation.health.needed import components_90_needed, participation_needed
+from graphmill.evaluation.health.direction_bounds import components_90_needed, participation_needed
 
 VARIANCE = Group(
     "pca_variance",

@@ -7,6 +7,7 @@ for another between relations, of which one of a sparse graph takes a millisecon
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 
 import numba
@@ -30,6 +31,9 @@ from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_a
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
 """Head widths that the compiler is told of (``relation.width_of``); of others the loops have remainders."""
+_Forward = namedtuple("_Forward", "jobs places masks kind own tables maps room width targets lanes")
+_Backward = namedtuple("_Backward", "jobs places masks kind own maps room width lanes")
+_HeadProducts = namedtuple("_HeadProducts", "kind own left left_pitch right right_pitch out heads width")
 
 Matrices = tuple[Tensor, Tensor, Tensor]
 """W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
@@ -38,13 +42,9 @@ Softmax = tuple[Tensor, Tensor, Tensor]
 
 
 def all_forward(
-    graph: MessageGraph,
-    chosen: tuple[int, ...],
-    rows: tuple[Tensor, Rows, Rows],
-    matrices: Matrices,
-    kept: Sequence[Tensor | None],
-    found: Softmax,
-) -> None:
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, Rows, Rows], matrices: Matrices,
+    kept: Sequence[Tensor | None], found: Softmax,
+) -> None:  # fmt: skip
     """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
 
     ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D], which may be bfloat16 where the others are
@@ -58,20 +58,15 @@ def all_forward(
     tables = Targets(*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr())
     kinds = EMPTY[queries.dtype], EMPTY[matrices[0].dtype]
     room, known = workspace(jobs, 2, heads), (width, len(queries), _LANES.get(width, (0,)))
-    given = (jobs.table, places, masks_of(kept), kinds, tables, maps_of(matrices), room, known)
-    over_ranges(_all_forward, given, room[2], jobs.nodes * heads * width)
+    call = _Forward(jobs.table, places, masks_of(kept), *kinds, tables, maps_of(matrices), room, *known)
+    over_ranges(_all_forward, call, room[2], jobs.nodes * heads * width)
 
 
 def all_backward(
-    graph: MessageGraph,
-    chosen: tuple[int, ...],
-    rows: tuple[Rows, Rows, Rows],
-    matrices: Matrices,
-    kept: Sequence[Tensor | None],
-    softmax: tuple[Rows, Rows, Rows, Rows],
-    d_rows: tuple[Rows, Rows, Rows],
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Rows, Rows, Rows], matrices: Matrices,
+    kept: Sequence[Tensor | None], softmax: tuple[Rows, Rows, Rows, Rows], d_rows: tuple[Rows, Rows, Rows],
     d_matrices: Matrices,
-) -> None:
+) -> None:  # fmt: skip
     """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
 
     ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result, of the
@@ -85,9 +80,9 @@ def all_backward(
     every = (*rows, d_out, *d_rows, log_total, delta)
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
     maps, kinds = (*maps_of(matrices), *maps_of(d_matrices)), (EMPTY[of_rows.dtype], EMPTY[matrices[0].dtype])
-    room, known = workspace(jobs, 4, heads), (width, _LANES.get(width, (0,)))
-    given = (jobs.table, places, masks_of(kept), kinds, maps, room, known)
-    over_ranges(_all_backward, given, room[2], jobs.nodes * heads * width)
+    room = workspace(jobs, 4, heads)
+    call = _Backward(jobs.table, places, masks_of(kept), *kinds, maps, room, width, _LANES.get(width, (0,)))
+    over_ranges(_all_backward, call, room[2], jobs.nodes * heads * width)
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
@@ -97,8 +92,8 @@ def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
     kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
     out = left.new_empty(len(left), heads, dtype=kind)
     tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())
-    given = (EMPTY[left.dtype], EMPTY[kind], tables, heads, left.shape[1] // heads)
-    over_ranges(_head_products, given, len(left), left.numel())
+    call = _HeadProducts(EMPTY[left.dtype], EMPTY[kind], *tables, heads, left.shape[1] // heads)
+    over_ranges(_head_products, call, len(left), left.numel())
     return out
 
 
@@ -160,8 +155,9 @@ def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped
 
 
 @_jit
-def _all_forward(arguments, first, last):  # type: ignore[no-untyped-def]
-    jobs, places, masks, (kind, own), tables, maps, room, (width, targets, lanes) = arguments
+def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, kind, own = call.jobs, call.places, call.masks, call.kind, call.own
+    tables, maps, room, width, lanes = call.tables, call.maps, call.room, call.width, call.lanes
     for part in range(first, last):
         heads, scratch = _heads_of(part, room), _scratch_of(room, part)
         for j in range(len(jobs)):
@@ -175,12 +171,13 @@ def _all_forward(arguments, first, last):  # type: ignore[no-untyped-def]
                 forward(relation, Kinds(kind, own, own), sources, tables, matrices, scratch, lanes, heads)
             else:
                 forward(relation, Kinds(kind, own, kind), sources, tables, matrices, scratch, lanes, heads)
-        _divide(own, tables, targets, width, heads)
+        _divide(own, tables, call.targets, width, heads)
 
 
 @_jit
-def _all_backward(arguments, first, last):  # type: ignore[no-untyped-def]
-    jobs, places, masks, (kind, own), maps, room, (width, lanes) = arguments
+def _all_backward(call, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, kind, own = call.jobs, call.places, call.masks, call.kind, call.own
+    maps, room, width, lanes = call.maps, call.room, call.width, call.lanes
     for part in range(first, last):
         heads, scratch = _heads_of(part, room), _scratch_of(room, part)
         for j in range(len(jobs)):
@@ -202,12 +199,12 @@ def _all_backward(arguments, first, last):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _head_products(arguments, first, last):  # type: ignore[no-untyped-def]
-    kind, own_kind, (left, left_pitch, right, right_pitch, out), heads, width = arguments
-    x, y, found = numbers_as(kind, left), numbers_as(kind, right), numbers_as(own_kind, out)
+def _head_products(call, first, last):  # type: ignore[no-untyped-def]
+    heads, width = call.heads, call.width
+    x, y, found = numbers_as(call.kind, call.left), numbers_as(call.kind, call.right), numbers_as(call.own, call.out)
     for i in range(first, last):
         for h in range(heads):
-            to_x, to_y = i * left_pitch + h * width, i * right_pitch + h * width
+            to_x, to_y = i * call.left_pitch + h * width, i * call.right_pitch + h * width
             sums = load_first(x, to_x, width) * load_first(y, to_y, width)
             for c in range(LANES, width, LANES):
                 sums += load_first(x, to_x + c, width - c) * load_first(y, to_y + c, width - c)

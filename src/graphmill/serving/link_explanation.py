@@ -1,4 +1,4 @@
-"""Why a version predicts a link: computed from its run and graph where they are on this machine, else as its table says."""
+"""Explains a version's predicted link: from its run and graph if they are on this machine, else from its table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphmill.serving.problem import RequestError
 
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
-    from graphmill.serving.opened import OpenVersion
+    from graphmill.serving.open_version import OpenVersion
 
 PATIENCE_SECONDS = 30.0
 """How long a request waits for the one before it: explanations are computed one at a time."""

@@ -1,4 +1,4 @@
-"""Files of nodes that joined after a training, read: edges to known nodes, features, or both."""
+"""Reads files of nodes that were added after a training: their edges to known nodes, their features, or both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Told = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """What files say of nodes that a graph does not have: by type and name of the set; ``notes`` for people."""
+    """Features of nodes that are not in the graph, by node type and name of the feature set; ``notes`` for people."""
 
     told: dict[tuple[str, str], Told] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import GraphmillError
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
 from graphmill.export.index import Propose, Vectors, read_index
 from graphmill.parquet import ParquetTable
@@ -39,15 +41,19 @@ NAMED = 5
 
 
 class OpenVersion:
-    """A version that answers. All methods may be called by several threads at once."""
+    """An open version that answers queries. All methods may be called by several threads at once."""
 
     def __init__(self, version: Version) -> None:
         """Read it. Raises :class:`graphmill.errors.InputError` where it is damaged."""
         self.version, self.name = version, version.name
         self.run = Run(version.path)
         self.embeddings = self.run.embeddings
-        self.vectors = Vectors(np.ascontiguousarray(self.embeddings.vectors, dtype=np.float32))
+        # Neighbours and the projection are of the space that versions share, where the scoring vectors have another.
+        shared = aligned_file(version.path)
+        near = self.embeddings if shared == version.path else read_embeddings(shared)
+        self.vectors = Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
         self.propose, self.search_kind = self._index()
+        self._no_links = ""
         self._predicted = self._links_of(version.path)
         training = self._predicted.training if self._predicted else None
         self.edges = None if training is None else TrainingPaths(len(self.embeddings.ids), training.edges())
@@ -60,7 +66,12 @@ class OpenVersion:
             self._named.setdefault(name.casefold(), []).append(row)
 
     def _links_of(self, folder: Path) -> PredictedLinks | None:
-        scorer = self.run.scorer if (folder / SCORING).is_file() else None
+        try:
+            scorer = self.run.scorer if (folder / SCORING).is_file() else None
+        except GraphmillError as error:  # its vectors answer all the same
+            log.warning("%s predicts no links: %s", self.name, error)
+            self._no_links = str(error)
+            return None
         if not (folder / LINKS).is_file():
             return None if scorer is None else PredictedLinks(scorer, None)
         ids = self.embeddings.ids
@@ -172,7 +183,7 @@ class OpenVersion:
         ]
 
     def link(self, row: int, relation: str, target: int) -> dict[str, Any]:
-        """What is said of one link: ``key`` of its relation, and its row of the table where it has one.
+        """Describe one link: ``key`` of its relation, and its row of the table where it has one.
 
         Raises :class:`RequestError` 400 where the relation does not lead from the one node to the other.
         """
@@ -194,6 +205,8 @@ class OpenVersion:
         return [self._path(self.edges, path) for path in found]
 
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
+        if self._no_links:
+            raise RequestError(503, f"{self.name} predicts no links: {self._no_links}")
         if self._predicted is None:
             if self._recommended is not None:
                 raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
@@ -246,7 +259,7 @@ class OpenVersion:
 
     @property
     def answers(self) -> list[str]:
-        """What can be asked of this version."""
+        """The endpoints that this version can answer."""
         found = ["vector", "neighbors"]
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 

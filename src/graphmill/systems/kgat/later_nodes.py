@@ -53,7 +53,7 @@ def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: n
     weight = float(np.trace(grams, axis1=1, axis2=2).mean()) / vectors.shape[1]
     out = first.astype(np.float64)
     for row in range(len(first)):
-        edges = np.flatnonzero(facts.head == known + row)
+        edges = np.arange(facts.indptr[known + row], facts.indptr[known + row + 1])
         edges = edges[facts.tail[edges] < known]
         left, right = weight * np.eye(vectors.shape[1]), weight * out[row]
         for relation in np.unique(facts.relation[edges]):

@@ -1,4 +1,4 @@
-"""Where a run's graph is, also after the project was renamed, copied or mounted elsewhere.
+"""Finds a run's graph, even after the project was renamed, copied or mounted elsewhere.
 
 A manifest holds the graph's path relative to the project's root and its content hash. The hash decides: a place is only
 where to look first.
@@ -15,7 +15,7 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.graph.storage import read_manifest
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.graph.verified import Verify
+from graphmill.graph.verified_files import Verify
 
 _ROOT_FILES = ("workspace.yaml", "pyproject.toml")
 _LEVELS = 8

@@ -1,4 +1,4 @@
-"""Trials that one process asks for and another one trains: each has a key, and its settings are in a file under it.
+"""Trials that one process asks for and another one trains. Each has a key and a settings file under that key.
 
 Dagster's sensor and ``graphmill search DATASET/MODEL`` ask; the step of the partition trains.
 """
@@ -77,7 +77,7 @@ def waiting(study: optuna.Study) -> dict[str, int]:
 
 
 def give_up(study: optuna.Study, number: int, problem: str) -> None:
-    """Tell Optuna that a trial failed that nobody will train."""
+    """Mark a trial that no process will train as failed in Optuna."""
     from optuna.trial import Trial, TrialState
 
     Trial(study, study.get_trials(deepcopy=False)[number]._trial_id).set_user_attr("problem", problem)
@@ -107,7 +107,7 @@ def train_asked(
     show: Show = lambda record, seed: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Train the trial of this key as its file says, or resume it; one that has ended is told of again.
+    """Train or resume the trial of this key by its file. One that has ended is only reported again.
 
     ``overrides``: nested settings of this machine, such as its device. Returns the outcome
     (:func:`graphmill.search.study.outcome_of`) with ``key``, ``metric`` and ``settings``, the file.
