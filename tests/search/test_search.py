@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from graphmill.errors import SettingsError, TrainingError
+from graphmill.runs.recorder import RunListener
 from graphmill.runs.train import train
 from graphmill.search import study as module
-from graphmill.search.leaderboard import leaderboard
-from graphmill.search.space import SearchSettings
-from graphmill.search.study import open_search, run_search
+from graphmill.search.leaderboard import leaderboard, read_leaderboard
+from graphmill.search.study import open_search, outcome_of, run_search
 from graphmill.training.metrics_log import MetricsLog
 from tests.training.cases import CASES, recommender_graph
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 
 CASE = CASES["bpr-mf"]
 
@@ -49,11 +49,35 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
         ({"training.rate": [1, 2]}, "training.rate is not a setting of this system (known: epochs, "),
         ({"training": [1, 2]}, "training is a section; name a setting in it, such as training.epochs"),
         ({"training.epochs": [1, 2]}, "training.epochs cannot be searched"),
-        ({"training.seed": [1, 2]}, "training.seed cannot be searched"),
+        (
+            {"training.seed": [1, 2]},
+            "training.seed cannot be searched: the best seed is only the luckiest one; search.seeds",
+        ),
+        ({"recipe": ["bpr_mf", "lightgcn"]}, "recipe cannot be searched: a space holds the settings of one system"),
+        ({"data": ["a", "b"]}, "data cannot be searched: figures on different graphs cannot be compared"),
+        ({"preset": ["paper", "none"]}, "preset cannot be searched: a preset only fills in other settings"),
+        (
+            {"training.init_from": ["", "run"]},
+            "training.init_from cannot be searched: all trials start in the same way",
+        ),
         ({"training.learning_rate": [0.1]}, "leaves no choice"),
         ({"training.learning_rate": {"low": 1}}, "write a list of choices, or a range"),
         ({"training.learning_rate": {"low": 1, "high": 0.5}}, "low must be below high"),
-        ({"training.learning_rate": {"low": 0, "high": 0.5, "log": True}}, "on a log scale above 0"),
+        ({"training.learning_rate": {"low": 0, "high": 0.5, "log": True}}, "low must be above 0 on a log scale"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "log": True, "step": 0.1}}, "a log scale has no step"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "log": "yes"}}, "log must be true or false, not 'yes'"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": 2}}, "step is wider than the range"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": -0.1}}, "step must be above 0"),
+        ({"training.learning_rate": {"low": "0.1", "high": 1}}, "low must be a number, not '0.1'"),
+        ({"training.learning_rate": {"low": True, "high": 2}}, "low must be a number, not True"),
+        ({"training.learning_rate": {"low": 0.1, "high": float("inf")}}, "high must be a number, not inf"),
+        ({"training.learning_rate": {"low": float("nan"), "high": 1}}, "low must be a number, not nan"),
+        ({"training.learning_rate": {"low": 1, "high": 10**400}}, "high must be a number, not 1000"),
+        ({"training.learning_rate": [0.1, 0.1]}, "training.learning_rate: 0.1 is there twice; name each choice once"),
+        ({"training.learning_rate": [0.1, "0.1"]}, "training.learning_rate: '0.1' is there twice"),
+        ({"model.embedding_dim": {"low": 4.2, "high": 8}}, "low must be a whole number"),
+        ({"model.embedding_dim": {"low": 4, "high": 8, "step": 0.5}}, "step must be a whole number"),
+        ({"evaluation.selection_split": ["valid", "test"]}, "a search chooses on validation, but"),
         ({"training.learning_rate": {"low": -1.0, "high": 0.5}}, "training.learning_rate = -1.0"),
         ({"training.optimizer": {"low": 0, "high": 1}}, "only numbers have a range"),
         ({"training.optimizer": ["adam", "best"]}, "training.optimizer = 'best'"),
@@ -62,14 +86,64 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
 def test_a_space_that_cannot_be_searched_is_refused_before_the_first_trial(
     graph: str, space: dict[str, Any], said: str
 ) -> None:
-    assert said in refused(graph, space)
+    told = refused(graph, space)
+    assert told.startswith("settings.yaml: ")
+    assert said in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "written",
+    [{"low": 4, "high": 8, "step": 4}, {"low": 4.0, "high": 8.0}, {"low": 4, "high": 8, "log": True}, [4, 8]],
+    ids=str,
+)
+def test_what_is_a_range_of_whole_numbers_draws_them(graph: str, written: Any) -> None:
+    (dimension,) = open_search(settings_of(graph, {"model.embedding_dim": written}), "settings.yaml").dimensions
+    drawn = dimension.suggest(optuna.trial.FixedTrial({dimension.path: 1 if dimension.choices else 8}))
+    assert (drawn, type(drawn)) == (8, int)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "metric", "said"),
+    [
+        (
+            "bpr_mf",
+            "nosuch",
+            "nosuch cannot be maximised; it is one of recall@5, ndcg@5, precision@5, map@5, hit@5, mrr@5",
+        ),
+        ("bpr_mf", "recall@7", "recall@7 cannot be maximised; it is one of recall@5, "),
+        ("bpr_mf", "recall", "recall cannot be maximised; it is one of recall@5, "),
+        (
+            "complex",
+            "mr",
+            "mr cannot be maximised (a lower mr is better); it is one of mrr, amri, hits@1, hits@3, hits@10 (",
+        ),
+        ("sasrec", "mr", "mr cannot be maximised; it is one of mrr, ndcg@5, "),
+    ],
+)
+def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
+    graph: str, recipe: str, metric: str, said: str
+) -> None:
+    search = {"space": {"training.learning_rate": [0.1, 0.01]}, "metric": metric}
+    own = CASE.settings if recipe == "bpr_mf" else {}
+    with pytest.raises(SettingsError) as told:
+        open_search({"recipe": recipe, "data": graph, **own, "search": search}, "settings.yaml")
+    assert str(told.value).startswith("settings.yaml: search.metric: ")
+    assert said in str(told.value)
+
+
+def test_a_metric_that_the_final_evaluation_leaves_out_is_none(graph: str) -> None:
+    values = settings_of(graph, {"model.embedding_dim": [4, 8]}, metric="ndcg@5")
+    few = {**values["evaluation"], "metrics": ["recall"], "final_metrics": "same"}
+    assert open_search(values, "settings.yaml").metric == "ndcg@5"
+    with pytest.raises(SettingsError, match="ndcg@5 cannot be maximised; it is one of recall@5 "):
+        open_search({**values, "evaluation": few}, "settings.yaml")
 
 
 def test_other_mistakes_of_the_section(graph: str) -> None:
     rate = {"training.learning_rate": [0.1, 0.01]}
     assert "trials = 0" in refused(graph, rate, trials=0)
     assert "unknown setting 'trails'" in refused(graph, rate, trails=3)
-    assert "are better; use mrr" in refused(graph, rate, metric="mr")
     assert "needs a list of choices" in refused(
         graph, {"training.learning_rate": {"low": 0.1, "high": 1}}, sampler="grid"
     )
@@ -82,14 +156,20 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Trials train here and not in processes of their own, which is what takes the time; the settings that were trained."""
     made: list[dict[str, Any]] = []
 
+    on_epoch = RunListener.on_epoch
+
     def run(
         values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any, **more: Any
     ) -> Any:
         made.append(dict(values))
-        result = train(values, where, root=str(root), **more)
-        for record in MetricsLog(Path(result["run_dir"]) / "metrics.jsonl").read("epoch"):
-            tell(record)
-        return result, ""
+
+        def told(listener: RunListener, record: dict[str, Any]) -> None:
+            on_epoch(listener, record)
+            tell(record)  # which ends a bad trial
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunListener, "on_epoch", told)
+            return train(values, where, root=str(root), **more), ""
 
     monkeypatch.setattr(module, "run_process", run)
     return made
@@ -113,6 +193,13 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     assert (kept["run"], kept["figures"].keys()) == (found.best.runs[0], found.test.keys())
     with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]
     assert with_test == [found.best.runs[0]]
+    # What mattered, and what it cost: shares of the variance, and the time of all trials.
+    assert found.importance.keys() == space.keys()
+    assert sum(found.importance.values()) == pytest.approx(1.0)
+    assert min(found.importance.values()) >= 0.0
+    assert all(e.seconds > 0 for e in found.entries)
+    assert found.seconds == pytest.approx(sum(e.seconds for e in found.entries))
+    assert read_leaderboard(wanted.folder) == found
     assert (wanted.folder / "trials.png").read_bytes().startswith(b"\x89PNG")
     # The same call makes no further trial; with more it goes on and draws others.
     run_search(wanted)
@@ -121,6 +208,39 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     run_search(more)
     rates = {each["training"]["learning_rate"] for each in in_this_process}
     assert len(rates) == 5
+
+
+def test_a_bad_trial_is_ended_early_and_counted(
+    graph: str, tmp_path: Path, in_this_process: list[dict[str, Any]]
+) -> None:
+    """Five good trials and a bad sixth; a grid asks for them in the order of the file."""
+    space = {"training.learning_rate": [0.1, 0.09, 0.08, 0.07, 0.06, 1e-9]}
+    values = settings_of(graph, space, sampler="grid", trials=6, seeds=1)
+    values["training"] = {**values["training"], "epochs": 6, "steps_per_epoch": 10, "patience_epochs": 0}
+    wanted = open_search(values, "settings.yaml", str(tmp_path))
+    said: list[str] = []
+    study = run_search(wanted, said.append)
+    assert [trial.state.name for trial in study.get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
+    assert said[-1] == "trial 5: ended early, below the median; training.learning_rate 1e-09"
+    assert outcome_of(wanted, study.get_trials()[5])["state"] == "ended early"
+    epochs = {
+        json.loads((run / "settings.json").read_text())["training"]["learning_rate"]: len(
+            MetricsLog(run / "metrics.jsonl").read("epoch")
+        )
+        for run in (wanted.folder / "runs").iterdir()
+    }
+    assert epochs == {0.1: 6, 0.09: 6, 0.08: 6, 0.07: 6, 0.06: 6, 1e-9: 2}
+    # It counts as a trial and as time, and has no place among the finished ones.
+    run_search(wanted)
+    assert len(in_this_process) == 6
+    found = leaderboard(wanted, study)
+    assert (len(found.entries), found.pruned, found.failed) == (5, 1, 0)
+    assert found.seconds > sum(e.seconds for e in found.entries)
+
+
+def test_prune_false_lets_a_bad_trial_end(graph: str, tmp_path: Path) -> None:
+    wanted = open_search(settings_of(graph, {"model.embedding_dim": [4, 8]}, prune=False), "here", str(tmp_path))
+    assert isinstance(wanted.study().pruner, optuna.pruners.NopPruner)
 
 
 def test_a_grid_is_tried_once(graph: str, tmp_path: Path, in_this_process: list[dict[str, Any]]) -> None:
@@ -149,8 +269,23 @@ def test_the_budget_bounds_the_trials(graph: str, tmp_path: Path, in_this_proces
     assert "budget of 1 s is used up" in said[-1]
 
 
-def test_metric_and_seeds_are_another_search() -> None:
-    assert SearchSettings(space={}).sampler == "tpe"
+@pytest.mark.parametrize(
+    ("changed", "another"),
+    [
+        ({"metric": "ndcg@5"}, True),
+        ({"seeds": 2}, True),
+        ({"space": {"model.embedding_dim": [4, 16]}}, True),
+        ({"trials": 50, "budget_seconds": 60, "sampler": "random", "prune": False, "seed": 3}, False),
+    ],
+    ids=["metric", "seeds", "space", "the rest"],
+)
+def test_metric_seeds_and_space_are_another_search_and_more_trials_are_not(
+    graph: str, changed: dict[str, Any], another: bool
+) -> None:
+    values = settings_of(graph, {"model.embedding_dim": [4, 8]})
+    before = open_search(values, "settings.yaml").folder
+    after = open_search({**values, "search": {**values["search"], **changed}}, "settings.yaml").folder
+    assert (before != after) == another
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,9 +17,14 @@ from graphmill.systems import registry
 if TYPE_CHECKING:
     import optuna
 
-NOT_SEARCHED = {"recipe", "data", "preset", "training.seed", "training.init_from"}
-"""Settings that say what is compared, or that every trial has."""
-LOWER_IS_BETTER = ("mr",)
+NOT_SEARCHED = {
+    "recipe": "a space holds the settings of one system; search each system by itself and compare the leaderboards",
+    "data": "figures on different graphs cannot be compared; search each graph by itself",
+    "preset": "a preset only fills in other settings; name the settings that it fills in",
+    "training.seed": "the best seed is only the luckiest one; search.seeds trains each trial with several, whose mean counts",
+    "training.init_from": "all trials start in the same way; set it outside the space",
+}
+"""Settings that say what is compared, or that every trial has: path → why they are not searched."""
 
 
 class SearchSettings(BaseModel):
@@ -75,7 +81,7 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
 
     Raises:
         SettingsError: a path that is no setting of the system or decides nothing, a range without order, a value that
-            the setting refuses.
+            the setting refuses, the same choice twice, an epoch that is chosen on the test split.
     """
     if not search.space:
         raise SettingsError(
@@ -84,18 +90,26 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
     model = registry.settings_model(str(values.get("recipe", "hgt")))
     found = [_dimension(path, written, model, where) for path, written in search.space.items()]
     for dimension in found:
-        for value in dimension.extremes:
-            parse_settings(merge(values, nested(dimension.path, value)), f"{where}: search.space")
+        _require_valid(dimension, values, model, where)
     if search.sampler == "grid" and (ranges := [d.path for d in found if not d.choices]):
         raise SettingsError(f"{where}: sampler grid needs a list of choices for {', '.join(ranges)}")
     return found
 
 
 def metric_of(search: SearchSettings, values: Mapping[str, Any], where: str) -> str:
-    """The validation metric that is maximised. Raises :class:`SettingsError` for one of which less is better."""
-    metric = search.metric or str(parse_settings(values, where).evaluation.selection_metric)  # type: ignore[attr-defined]
-    if metric in LOWER_IS_BETTER:
-        raise SettingsError(f"{where}: search.metric: lower values of {metric} are better; use mrr or hits@10")
+    """The validation metric that is maximised.
+
+    Raises:
+        SettingsError: a metric that the final evaluation does not compute, or of which a lower one is better.
+    """
+    evaluation = parse_settings(values, where).evaluation  # type: ignore[attr-defined]
+    metric = search.metric or str(evaluation.selection_metric)
+    if metric not in (known := evaluation.measured(final=True)):
+        lower = f" (a lower {metric} is better)" if metric in evaluation.LOWER_IS_BETTER else ""
+        raise SettingsError(
+            f"{where}: search.metric: {metric} cannot be maximised{lower}; it is one of {', '.join(known)} (the cut-offs "
+            "are those of evaluation.top_k)"
+        )
     return metric
 
 
@@ -126,14 +140,51 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
         )
     if annotation not in (int, float):
         raise SettingsError(f"{where}: search.space.{path}: only numbers have a range; write a list of choices")
+    if problem := _range_problem(written, whole=annotation is int):
+        raise SettingsError(f"{where}: search.space.{path}: {shown(dict(written))}: {problem}")
+    low, high, step = (float(written.get(name, 0)) for name in ("low", "high", "step"))
+    return Dimension(path, (), low, high, written.get("log", False), step, annotation is int)
+
+
+def _range_problem(written: Mapping[str, Any], *, whole: bool) -> str:
+    """What is wrong with a range, or ""."""
     low, high, step, log = written["low"], written["high"], written.get("step", 0), written.get("log", False)
-    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high, step))
-    if not numbers or not low < high or step < 0 or (log and (low <= 0 or step)):
-        raise SettingsError(
-            f"{where}: search.space.{path}: {shown(dict(written))} is not a range: low must be below high, and on a "
-            "log scale above 0 and without a step"
-        )
-    return Dimension(path, (), float(low), float(high), bool(log), float(step), annotation is int)
+    numbers = {"low": low, "high": high, "step": step}
+    for name, value in numbers.items():
+        # A comparison and not isfinite, which raises for a whole number that no float can hold.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            return f"{name} must be a number, not {shown(value)}"
+        if whole and value != int(value):
+            return f"{name} must be a whole number, as the setting is one"
+    if not isinstance(log, bool):
+        return f"log must be true or false, not {shown(log)}"
+    if not low < high:
+        return "low must be below high"
+    if log and (low <= 0 or step):
+        return "low must be above 0 on a log scale, and a log scale has no step"
+    if step < 0:
+        return "step must be above 0"
+    return "step is wider than the range, so only low would be tried" if step > high - low else ""
+
+
+def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[Settings], where: str) -> None:
+    """Raise :class:`SettingsError` for values that the setting refuses, or that are the same to it."""
+    taken: list[Any] = []
+    for value in dimension.extremes:
+        settings: Any = parse_settings(merge(values, nested(dimension.path, value)), f"{where}: search.space")
+        if settings.evaluation.selected_on != "valid":
+            raise SettingsError(
+                f"{where}: a search chooses on validation, but evaluation.selection_split: test chooses the epoch on the "
+                "test split; set it to valid"
+            )
+        own = settings
+        for name in name_of_today(model, dimension.path).split("."):
+            own = getattr(own, name)
+        if own in taken:
+            raise SettingsError(
+                f"{where}: search.space.{dimension.path}: {shown(value)} is there twice; name each choice once"
+            )
+        taken.append(own)
 
 
 def _field(path: str, model: type[Settings], where: str) -> Any:
@@ -146,7 +197,9 @@ def _field(path: str, model: type[Settings], where: str) -> Any:
                 f"{where}: search.space.{path} is not a setting of this system (known: {', '.join(fields) or 'none'})"
             )
         last = number == len(parts) - 1
-        if path in NOT_SEARCHED or (last and not is_identity(current, name)):
+        if last and path in NOT_SEARCHED:
+            raise SettingsError(f"{where}: search.space.{path} cannot be searched: {NOT_SEARCHED[path]}")
+        if last and not is_identity(current, name):
             raise SettingsError(
                 f"{where}: search.space.{path} cannot be searched: it does not change the result of a training"
             )

@@ -187,10 +187,11 @@ class EvaluationSettings(Settings):
             raise ValueError("evaluation.top_k needs at least one cut-off of 1 or more")
         return self
 
-    def measured(self) -> list[str]:
-        """Names of the metrics that every evaluation computes, and of which a higher one is better."""
-        whole = [name for name in self.metrics if name in self.WHOLE and name not in self.LOWER_IS_BETTER]
-        return whole + [f"{name}@{k}" for name in self.metrics if name in self.AT_K for k in self.top_k]
+    def measured(self, *, final: bool = False) -> list[str]:
+        """Names of the metrics that every evaluation computes, or the ``final`` one, and of which a higher one is better."""
+        names = (*self.WHOLE, *self.AT_K) if final and self.final_metrics == "all" else self.metrics
+        whole = [name for name in names if name in self.WHOLE and name not in self.LOWER_IS_BETTER]
+        return whole + [f"{name}@{k}" for name in names if name in self.AT_K for k in self.top_k]
 
     def require_measured(self) -> None:
         """Raises ``ValueError`` for metrics that the system's evaluation has not, or that choose nothing."""
