@@ -30,6 +30,7 @@ from graphmill.promotion.promote import promote_run, versions_folder
 from graphmill.runs import __main__ as worker
 from graphmill.runs.resolve import read_settings
 from graphmill.runs.train import train
+from graphmill.search import leaderboard as leaderboard_module
 from graphmill.search import study as study_module
 from graphmill.search.modes import MODES
 from graphmill.search.study import open_search
@@ -180,7 +181,10 @@ class Searched:
         raise AssertionError("no end")
 
 
-def test_the_sensor_makes_every_trial_and_then_the_leaderboard(project: Project, trained: list[Any]) -> None:
+def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
+    project: Project, trained: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderboard_module, "LEAST_TRIALS", 2)  # so that two trials say what mattered
     searched = Searched(project, seeds=2)
     first = searched.tick()
     (request,) = first.run_requests
@@ -201,7 +205,12 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(project: Project,
     assert trial["promote"].startswith("```\ngraphmill promote data/06_models/toy/bpr_mf/search-")
 
     board = project.metadata("toy/bpr_mf_leaderboard")
-    assert (board["trials"], board["failed"]) == (2, 0)
+    assert (board["trials"], board["failed"], board["ended_early"]) == (2, 0, 0)
+    (kept,) = project.root.glob("data/06_models/toy/bpr_mf/search-*/leaderboard.json")
+    found = json.loads(kept.read_text())
+    assert board["seconds"] == pytest.approx(sum(e["seconds"] for e in found["entries"]), rel=1e-3)
+    assert found["importance"].keys() == SPACE.keys()
+    assert all(f"| {path} | " in board["importance"] for path in SPACE)
     assert "data:image/png;base64," in board["parallel_coordinates"]
     assert "95 %" in board["trials_by_validation"].records[0].data
     assert "popularity" in board["winner_on_the_test"]

@@ -151,7 +151,13 @@ def ray_cluster() -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=["local", "slurm", "k8s", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    params=[
+        "local",
+        "torchrun",
+        "slurm",
+        "k8s",
+        pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ]
 )
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,7 +179,7 @@ def place(
         address = request.getfixturevalue("ray_cluster")
         yield LauncherSettings(kind="ray", address=address, python=sys.executable)
     else:
-        yield LauncherSettings()
+        yield LauncherSettings(kind=kind)
 
 
 class Materialize:
@@ -276,7 +282,7 @@ def test_asked_to_stop_it_saves_and_nothing_is_left(place: LauncherSettings, tmp
 
 
 def test_a_machine_that_does_not_see_the_projects_folder_says_so(materialize: Materialize, tmp_path: Path) -> None:
-    if materialize.place.kind == "local":
+    if not materialize.place.elsewhere:
         pytest.skip("this machine is the one that asks")
     result = materialize("end", root="/mnt/nowhere")
     assert not result.success

@@ -21,7 +21,7 @@ NOT_SEARCHED = {
     "recipe": "a space holds the settings of one system; search each system by itself and compare the leaderboards",
     "data": "figures on different graphs cannot be compared; search each graph by itself",
     "preset": "a preset only fills in other settings; name the settings that it fills in",
-    "training.seed": "the best seed is only the luckiest one; search.seeds trains each trial with several, whose mean counts",
+    "training.seed": "the best seed is only the luckiest one; search.seeds trains each trial with several",
     "training.init_from": "all trials start in the same way; set it outside the space",
 }
 """Settings that say what is compared, or that every trial has: path → why they are not searched."""
