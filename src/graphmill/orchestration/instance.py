@@ -61,7 +61,7 @@ def _of_database(error: BaseException | None) -> str:
 
 
 def _of_settings(error: BaseException, home: str) -> str:
-    """What is wrong with ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty: it was something else."""
+    """What is wrong with ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty: something else."""
     folder = "the absolute path of the folder with dagster.yaml (in the kit: deploy)"
     if not home:
         return f"DAGSTER_HOME is not set: set it to {folder}"
