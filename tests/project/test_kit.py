@@ -26,6 +26,7 @@ from dagster import DagsterRunStatus
 
 from graphmill.orchestration.launchers import k8s
 from graphmill.project.create import init, kit_files
+from graphmill.training.metrics_log import MetricsLog
 from tests.components.conftest import write_kg
 
 SMALL = {
@@ -407,17 +408,27 @@ class TestTheComposeFilesCommandsOnPostgres:
         server.wait(lambda: len(starts()) == 2, "the training going on")
         assert starts()[1] > 0
         worker = server.wait(server.worker, "the new worker")
+        shown = server.observed(run)
+        folder = next(str(seen["run_dir"]) for seen in shown if "run_dir" in seen)
+        trace = MetricsLog(server.root / folder / "metrics.jsonl")
+        epochs = lambda: [record["epoch"] for record in trace.read("epoch")]  # noqa: E731
+        reached = epochs()[-1]
         server.postgres.stop()
         time.sleep(8)
         assert worker.is_running(), "a database that is away ends no training"
+        meanwhile = epochs()[-1]
+        assert meanwhile > reached, "it trains while the database is away"
         server.postgres.start()
         server.instance.dispose()
         server.instance = dg.DagsterInstance.from_config(str(server.root / "deploy"))
-        before = len(server.observed(run))
-        server.wait(lambda: len(server.observed(run)) > before, "figures after the restart")
+        newest = lambda: max(int(str(seen.get("epoch", 0))) for seen in server.observed(run))  # noqa: E731
+        server.wait(lambda: newest() > meanwhile, "figures of epochs after the restart")
         assert server.status(run) == DagsterRunStatus.STARTED
         assert worker.is_running()
         server.cancel(run)
+        assert server.observed(run)[: len(shown)] == shown, "what was shown before the restart is still there"
+        assert epochs() == list(range(1, epochs()[-1] + 1)), "no epoch is missing or written twice"
+        assert epochs()[-1] >= newest()
 
     def test_the_service_of_vectors_asks_for_its_token(self, server: Server) -> None:
         address = f"http://127.0.0.1:{server.ports['8080']}"
