@@ -84,7 +84,7 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
         written = run("export", what, str(tmp_path / "live.csv"), "--folder", str(folder), "--json")
         assert json.loads(written.stdout)["rows"] == len(live)
         assert read_embeddings(tmp_path / "live.csv").vectors.tolist() == vectors.to_numpy().tolist()
-    assert "'live.xlsx' is no target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
+    assert "'live.xlsx' is not a target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
     assert "has no version of toy/gnn" in mistake("export", "toy/gnn", "live.csv", "--folder", str(folder))
     assert len(live["n1"]) == 16
 

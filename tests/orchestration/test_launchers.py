@@ -25,7 +25,7 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.launchers import start
+from graphmill.orchestration.launchers import ray, start
 from graphmill.orchestration.launchers.contract import WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
@@ -323,6 +323,36 @@ def test_a_pod_that_cannot_start_ends_with_the_reason() -> None:
     assert (cause, may_pass) == ("launcher: the pod cannot start (ErrImagePull): look at launcher.image", False)
 
 
+def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_counts_as_a_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray_job = pytest.importorskip("ray.job_submission")
+
+    class Away:
+        def __init__(self, address: str | None) -> None:
+            self.stopped = 0
+
+        def submit_job(self, **_: Any) -> str:
+            return "job"
+
+        def get_job_info(self, job: str) -> None:
+            raise ConnectionError("refused")
+
+        def stop_job(self, job: str) -> None:
+            self.stopped += 1
+            raise ConnectionError("refused")
+
+    monkeypatch.setattr(ray_job, "JobSubmissionClient", Away)
+    monkeypatch.setattr(ray, "_ASK_EVERY_SECONDS", 0.0)
+    worker = ray.RayWorker(LauncherSettings(kind="ray"), WorkerCommand(["python"], {}, "/", "/messages"))
+    assert worker.poll() is None
+    worker.kill()
+    monkeypatch.setattr(ray, "_LOST_SECONDS", 0.0)
+    assert worker.poll() == -9, "as if it had been killed: the step is repeated, and resumes"
+    worker.kill()
+    assert worker._client.stopped == 2, "it is asked to end, should it still be there"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_killed(
@@ -338,7 +368,7 @@ def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_kille
 
     @dg.asset(key=KEY)
     def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
-        place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable)
+        place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable, memory_gib=0.5)
         job = {"settings": values, "run_root": "runs"}
         reports.append(worker.run(context, extras=job, asset_key=KEY, cwd=str(tmp_path), processes=2, launcher=place))
         return dg.MaterializeResult()
@@ -351,7 +381,9 @@ def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_kille
     def kill() -> None:
         while not list(tmp_path.glob("runs/*/checkpoints/*.safetensors")):
             time.sleep(0.05)
-        ranks()[-1].kill()
+        actor = ranks()[-1].parent()
+        assert actor is not None
+        actor.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()

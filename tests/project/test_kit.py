@@ -1,6 +1,7 @@
 """The production kit: what its files say fits together, and the commands of its compose file run on a real PostgreSQL."""
 
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ import pytest
 import yaml
 from dagster import DagsterRunStatus
 
+from graphmill.orchestration.launchers import k8s
 from graphmill.project.create import init, kit_files
+from graphmill.training.metrics_log import MetricsLog
 from tests.components.conftest import write_kg
 
 SMALL = {
@@ -102,7 +106,7 @@ def test_each_part_has_a_health_check_and_what_the_instance_reads(kit: Path) -> 
     read = set(re.findall(r"env: (\w+)", (kit / "deploy/dagster.yaml").read_text()))
     read |= set(re.findall(r"env: (\w+)", (kit / "deploy/workspace.yaml").read_text()))
     assert read <= set(services["code"]["environment"])
-    manifests = list(yaml.safe_load_all((kit / "deploy/k8s/graphmill.yaml").read_text()))
+    manifests = manifests_of(kit)
     given = set(manifests[0]["data"]) | set(
         yaml.safe_load((kit / "deploy/k8s/secret.example.yaml").read_text())["stringData"]
     )
@@ -113,6 +117,39 @@ def test_each_part_has_a_health_check_and_what_the_instance_reads(kit: Path) -> 
     assert set(re.findall(r"^(\w+)=", (kit / "deploy/env.example").read_text(), re.M)) >= {*SECRETS, "TORCH_INDEX"}
 
 
+def manifests_of(kit: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((kit / "deploy/k8s/graphmill.yaml").read_text()))
+
+
+def test_the_pod_that_runs_the_steps_may_do_what_the_launcher_k8s_asks_for(kit: Path) -> None:
+    named = {(each["kind"], each["metadata"]["name"]): each for each in manifests_of(kit)}
+    account = named["Deployment", "code"]["spec"]["template"]["spec"]["serviceAccountName"]
+    assert ("ServiceAccount", account) in named
+    binding = named["RoleBinding", account]
+    namespace = yaml.safe_load((kit / "deploy/k8s/kustomization.yaml").read_text())["namespace"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    rules = named["Role", binding["roleRef"]["name"]]["rules"]
+    allowed = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    calls = re.findall(r"\.(create|list|read|delete)_namespaced_(\w+)\(", inspect.getsource(k8s))
+    resources = {"job": "jobs", "pod": "pods", "pod_log": "pods/log"}
+    asked = {({"read": "get"}.get(verb, verb), resources[resource]) for verb, resource in calls}
+    assert asked <= allowed
+    assert {("create", "jobs"), ("delete", "jobs"), ("get", "pods/log")} <= asked
+
+
+def test_the_image_installs_the_extras_that_it_is_built_with(kit: Path, repository: Path) -> None:
+    dockerfile = (kit / "deploy/Dockerfile").read_text()
+    (default,) = re.findall(r"^ARG EXTRAS=(\S+)$", dockerfile, re.M)
+    assert re.search(r'^RUN pip install -e \. "graphmill\[\$\{EXTRAS\}\]>=', dockerfile, re.M)
+    assert compose(kit, SECRETS)["services"]["code"]["build"]["args"]["EXTRAS"] == default
+    assert (
+        compose(kit, {**SECRETS, "EXTRAS": "server,k8s"})["services"]["code"]["build"]["args"]["EXTRAS"] == "server,k8s"
+    )
+    assert f"EXTRAS={default}\n" in (kit / "deploy/env.example").read_text()
+    known = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(default.split(",")) | {"k8s"} <= set(known)
+
+
 def test_the_manifests_are_valid(kit: Path) -> None:
     validate = pytest.importorskip("kubernetes_validate")
     found = [
@@ -121,7 +158,7 @@ def test_the_manifests_are_valid(kit: Path) -> None:
         if path.name != "kustomization.yaml"
         for manifest in yaml.safe_load_all(path.read_text())
     ]
-    assert len(found) == 15
+    assert len(found) == 18
     for manifest in found:
         validate.validate(manifest, validate.latest_version(), strict=True)
 
@@ -371,17 +408,27 @@ class TestTheComposeFilesCommandsOnPostgres:
         server.wait(lambda: len(starts()) == 2, "the training going on")
         assert starts()[1] > 0
         worker = server.wait(server.worker, "the new worker")
+        shown = server.observed(run)
+        folder = next(str(seen["run_dir"]) for seen in shown if "run_dir" in seen)
+        trace = MetricsLog(server.root / folder / "metrics.jsonl")
+        epochs = lambda: [record["epoch"] for record in trace.read("epoch")]  # noqa: E731
+        reached = epochs()[-1]
         server.postgres.stop()
         time.sleep(8)
         assert worker.is_running(), "a database that is away ends no training"
+        meanwhile = epochs()[-1]
+        assert meanwhile > reached, "it trains while the database is away"
         server.postgres.start()
         server.instance.dispose()
         server.instance = dg.DagsterInstance.from_config(str(server.root / "deploy"))
-        before = len(server.observed(run))
-        server.wait(lambda: len(server.observed(run)) > before, "figures after the restart")
+        newest = lambda: max(int(str(seen.get("epoch", 0))) for seen in server.observed(run))  # noqa: E731
+        server.wait(lambda: newest() > meanwhile, "figures of epochs after the restart")
         assert server.status(run) == DagsterRunStatus.STARTED
         assert worker.is_running()
         server.cancel(run)
+        assert server.observed(run)[: len(shown)] == shown, "what was shown before the restart is still there"
+        assert epochs() == list(range(1, epochs()[-1] + 1)), "no epoch is missing or written twice"
+        assert epochs()[-1] >= newest()
 
     def test_the_service_of_vectors_asks_for_its_token(self, server: Server) -> None:
         address = f"http://127.0.0.1:{server.ports['8080']}"

@@ -309,7 +309,7 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
     live_run = next(each for each in (first, better) if each.name in live(store).about["run_dir"])
     with pytest.raises(InputError, match="is this run already, and sinks are written when one goes live"):
         promote_run(live_run, store, PromotionSettings(sinks=[sink]), person=True, force=True, **BY)
-    with pytest.raises(InputError, match="'nowhere' is no target"):
+    with pytest.raises(InputError, match="'nowhere' is not a target"):
         promote_run(better, store, PromotionSettings(sinks=["nowhere"]), **BY)
 
 

@@ -38,6 +38,17 @@ def test_links_to_other_sites_are_whole_and_encrypted(repository: Path) -> None:
     assert {link for link in links if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/[^\s<>]*)?", link)} == set()
 
 
+def test_every_row_of_a_table_has_a_cell_a_column(repository: Path) -> None:
+    """A row that is broken over two lines, or two rows on one, still builds; a reader sees garbage."""
+    broken = []
+    for page in [repository / "README.md", *(repository / "docs").rglob("*.md")]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for table in re.findall(r"^(\|.*\n\|(?: *:?-+:? *\|)+\n(?:.+\n?)*)", text, flags=re.MULTILINE):
+            rows = [re.sub(r"`[^`]*`|\\\|", "", row) for row in table.splitlines()]
+            broken += [f"{page.name}: {row}" for row in rows if row.count("|") != rows[0].count("|")]
+    assert broken == []
+
+
 def test_every_exit_code_is_explained(repository: Path) -> None:
     text = (repository / "docs" / "reference" / "exit_codes.md").read_text()
     codes = (errors.EXIT_OK, errors.EXIT_CHECK_FAILED, errors.EXIT_USER_ERROR, errors.EXIT_STOPPED, launch.EXIT_KILLED)

@@ -1,4 +1,4 @@
-"""The Dagster instance, or one sentence where its database cannot be used.
+"""The Dagster instance, or one sentence where its folder, its settings or its database cannot be used.
 
 ``python -m graphmill.orchestration.instance COMMAND ARGUMENTS…`` looks whether the instance of ``DAGSTER_HOME`` is there,
 makes its tables, and becomes the command: Dagster's own processes would retry for a minute and end with a page.
@@ -6,14 +6,21 @@ makes its tables, and becomes the command: Dagster's own processes would retry f
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 import sqlalchemy as sa
+import yaml
+from dagster._check import CheckError
 
-from graphmill.errors import EXIT_USER_ERROR, GraphmillError, ResourceError
+from graphmill.errors import EXIT_USER_ERROR, GraphmillError, ResourceError, SettingsError
+
+_UNSET = re.compile(r'environment variable "(\w+)" which is not set')
+_NO_NUMBER = re.compile(r'env variable "(\w+)" cannot be coerced into an int')
 
 
 @contextmanager
@@ -22,18 +29,22 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
 
     Raises:
         ResourceError: its database cannot be reached, or refuses us.
+        SettingsError: there is no such folder, its ``dagster.yaml`` cannot be read, or a variable that it reads is not set.
     """
     retries, before = logging.getLogger(), logging.getLogger().level
     retries.setLevel(logging.ERROR)  # each attempt to connect is a warning of five lines
     try:
         instance = dg.DagsterInstance.get()
     except Exception as error:
-        if not (why := _of_database(error)):
-            raise
-        raise ResourceError(
-            f"Dagster's database cannot be used ({why}): is PostgreSQL up, and are its host, port, user and password those "
-            f"that {os.environ.get('DAGSTER_HOME', 'DAGSTER_HOME')}/dagster.yaml reads?"
-        ) from None
+        home = os.environ.get("DAGSTER_HOME", "")
+        if why := _of_database(error):
+            raise ResourceError(
+                f"Dagster's database cannot be used ({why}): is PostgreSQL up, and are its host, port, user and password "
+                f"those that {home}/dagster.yaml reads?"
+            ) from None
+        if why := _of_settings(error, home):
+            raise SettingsError(why) from None
+        raise
     finally:
         retries.setLevel(before)
     with instance:
@@ -46,6 +57,29 @@ def _of_database(error: BaseException | None) -> str:
         if isinstance(error, sa.exc.SQLAlchemyError):
             return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         error = error.__cause__ or error.__context__
+    return ""
+
+
+def _of_settings(error: BaseException, home: str) -> str:
+    """What is wrong with ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty: something else."""
+    folder = "the absolute path of the folder with dagster.yaml (in the kit: deploy)"
+    if not home:
+        return f"DAGSTER_HOME is not set: set it to {folder}"
+    if not Path(home).expanduser().is_absolute():
+        return f"DAGSTER_HOME is {home}, which is a relative path: set it to {folder}"
+    if not Path(home).expanduser().is_dir():
+        return f"DAGSTER_HOME is {home}, and there is no such folder: set it to {folder}"
+    file, where = f"{home}/dagster.yaml", "(in the kit: deploy/.env, or the Secret and the ConfigMap of Kubernetes)"
+    said = str(error)
+    if unset := sorted(set(_UNSET.findall(said))):
+        return f"not set in the environment: {', '.join(unset)}, which {file} reads; set what is missing {where}"
+    if found := _NO_NUMBER.search(said):
+        value = os.environ.get(found[1], "")
+        return f"{found[1]} is '{value}', and {file} reads it as a number: set it to a whole number {where}"
+    if isinstance(error, dg.DagsterError | CheckError | yaml.YAMLError | ImportError | OSError):
+        entries = getattr(error, "error_messages", None) or [said]
+        reason = " ".join(entries[0].split(" Expected: ")[0].split())[:200]
+        return f"Dagster cannot use {file} ({reason}): correct that entry, or what it names"
     return ""
 
 

@@ -92,8 +92,8 @@ def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str,
     """``deploy/`` of the project in ``root``, whose definitions are in ``module``, imported from ``source`` below it."""
     name = name or root.resolve().name
     distribution = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    extras = "graphmill[numba,server]"
-    requirement = f'-e . "{extras}>={_release()}"' if distribution != "graphmill" else '-e ".[numba,server]"'
+    extras = "[${EXTRAS}]"
+    requirement = f'-e . "graphmill{extras}>={_release()}"' if distribution != "graphmill" else f'-e ".{extras}"'
     return templates.kit(
         {"name": name, "distribution": distribution, "module": module, "folder": source, "requirement": requirement}
     )

@@ -10,6 +10,8 @@ from graphmill.version import __version__
 
 _NODE = {"id": TEXT, "name": TEXT, "type": TEXT}
 _STEP = {"relation": TEXT, "forward": {"type": "boolean"}, **_NODE}
+BAR = r"\|"
+"""A bar within a cell of a table."""
 SCHEMAS: dict[str, dict[str, Any]] = {
     "Node": _NODE,
     "Neighbor": {**_NODE, "cosine": NUMBER},
@@ -111,7 +113,7 @@ def markdown() -> str:
         lines += [f"## {each.name}", "", f"`GET {path_of(each)}`", "", each.about, ""]
         if each.parameters:
             lines += ["| parameter | what | values |", "|---|---|---|"]
-            lines += [f"| `{p.name}` | {p.about} | {_values(p)} |" for p in each.parameters]
+            lines += [f"| `{p.name}` | {p.about.replace('|', BAR)} | {_values(p)} |" for p in each.parameters]
             lines.append("")
         fields = ", ".join(f"`{name}`{_shape(schema)}" for name, schema in each.gives.items())
         lines += [f"Gives `dataset`, `model`, `version`, {fields}.", ""]

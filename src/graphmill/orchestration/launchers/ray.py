@@ -1,5 +1,6 @@
 """Workers on a Ray cluster, by its job API. Several processes are actors of a placement group (:mod:`.ray_group`)."""
 
+import contextlib
 import shlex
 import time
 from typing import Any
@@ -12,6 +13,8 @@ STOP_WAIT_SECONDS = 120
 """How long Ray waits for a job that was asked to stop; longer than the grace that a step gives its worker."""
 _TAIL_BYTES = 4096
 _ASK_EVERY_SECONDS = 1.0
+_LOST_SECONDS = 60.0
+"""How long the dashboard may be away before the worker counts as lost."""
 
 
 class RayWorker:
@@ -38,14 +41,20 @@ class RayWorker:
                 f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head` and give its "
                 "dashboard's address in launcher.address"
             ) from None
-        self._asked_at = 0.0
+        self._asked_at, self._seen_at = 0.0, time.monotonic()
         self._code: int | None = None
 
     def poll(self) -> int | None:
         """Asks Ray once a second."""
         if self._code is None and time.monotonic() - self._asked_at >= _ASK_EVERY_SECONDS:
             self._asked_at = time.monotonic()
-            info = self._client.get_job_info(self._id)
+            try:
+                info = self._client.get_job_info(self._id)
+            except Exception:  # of requests and of Ray's own: the dashboard is away, perhaps for a moment
+                if self._asked_at - self._seen_at > _LOST_SECONDS:
+                    self._code = -9
+                return self._code
+            self._seen_at = self._asked_at
             if str(info.status) == "SUCCEEDED":
                 self._code = 0
             elif str(info.status) in ("FAILED", "STOPPED"):
@@ -71,16 +80,17 @@ class RayWorker:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Ask Ray to end the job."""
-        if self.poll() is None:
-            self._client.stop_job(self._id)
+        """Ask Ray to end the job; where it does not answer, the job ends with its cluster or goes on alone."""
+        if self.poll() in (None, -9):
+            with contextlib.suppress(Exception):
+                self._client.stop_job(self._id)
 
 
 def _line(settings: LauncherSettings, job: WorkerCommand) -> str:
     if job.processes == 1:
         return job.shell(settings.python)
     group = ["", "-m", "graphmill.orchestration.launchers.ray_group", str(job.processes), str(settings.cpus)]
-    group += [str(settings.gpus), *job.command[1:]]
+    group += [str(settings.gpus), str(settings.memory_gib), *job.command[1:]]
     return WorkerCommand(group, {}, job.cwd, job.messages).shell(settings.python)
 
 

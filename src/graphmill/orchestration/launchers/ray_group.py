@@ -1,4 +1,4 @@
-"""``python -m graphmill.orchestration.launchers.ray_group PROCESSES CPUS GPUS ARGUMENTS…``, as a Ray job.
+"""``python -m graphmill.orchestration.launchers.ray_group PROCESSES CPUS GPUS MEMORY_GIB ARGUMENTS…``, as a Ray job.
 
 Starts one actor for each process in a placement group, spread over the nodes where it can be, and gives each worker
 torchrun's variables. When one ends badly or its actor is lost, all end: the next attempt goes on from the checkpoint.
@@ -56,15 +56,18 @@ def main(arguments: list[str]) -> int:
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    processes, cpus, gpus = int(arguments[0]), float(arguments[1]), float(arguments[2])
+    processes, (cpus, gpus, gib) = int(arguments[0]), map(float, arguments[1:4])
+    memory = {"memory": int(gib * 2**30)} if gib else {}
     ray.init(address="auto", log_to_driver=True)
-    group = placement_group([{"CPU": cpus, **({"GPU": gpus} if gpus else {})}] * processes, strategy="SPREAD")
+    bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {}), **memory}
+    group = placement_group([bundle] * processes, strategy="SPREAD")
     ray.get(group.ready())
     ranks: list[Any] = [
         ray.remote(Rank)
         .options(
             num_cpus=cpus,
             num_gpus=gpus,
+            **memory,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
         )
         .remote()
@@ -74,7 +77,7 @@ def main(arguments: list[str]) -> int:
     common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": host, "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
     common |= {"LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": str(max(1, int(cpus)))}
     common |= {name: value for name, value in os.environ.items() if name.startswith(("DAGSTER_PIPES", "PYTORCH_"))}
-    ray.get([each.start.remote(arguments[3:], os.getcwd(), {**common, "RANK": str(i)}) for i, each in enumerate(ranks)])
+    ray.get([each.start.remote(arguments[4:], os.getcwd(), {**common, "RANK": str(i)}) for i, each in enumerate(ranks)])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda came, _: asked.append(came))

@@ -1,0 +1,86 @@
+"""The entry of the kit's commands: what is wrong with the instance's folder, settings or variables is one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from graphmill.orchestration.instance import main
+from graphmill.project.create import kit_files
+
+VARIABLES = {
+    "POSTGRES_USER": "graphmill",
+    "POSTGRES_PASSWORD": "s3cret",
+    "POSTGRES_HOST": "127.0.0.1",
+    "POSTGRES_PORT": "5432",
+    "POSTGRES_DB": "graphmill",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kit's folder with all variables that its ``dagster.yaml`` reads."""
+    pytest.importorskip("dagster_postgres")
+    (tmp_path / "dagster.yaml").write_text(kit_files(tmp_path, "shop.definitions", ".")["deploy/dagster.yaml"])
+    for name, value in {**VARIABLES, "DAGSTER_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says, which ends with exit code 2; an instance that opens would become the command instead."""
+    assert main(["true"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert VARIABLES["POSTGRES_PASSWORD"] not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "is not set"), ("", "is not set"), ("deploy", "a relative path"), ("/no/such", "no such folder")],
+)
+def test_a_home_that_is_no_folder(
+    home: Path, value: str | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME")
+    if value is not None:
+        monkeypatch.setenv("DAGSTER_HOME", value)
+    line = sentence(capsys)
+    assert said in line
+    assert "set it to the absolute path of the folder with dagster.yaml" in line
+
+
+@pytest.mark.parametrize("names", [[name] for name in VARIABLES] + [["POSTGRES_DB", "POSTGRES_PORT"]])
+def test_variables_that_are_not_set(
+    home: Path, names: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        monkeypatch.delenv(name)
+    assert f"not set in the environment: {', '.join(names)}, which {home}/dagster.yaml reads" in sentence(capsys)
+
+
+@pytest.mark.parametrize("port", ["http", "", "5432.5"])
+def test_a_port_that_is_no_number(
+    home: Path, port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POSTGRES_PORT", port)
+    assert f"POSTGRES_PORT is '{port}', and {home}/dagster.yaml reads it as a number" in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("storage: [", "while parsing"),
+        ("- 3", "to parse to dictionary"),
+        ("storrage: 3", 'unexpected config entry "storrage"'),
+        ("storage: {postgres: {postgres_dbx: 3}}", 'unexpected config entry "postgres_dbx"'),
+        ("storage: {custom: {module: no_such_module, class: Storage, config: {}}}", "no_such_module"),
+    ],
+)
+def test_a_dagster_yaml_that_cannot_be_used(
+    home: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "dagster.yaml").write_text(text)
+    line = sentence(capsys)
+    assert f"Dagster cannot use {home}/dagster.yaml (" in line
+    assert said in line
