@@ -25,8 +25,8 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.launchers import ray, start
-from graphmill.orchestration.launchers.contract import WorkerCommand
+from graphmill.orchestration.launchers import k8s, ray, start
+from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
 from graphmill.runs.resolve import merge
@@ -321,6 +321,39 @@ def test_a_pod_that_cannot_start_ends_with_the_reason() -> None:
         78, WorkerReport(), "launcher: the pod cannot start (ErrImagePull): look at launcher.image"
     )
     assert (cause, may_pass) == ("launcher: the pod cannot start (ErrImagePull): look at launcher.image", False)
+
+
+def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_away_counts_as_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pytest.importorskip("kubernetes").config.kube_config
+
+    class Stuck(Cluster):
+        def create(self, job: dict[str, Any]) -> None:
+            self.pods[job["metadata"]["name"]] = subprocess.Popen(["sleep", "60"])
+
+        def pod(self, name: str) -> dict[str, Any]:
+            found = {**super().pod(name)}
+            found["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ErrImagePull"}}
+            return found
+
+    cluster, command = Stuck(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
+    monkeypatch.setattr(k8s, "_ASK_EVERY_SECONDS", 0.0)
+    worker = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
+    assert worker.poll() == UNSEEN
+    assert "the pod cannot start (ErrImagePull)" in worker.stderr_tail()
+    (pod,) = cluster.pods.values()
+    assert pod.wait(30) == -signal.SIGTERM, "its Job is deleted"
+
+    worker = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
+    cluster.server.shutdown()
+    cluster.server.server_close()
+    assert worker.poll() is None
+    monkeypatch.setattr(k8s, "_LOST_SECONDS", 0.0)
+    assert worker.poll() == -9
+    for pod in cluster.pods.values():
+        pod.kill()
 
 
 def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_counts_as_a_loss(
