@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from graphmill.promotion.promote import promote_run, versions_folder
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.train import train
 from graphmill.serving import projection
 from tests.serving.conftest import MakeVersion, served_here
+from tests.training.cases import CASES
+from tests.training.runs import settings_of
 
 pytestmark = pytest.mark.ui
 
@@ -193,3 +198,22 @@ def test_with_a_token_the_page_asks_for_it(page: Page, promoted: Path, make: Mak
         page.get_by_role("button", name="Use it").click()
         expect(page.locator("#summary")).to_contain_text("90 vectors of 16")
         expect(page.locator("#token")).to_be_hidden()
+
+
+def test_what_carries_a_score_is_told_where_the_run_is_here(page: Page, tmp_path: Path) -> None:
+    runs = tmp_path / "data" / "06_models" / "toy"
+    case = CASES["hgt-softmax"]
+    graph = case.graph(runs / "graph")
+    run = train(settings_of(case, graph), "test", root=str(runs / "hgt"))["run_dir"]
+    export_run(restore(run))
+    promote_run(run, versions_folder(run), by="a test", person=True, force=True)
+    node = graph.node_table().slice(0, 1).to_pylist()[0]
+    with served_here(tmp_path / "data" / "07_promoted") as address:
+        page.goto(f"{address}/#/toy/hgt/current?id={node['id']}&type={node['type']}")
+        links = page.get_by_role("table", name="Predicted links")
+        expect(links.locator("tbody tr").first).to_be_visible()
+        links.locator("summary").first.click()
+        links.get_by_role("button", name="What carries the score").first.click()
+        expect(links).to_contain_text("Score ")
+        expect(links.locator("ul.paths").first).to_contain_text("—")
+        expect(links).to_contain_text("The score is the sum of:")
