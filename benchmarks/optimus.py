@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from benchmarks.parts.card import Row, as_a_worker, replace_rows, row
+from graphmill.errors import EXIT_CHECK_FAILED
 
 NODES = {
     "gene": 61_000, "disease": 23_500, "drug": 16_800, "biological_process": 26_500, "phenotype": 17_900,
@@ -59,7 +60,10 @@ def write_edges(path: Path, scale: float = 1.0) -> int:
 
 
 def command(*arguments: str) -> tuple[float, float]:
-    """Wall seconds and peak GiB of ``graphmill ARGUMENTS``; raises with its output where it fails."""
+    """Wall seconds and peak GiB of ``graphmill ARGUMENTS``; raises with its output where it fails.
+
+    Vectors of a made-up graph need not be sound: a validation that says so has done its work.
+    """
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-c", ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -68,7 +72,8 @@ def command(*arguments: str) -> tuple[float, float]:
     assert process.stdout is not None
     said = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
-    if code := os.waitstatus_to_exitcode(status):
+    code = os.waitstatus_to_exitcode(status)
+    if code and (arguments[0], code) != ("validate", EXIT_CHECK_FAILED):
         raise RuntimeError(f"graphmill {' '.join(arguments)} ended with {code}:\n{said}")
     return time.perf_counter() - started, used.ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
 
