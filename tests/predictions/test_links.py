@@ -63,7 +63,7 @@ def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.R
             best = np.argsort(-scores[head], kind="stable")[:3]
             key = ids[source.offset + head], relation.name, relation.target
             expected[key] = [(ids[target.offset + tail], scores[head, tail]) for tail in best]
-    with pytest.raises(InputError, match="head is an empty list"):
+    with pytest.raises(InputError, match="an empty list of heads"):
         runs[system].links([], k=3)
     found = runs[system].links("*", k=3)
     assert list(found.columns) == list(COLUMNS)

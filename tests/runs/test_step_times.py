@@ -13,19 +13,11 @@ from graphmill.runs.train import train
 from graphmill.training import engine
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
+from tests.training.runs import Kept
 
 
-class Said:
-    """An outlet that keeps the messages."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        self.messages.append(message)
-
-    def close(self) -> None:
-        pass
+class Said(Kept):
+    """What was said of compiling."""
 
     @property
     def compiling(self) -> list[int]:

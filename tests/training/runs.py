@@ -147,3 +147,16 @@ def busy_clock(patch: pytest.MonkeyPatch) -> None:
 def run(values: dict[str, Any], root: Path, stop: StopRequest | None = None) -> dict[str, Any]:
     """Train in this process."""
     return train(values, "test", root=str(root), stop=stop)
+
+
+class Kept:
+    """An outlet that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+
+    def close(self) -> None:
+        pass

@@ -274,9 +274,8 @@ class Run:
 
         heads = [head] if isinstance(head, str) else list(head)
         relations = [relation] if isinstance(relation, str) else list(relation)
-        for what, named in (("head", heads), ("relation", relations)):
-            if not named:
-                raise InputError(f"links: {what} is an empty list; name one at least, or leave it out for all")
+        if not heads or not relations:
+            raise InputError("links: an empty list of heads or relations; name one, or leave it out for all")
         values = {
             "heads": [] if heads in ([""], ["*"]) else heads,
             "relations": [] if relations == [""] else relations,
@@ -291,10 +290,9 @@ class Run:
 
             return links_of_export(self, asked)
         predictor = Predictor(self._link_model, asked)
-        overall = heads == [""] and not asked.heads_file
-        parts = [chunk for each in predictor.predict(overall=overall) for chunk in each.rows.chunks()]
-        frames = [part.to_pandas() for part in parts] or [predictor.schema.empty_table().to_pandas()]
-        return pd.concat(frames, ignore_index=True)
+        found = predictor.predict(overall=heads == [""] and not asked.heads_file)
+        frames = [chunk.to_pandas() for each in found for chunk in each.rows.chunks()]
+        return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
 
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Why the model scores a link as it does: ``.edges``, ``.paths``, ``.parts`` and ``.score``, all by name.

@@ -22,6 +22,7 @@ from graphmill.systems.recommenders.recipe import RecommenderRecipe
 from graphmill.training.run_directory import RunDirectory
 from tests.graph.test_interactions import built
 from tests.systems.recommenders.music import music_graph
+from tests.training.runs import Kept
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +76,6 @@ def test_a_baseline_is_chosen_by_the_metric_that_the_run_is_chosen_by(
     other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
         assert metric in recommender_baseline.bpr_mf_figures(recommender_baseline.rival_bpr_mf(run), "test")
-
-
-class Kept:
-    """An outlet that keeps what is said."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        self.messages.append(message)
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_path: Path) -> None:
