@@ -13,6 +13,7 @@ from graphmill.cli.output import (
     print_table,
     ranking_json,
     restored_run,
+    say_when_compiling,
     show_link_report,
     show_links,
     show_ranking,
@@ -160,6 +161,7 @@ def links(
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
+    say_when_compiling()
     model = link_model(run)
     if asked.heads:
         parts = list(Predictor(model, asked).predict())
@@ -257,6 +259,7 @@ def tracin(
 
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
+    say_when_compiling()
     found = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
     if as_json:
         print_json(found)

@@ -150,7 +150,15 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
         return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
     if mode in modes:
         return {"kind": "result", **modes[mode](job, outlets, stop)}
-    return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
+    from graphmill.runs.compiling import say_compiling
+
+    with say_compiling(lambda text: _note(outlets, text)):
+        return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
+
+
+def _note(outlets: list[Any], text: str) -> None:
+    for outlet in outlets:
+        outlet.send({"kind": "note", "text": text})
 
 
 def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
@@ -167,8 +175,7 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
         return _links(job, outlets, poll)
     restored = restore(job["run_dir"], job.get("checkpoint", ""))
     for note in restored.notes:
-        for outlet in outlets:
-            outlet.send({"kind": "note", "text": note})
+        _note(outlets, note)
     if mode == "export":
         return {**restored.used, **export_run(restored)}
     if mode == "evaluate":
@@ -192,12 +199,8 @@ def _influence(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[st
     from graphmill.runs.influence import trace_influence
     from graphmill.settings import parse
 
-    def note(text: str) -> None:
-        for outlet in outlets:
-            outlet.send({"kind": "note", "text": text})
-
     asked = parse(InfluenceSettings, dict(job.get("influence", {})), job.get("where", "run config"))
-    found = trace_influence(job["run_dir"], asked, poll=poll, note=note)
+    found = trace_influence(job["run_dir"], asked, poll=poll, note=lambda text: _note(outlets, text))
     return {"mode": asked.mode, "explained": found["num_test_triples"], "checkpoints": len(found["checkpoints"])}
 
 

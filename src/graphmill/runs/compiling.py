@@ -6,6 +6,10 @@ from typing import Any
 
 from graphmill.kernels.runtime.threads import has_numba
 
+COMPILING = (
+    "compiling CPU kernels that are not in the cache yet, once (up to about 30 s); later commands find them there"
+)
+
 
 @contextmanager
 def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
@@ -23,4 +27,19 @@ def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
             pass
 
     with install_listener("numba:compile", Watch()):
+        yield
+
+
+@contextmanager
+def say_compiling(say: Callable[[str], None]) -> Iterator[None]:
+    """Inside it, ``say`` :data:`COMPILING` before the first kernel that has to be compiled."""
+    said = False
+
+    def once() -> None:
+        nonlocal said
+        if not said:
+            said = True
+            say(COMPILING)
+
+    with watch_compiling(once):
         yield

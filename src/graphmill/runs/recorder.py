@@ -10,14 +10,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from graphmill.runs.compiling import COMPILING
 from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
 from graphmill.training.tensorboard import EventWriter
-
-COMPILING = (
-    "compiling CPU kernels that are not in the cache yet, once (up to about 30 s); later trainings find them there"
-)
 
 
 class RunListener:
