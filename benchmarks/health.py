@@ -5,6 +5,8 @@ report is a fresh process with two threads; seconds are from the file to the rep
 
 ``--runs DIR DIR …`` holds the reports of finished healthy runs, one per seed, against the default thresholds and suggests
 bounds with room to spare (docs/reference/checks.md): ``results/health_calibration.json``.
+
+``drift`` as the first word holds ``graphmill drift`` against known changes instead (``parts/drift.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.parts.card import RESULTS, Row, fresh, machine, peak_rss, row, write
+from benchmarks.parts.card import RESULTS, Row, fresh, handed_over, machine, peak_rss, row, write
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Threshold
 from graphmill.evaluation.health.checks import CHECKS
@@ -176,6 +178,9 @@ def calibration_of(runs: list[Path]) -> Path:
 
 
 def main() -> None:
+    """See the module's head."""
+    if handed_over({"drift": "drift"}):
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/health.json")
     parser.add_argument("--repeats", type=int, default=3)

@@ -1,7 +1,7 @@
 """Memory and bytes of a training whose tables are divided by rows, on a made-up graph of PrimeKG's size, tables of 512.
 
-Called by ``python -m benchmarks.sharding``. Each training runs in fresh processes through the worker, evaluation, final
-figures and checkpoints included, and every rank says its own peak.
+Called by ``python -m benchmarks.large sharding``. Each training runs in fresh processes through the worker, evaluation,
+final figures and checkpoints included, and every rank says its own peak.
 """
 
 from __future__ import annotations
@@ -150,7 +150,17 @@ def train(folder: Path, system: str, out: Path) -> None:
 def _run(folder: Path, system: str, world: int) -> list[dict[str, float]]:
     out = Path(tempfile.mkdtemp(dir=folder))
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
-    command = [sys.executable, *torchrun, "-m", "benchmarks.sharding", "--train", system, str(folder), str(out)]
+    command = [
+        sys.executable,
+        *torchrun,
+        "-m",
+        "benchmarks.large",
+        "sharding",
+        "--train",
+        system,
+        str(folder),
+        str(out),
+    ]
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
 
@@ -165,7 +175,7 @@ def measured(systems: list[str], scale: float) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for system in systems:
-            command = [sys.executable, "-m", "benchmarks.sharding", "--build", system, str(folder), str(scale)]
+            command = [sys.executable, "-m", "benchmarks.large", "sharding", "--build", system, str(folder), str(scale)]
             subprocess.run(command, check=True, cwd=ROOT)
             (alone,), two = _run(folder, system, 1), _run(folder, system, 2)
             what = f"{system}, {nodes:,} nodes, {EDGES * scale / 1e6:.1f} million edges, tables of {WIDTH}, 2 ranks by rows"

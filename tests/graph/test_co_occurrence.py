@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from graphmill.graph import co_occurrence
 from graphmill.graph.co_occurrence import top_co_occurrence
-from graphmill.graph.interactions import Rows, to_rows
+from graphmill.graph.interactions import CsrPattern, to_rows
 
 Pairs = list[list[tuple[int, int]]]
 
 
-def random_rows(seed: int, users: int, items: int, pairs: int) -> tuple[Rows, Rows]:
+def random_rows(seed: int, users: int, items: int, pairs: int) -> tuple[CsrPattern, CsrPattern]:
     rng = np.random.default_rng(seed)
     user, item = rng.integers(0, users, pairs).astype(np.int32), rng.integers(0, items, pairs).astype(np.int32)
     return to_rows(user, item, users, items), to_rows(item, user, items, users)
 
 
-def one_by_one(rows: Rows, k: int) -> Pairs:
+def one_by_one(rows: CsrPattern, k: int) -> Pairs:
     sets = [set(part.tolist()) for part in np.split(rows.columns, rows.indptr[1:-1])]
     found = []
     for user, own in enumerate(sets):
@@ -31,7 +31,7 @@ def one_by_one(rows: Rows, k: int) -> Pairs:
     return found
 
 
-def as_lists(neighbours: Rows, shared: np.ndarray) -> Pairs:
+def as_lists(neighbours: CsrPattern, shared: np.ndarray) -> Pairs:
     pairs = list(zip(neighbours.columns.tolist(), shared.tolist(), strict=True))
     return [pairs[a:b] for a, b in zip(neighbours.indptr[:-1], neighbours.indptr[1:], strict=True)]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.graph.interaction_graph import write_interactions
-from graphmill.graph.interactions import Rows, interaction_view
+from graphmill.graph.interactions import CsrPattern, interaction_view
 from graphmill.graph.storage import MANIFEST
 
 
-def rows(*items: list[int]) -> Rows:
+def rows(*items: list[int]) -> CsrPattern:
     columns = np.array([i for row in items for i in row], np.int32)
-    return Rows(np.cumsum([0, *map(len, items)]), columns)
+    return CsrPattern(np.cumsum([0, *map(len, items)]), columns)
 
 
 def test_the_rows_that_were_written_are_read_back_in_their_numbering(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError
-from graphmill.graph.interactions import Rows, to_rows
+from graphmill.graph.interactions import CsrPattern, to_rows
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -20,7 +20,7 @@ SEEN = 18
 """Items from this one on are in nobody's training list."""
 
 
-def rows_of(seed: int = 0, users: int = USERS, items: int = SEEN, pairs: int = 150) -> Rows:
+def rows_of(seed: int = 0, users: int = USERS, items: int = SEEN, pairs: int = 150) -> CsrPattern:
     """Random pairs, and every item of ``items`` in somebody's list; user ``users`` - 1 has nothing."""
     rng = np.random.default_rng(seed)
     user = np.concatenate((rng.integers(0, users - 1, pairs), np.arange(items) % (users - 1)))
@@ -28,7 +28,7 @@ def rows_of(seed: int = 0, users: int = USERS, items: int = SEEN, pairs: int = 1
     return to_rows(user.astype(np.int32), item.astype(np.int32), users, ITEMS)
 
 
-def pairs_of(rows: Rows) -> set[tuple[int, int]]:
+def pairs_of(rows: CsrPattern) -> set[tuple[int, int]]:
     return set(zip(rows.row.tolist(), rows.columns.tolist(), strict=True))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from graphmill.graph.interactions import Rows
+from graphmill.graph.interactions import CsrPattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ BLOCK_PRODUCTS = 4_000_000
 """Shared items that one block of users looks at, with repetition."""
 
 
-def top_co_occurrence(rows: Rows, by_column: Rows, k: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[CsrPattern, npt.NDArray[np.int64]]:
     """For each row of ``rows`` (a user's items) the ``k`` other rows that share most columns with it, most first.
 
     ``by_column`` is the transpose. Rows that share equally many are taken in ascending order; a row may have fewer
@@ -52,7 +52,7 @@ def top_co_occurrence(rows: Rows, by_column: Rows, k: int) -> tuple[Rows, npt.ND
         columns.append((key % size).astype(np.int32))
         shared.append(most - 1 - key // size % most)
     indptr = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
-    return Rows(indptr, np.concatenate(columns)), np.concatenate(shared)
+    return CsrPattern(indptr, np.concatenate(columns)), np.concatenate(shared)
 
 
 def _blocks(work: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

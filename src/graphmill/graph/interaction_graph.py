@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.graph.build import build_graph
-from graphmill.graph.interactions import Rows
+from graphmill.graph.interactions import CsrPattern
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 
 
-def write_interactions(splits: Mapping[str, Rows], num_items: int, out: Path) -> TypedGraph:
+def write_interactions(splits: Mapping[str, CsrPattern], num_items: int, out: Path) -> TypedGraph:
     """Write the graph of ``splits`` ("train", "valid", "test" → items of each user, [U] rows) to ``out`` and open it.
 
     :func:`graphmill.graph.interactions.interaction_view` reads the same rows back, with users and items in their order.

@@ -27,7 +27,7 @@ UNNAMED = "features"
 
 
 @dataclass(frozen=True)
-class Rows:
+class CsrPattern:
     """Columns by row: those of row r are ``columns[indptr[r] : indptr[r + 1]]``, ascending, each once.
 
     ``indptr`` int64 [R + 1]; ``columns`` int32 [E].
@@ -66,20 +66,20 @@ class Interactions:
     num_items: int
     user_offset: int
     item_offset: int
-    train: Rows
-    train_by_item: Rows
-    valid: Rows
-    test: Rows
+    train: CsrPattern
+    train_by_item: CsrPattern
+    valid: CsrPattern
+    test: CsrPattern
     features: Mapping[str, npt.NDArray[np.float32]]
     present: Mapping[str, npt.NDArray[np.bool_]]
     dropped: Mapping[str, int]
     unmet: Mapping[str, int]
 
-    def held_out(self, split: str) -> Rows:
+    def held_out(self, split: str) -> CsrPattern:
         """The rows of "valid" or "test"."""
         return {"valid": self.valid, "test": self.test}[split]
 
-    def known(self, split: str, mask_validation: bool = False) -> Rows:
+    def known(self, split: str, mask_validation: bool = False) -> CsrPattern:
         """What may not be recommended when ``split`` is asked: train; with ``mask_validation`` also valid, at the test."""
         if split == "test" and mask_validation:
             user = np.concatenate((self.train.row, self.valid.row))
@@ -93,7 +93,7 @@ class Interactions:
         known = self.dropped.get("held_out_known_in_train", 0)
         return known / max(known + len(self.valid) + len(self.test), 1)
 
-    def everything(self) -> Rows:
+    def everything(self) -> CsrPattern:
         """All items of each user, whatever their split: what is no recommendation any more."""
         parts = (self.train, self.valid, self.test)
         user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
@@ -181,11 +181,13 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     )
 
 
-def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> Rows:
-    """Pairs (E,) as :class:`Rows`, without repetitions."""
+def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> CsrPattern:
+    """Pairs (E,) as :class:`CsrPattern`, without repetitions."""
     key = sorted_unique(row * np.int64(num_columns) + column)
     counts = np.bincount(key // max(num_columns, 1), minlength=num_rows)
-    return Rows(np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32))
+    return CsrPattern(
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32)
+    )
 
 
 def interaction_relation(graph: TypedGraph) -> Relation:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from graphmill.training.gradients import Dense, Factor, Outer, Rows
+from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
 
 Scales = Mapping[str, Tensor]
 """Parameter → what each entry of its gradient is multiplied by (preconditioning), in the order of the factors."""
@@ -31,8 +31,8 @@ def pairwise(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | N
     for factor in left:
         if isinstance(factor, Outer):
             part = _outer_pairs(factor, _as(Outer, other[factor.parameter]), _of(scales, factor.parameter))
-        elif isinstance(factor, Rows):
-            part = _row_pairs(factor, _as(Rows, other[factor.parameter]), _of(scales, factor.parameter))
+        elif isinstance(factor, RowGradients):
+            part = _row_pairs(factor, _as(RowGradients, other[factor.parameter]), _of(scales, factor.parameter))
         else:
             continue
         total = part if total is None else total.add_(part)
@@ -52,7 +52,7 @@ def paired(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | Non
         elif isinstance(factor, Outer):
             part = _outer_paired(factor, _as(Outer, theirs), scale)
         else:
-            part = _row_paired(factor, _as(Rows, theirs), scale)
+            part = _row_paired(factor, _as(RowGradients, theirs), scale)
         total = part if total is None else total + part
     if total is None:
         raise ValueError("no factor is left to take a product of")
@@ -77,7 +77,7 @@ def _outer_paired(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
     return (((a.left * b.left) @ scale) * right).sum(1)
 
 
-def _row_pairs(a: Rows, b: Rows, scale: Tensor | None) -> Tensor:
+def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:
     if b.spread is not None:
         raise ValueError("the right-hand gradients may not spread over a whole table")
     total: Tensor | None = None
@@ -95,7 +95,7 @@ def _row_pairs(a: Rows, b: Rows, scale: Tensor | None) -> Tensor:
     return total
 
 
-def _row_paired(a: Rows, b: Rows, scale: Tensor | None) -> Tensor:
+def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:
     """Entries against entries, entries against what the other spreads, and (both spread) spread against spread."""
     terms: list[Tensor] = []
     for own, mine in zip(a.keys, a.values, strict=True):
@@ -114,7 +114,7 @@ def _row_paired(a: Rows, b: Rows, scale: Tensor | None) -> Tensor:
     return torch.stack(terms).sum(0)
 
 
-def _against_spread(keys: Tensor, values: Tensor, other: Rows) -> list[Tensor]:
+def _against_spread(keys: Tensor, values: Tensor, other: RowGradients) -> list[Tensor]:
     if other.spread is None or other.which is None:
         return []
     coefficients = other.spread[0][other.which, keys]

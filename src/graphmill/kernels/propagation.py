@@ -19,7 +19,7 @@ from graphmill.kernels.devices import to_device
 
 
 @dataclass(frozen=True)
-class Rows:
+class CsrMatrix:
     """One orientation of a matrix, sorted by row: ``indptr`` int64 [R + 1]; ``row``, ``column`` int64 [E]; ``value`` [E]."""
 
     indptr: Tensor
@@ -27,9 +27,9 @@ class Rows:
     column: Tensor
     value: Tensor
 
-    def to(self, device: torch.device) -> Rows:
+    def to(self, device: torch.device) -> CsrMatrix:
         """A copy on the device."""
-        return Rows(*(to_device(x, device) for x in (self.indptr, self.row, self.column, self.value)))
+        return CsrMatrix(*(to_device(x, device) for x in (self.indptr, self.row, self.column, self.value)))
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class SparseMatrix:
     """
 
     shape: tuple[int, int]
-    forward: Rows
-    transpose: Rows
+    forward: CsrMatrix
+    transpose: CsrMatrix
     order: Tensor
 
     def to(self, device: torch.device) -> SparseMatrix:
@@ -76,9 +76,9 @@ def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape:
     )
 
 
-def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) -> Rows:
+def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) -> CsrMatrix:
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=count)))).astype(np.int64)
-    return Rows(*(torch.from_numpy(np.ascontiguousarray(a)) for a in (indptr, row, column, value)))
+    return CsrMatrix(*(torch.from_numpy(np.ascontiguousarray(a)) for a in (indptr, row, column, value)))
 
 
 def propagate(matrix: SparseMatrix, x: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class _Propagate(torch.autograd.Function):
         return (product(ctx.matrix.transpose, gradients[0]) if ctx.needs_input_grad[0] else None), None
 
 
-def product(rows: Rows, x: Tensor) -> Tensor:
+def product(rows: CsrMatrix, x: Tensor) -> Tensor:
     """A X, not differentiable: the weighted sums that torch has for bags of embeddings.
 
     They add in the rows' order, and write no row an edge.

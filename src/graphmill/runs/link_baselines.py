@@ -18,7 +18,7 @@ from typing import Any
 from graphmill.evaluation.baselines.neighbours import (
     TUNING_QUERIES,
     NeighbourScorer,
-    Rows,
+    ScoredRows,
     choose,
     knn_rows,
     spectral_rows,
@@ -122,7 +122,7 @@ class LinkBaselines:
         rows_of = knn_rows(self.edges) if name == "knn" else spectral_rows(self.edges, self.width, self.seed)
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
         setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
-        rows: Rows = rows_of[setting.shrinkage]()
+        rows: ScoredRows = rows_of[setting.shrinkage]()
         scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
         width = {"width": self.width} if name == "spectral" else {}
         return scorer, {**width, **setting.to_dict()}

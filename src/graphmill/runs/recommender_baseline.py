@@ -16,7 +16,7 @@ from graphmill.errors import InputError, RunLockedError
 from graphmill.evaluation.baselines.recommendation import take_out
 from graphmill.evaluation.ranking.recommendation import KnownItems
 from graphmill.graph.interaction_graph import write_interactions
-from graphmill.graph.interactions import Interactions, Rows
+from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Outlet
@@ -184,5 +184,5 @@ def _best(result: dict[str, Any]) -> float:
     return float(result["best_metric"] or 0.0)
 
 
-def _rows(items: KnownItems) -> Rows:
-    return Rows(items.indptr, items.items.astype(np.int32))
+def _rows(items: KnownItems) -> CsrPattern:
+    return CsrPattern(items.indptr, items.items.astype(np.int32))

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.graph.interactions import Rows
+from graphmill.graph.interactions import CsrPattern
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
@@ -30,7 +30,7 @@ class PairSampler:
 
     def __init__(
         self,
-        train: Rows,
+        train: CsrPattern,
         num_items: int,
         batch_size: int,
         seed: int,

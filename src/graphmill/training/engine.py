@@ -27,7 +27,7 @@ from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient, read_together
 from graphmill.training.stopping import out_of_patience, record_metric
-from graphmill.training.trainee import Session
+from graphmill.training.trainee import Trainee
 from graphmill.training.unread_losses import READ_EVERY, Done
 
 MAX_SKIPS = 10
@@ -55,7 +55,7 @@ class _AbandonedError(Exception):
     """A stop was asked for in the middle of a step, which is given up: nothing of it has been applied."""
 
 
-class Engine(Session):
+class Engine(Trainee):
     """Trains one recipe."""
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:

@@ -33,7 +33,7 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowGradients:
     """n gradients of a table [N, k] that are zero but in a few rows, or have rank one over all rows.
 
     Gradient i has ``values[j][i]`` [k] in row ``keys[j][i]``, added up over j; and, where ``spread`` is given,
@@ -47,7 +47,7 @@ class Rows:
     which: Tensor | None = None
 
 
-Factor = Dense | Outer | Rows
+Factor = Dense | Outer | RowGradients
 
 
 class Tracer(Protocol):

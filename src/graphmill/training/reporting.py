@@ -9,7 +9,7 @@ from graphmill.training.memory import process_memory
 from graphmill.training.run_state import TrainState
 
 
-class Listener(Protocol):
+class TrainingListener(Protocol):
     """Who is told what happens. Called on rank 0 only, once a step."""
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.kernels.propagation import Rows, product
+from graphmill.kernels.propagation import CsrMatrix, product
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Bounds, RowExchange, column_blocks
 
@@ -56,11 +56,11 @@ class ShardedMatrix:
         return out
 
 
-def _rows(indptr: np.ndarray, column: np.ndarray, value: Tensor, device: torch.device) -> Rows:
+def _rows(indptr: np.ndarray, column: np.ndarray, value: Tensor, device: torch.device) -> CsrMatrix:
     arrays = (torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64)) for a in (indptr, column))
     bounds, columns = arrays
     # Nothing here goes from an entry to its row.
-    return Rows(bounds.to(device), torch.empty(0, dtype=torch.int64), columns.to(device), value.to(device))
+    return CsrMatrix(bounds.to(device), torch.empty(0, dtype=torch.int64), columns.to(device), value.to(device))
 
 
 class _Product(torch.autograd.Function):

@@ -26,7 +26,7 @@ from graphmill.training.precision import Precision
 from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
 from graphmill.training.replicas import require_equal_replicas
-from graphmill.training.reporting import Listener
+from graphmill.training.reporting import TrainingListener
 from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
 from graphmill.training.saving import Saver
 from graphmill.training.schedule import batch_scale, learning_rate
@@ -38,7 +38,7 @@ from graphmill.training.unread_losses import Done
 _T = TypeVar("_T")
 
 
-class Session:
+class Trainee:
     """One recipe in training. ``store`` is None for trials that leave no trace."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Session:
         device: torch.device,
         precision: str,
         execution: Execution,
-        listener: Listener,
+        listener: TrainingListener,
         ranks: Ranks | None = None,
         store: CheckpointStore | None = None,
         stop: StopRequest | None = None,

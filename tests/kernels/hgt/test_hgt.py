@@ -95,14 +95,14 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 def test_whole_relations_of_any_head_width(
     width: int, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphmill.kernels.hgt.cpu import jobs as hgt_cpu_jobs
+    from graphmill.kernels.hgt.cpu import relation_table as hgt_cpu_table
 
     if not hgt.compiled_serves(torch.empty(1, 1, width, width), torch.float32):
         pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
     # Sources of a tile forward, and a quarter of them backward. Of 64, a target of the dense relations has some thirty edges
     # a tile forward and some eight backward, so that sixteen together and single ones alternate.
     size = 8 if dtype == torch.float64 else 4
-    monkeypatch.setattr(hgt_cpu_jobs, "_TILE_BYTES", tile * -(-width // 16) * 16 * size)
+    monkeypatch.setattr(hgt_cpu_table, "_TILE_BYTES", tile * -(-width // 16) * 16 * size)
     # Many edges a pair of nodes, more targets than go through together on both sides; few; and one edge for each source.
     relations = [(0, 1, 40_000), (1, 0, 40_000), (2, 1, 90), (1, 2, 90), (1, 1, 500), (3, 2, 70)]
     graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
@@ -138,7 +138,7 @@ def test_whole_relations_of_any_head_width(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
 def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype: torch.dtype) -> None:
-    from graphmill.kernels.hgt.cpu import jobs as hgt_cpu_jobs
+    from graphmill.kernels.hgt.cpu import relation_table as hgt_cpu_table
 
     if not hgt.compiled_serves(torch.empty(1, 1, 20, 20), torch.float32):
         pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
@@ -148,11 +148,11 @@ def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype:
     given = Inputs(*([None if t is None else t.detach().to(dtype).requires_grad_() for t in p] for p in x[:3]), *x[3:])
     attend = partial(hgt.hgt_attention, backend="numba")
     first = run(attend, given, graph, None)
-    workspace = hgt_cpu_jobs._WORK.block
+    workspace = hgt_cpu_table._WORK.block
     workspace.fill_(255)  # NaN, in any number of 16, 32 or 64 bits
     # A graph of its own, as every sample is: it finds the same block.
     second = run(attend, given, copy.deepcopy(graph), None)
-    assert hgt_cpu_jobs._WORK.block is workspace
+    assert hgt_cpu_table._WORK.block is workspace
     assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
 
 

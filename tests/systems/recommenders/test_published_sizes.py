@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.graph.interactions import Interactions, Rows
+from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.graph.knowledge import Knowledge
 from graphmill.settings import parse
 from graphmill.systems.kgat import recipe as kgat
@@ -32,7 +32,10 @@ def view_of(users: int, items: int, pairs: int, item_offset: int) -> Interaction
     counts = np.diff(indptr)
     columns = np.arange(pairs, dtype=np.int64) - np.repeat(indptr[:-1], counts)
     columns += np.repeat(np.arange(users) * 7 % (items - counts.max()), counts)
-    train, none = Rows(indptr, columns.astype(np.int32)), Rows(np.zeros(users + 1, np.int64), np.zeros(0, np.int32))
+    train, none = (
+        CsrPattern(indptr, columns.astype(np.int32)),
+        CsrPattern(np.zeros(users + 1, np.int64), np.zeros(0, np.int32)),
+    )
     nothing: Any = {}
     features = {"audio": np.zeros((items, 1), np.float32), "text": np.zeros((items, 1), np.float32)}
     present = {name: np.ones(items, bool) for name in features}

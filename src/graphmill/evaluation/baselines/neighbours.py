@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
-Rows: TypeAlias = sp.csr_matrix | Float32
+ScoredRows: TypeAlias = sp.csr_matrix | Float32
 """Of every node in global order, sparse [nodes, columns] or dense [nodes, width]: similarity is the product of two rows."""
 
 SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
@@ -67,7 +67,7 @@ class NeighbourScorer:
     def __init__(
         self,
         edges: TrainEdges,
-        rows: Rows,
+        rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
     ) -> None:
@@ -116,7 +116,7 @@ class NeighbourScorer:
 def choose(
     edges: TrainEdges,
     queries: LinkQueries,
-    rows_of: Mapping[float, Callable[[], Rows]],
+    rows_of: Mapping[float, Callable[[], ScoredRows]],
     *,
     macro: bool = True,
     poll: Callable[[], None] = lambda: None,
@@ -142,12 +142,12 @@ def choose(
     return best, highest
 
 
-def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], Rows]]:
+def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
     """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
     return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
 
 
-def spectral_rows(edges: TrainEdges, width: int, seed: int) -> dict[float, Callable[[], Rows]]:
+def spectral_rows(edges: TrainEdges, width: int, seed: int) -> dict[float, Callable[[], ScoredRows]]:
     """What :func:`choose` takes for ``spectral``: vectors [nodes, ``width``], as long as the neighbourhoods that they stand
     for.
     """

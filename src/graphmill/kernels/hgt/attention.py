@@ -17,8 +17,8 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.hgt import dense, sparse
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
-    Rows,
     Saved,
+    TypeRows,
     Weights,
     attend_backward,
     attend_types,
@@ -181,8 +181,8 @@ def _forward(
     masked_pairs: Tensor | None,
     edges: ModuleType,
     weights: Sequence[Tensor | None],
-    inputs: Rows,
-    parts: tuple[Rows, Rows, Rows],
+    inputs: TypeRows,
+    parts: tuple[TypeRows, TypeRows, TypeRows],
 ) -> tuple[Tensor | None, ...]:
     n = graph.num_types
     outputs: list[Tensor | None] = [None] * n
@@ -207,7 +207,7 @@ def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any]
     return inputs, outputs, log_totals, logits, Weights(w_k, w_v, prior), masked_pairs
 
 
-def _filled(gradients: Rows, rows: Rows, weights: Weights) -> list[Tensor | None]:
+def _filled(gradients: TypeRows, rows: TypeRows, weights: Weights) -> list[Tensor | None]:
     """Zeros where rows have no gradient yet: in the weights' precision, also where the rows are bfloat16."""
     return [
         torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) if g is None and x is not None else g
@@ -215,11 +215,11 @@ def _filled(gradients: Rows, rows: Rows, weights: Weights) -> list[Tensor | None
     ]
 
 
-def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:
+def _cast(gradients: TypeRows, rows: TypeRows) -> list[Tensor | None]:
     return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
 
 
-def unpack(packed: Rows, graph: MessageGraph, w_k: Tensor) -> tuple[Rows, Rows, Rows]:
+def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> tuple[TypeRows, TypeRows, TypeRows]:
     """q, k and v per type as columns of tensors that hold q (of targets), then k and v (of sources) side by side."""
     size = w_k.shape[1] * w_k.shape[2]
     q: list[Tensor | None] = [None] * graph.num_types

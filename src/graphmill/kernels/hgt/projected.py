@@ -20,8 +20,8 @@ from graphmill.kernels.hgt import attention as hgt
 from graphmill.kernels.hgt.attention import Backend, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
-    Rows,
     Saved,
+    TypeRows,
     Weights,
     attend_backward,
     attend_types,
@@ -100,7 +100,7 @@ def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = F
     return min(_MOST_GROUPS, heads, max(1, rows * heads * width * 3 * 4 // _GROUP_BYTES), max(1, heads // threads))
 
 
-def head_groups(x: Rows, heads: int, width: int, recompute: bool, low: bool = False) -> list[tuple[int, int]]:
+def head_groups(x: TypeRows, heads: int, width: int, recompute: bool, low: bool = False) -> list[tuple[int, int]]:
     """The first and last head of each group. An accelerator takes all at once unless memory is short: calls cost more."""
     rows = [r for r in x if r is not None]
     on_cpu = rows[0].device.type == "cpu"
@@ -197,8 +197,8 @@ class _Projected(torch.autograd.Function):
 
 
 def _edges_backward(
-    packed: Rows,
-    given: tuple[Saved, Rows],
+    packed: TypeRows,
+    given: tuple[Saved, TypeRows],
     own: Weights,
     graph: MessageGraph,
     masked_pairs: Tensor | None,
@@ -231,7 +231,7 @@ def _outputs(ctx: Any) -> list[Tensor | None]:
 Place = tuple[int, int, int, int]  # first head, last, all heads, width of one
 
 
-def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtype) -> list[Tensor | None]:
+def _project(x: TypeRows, weights: TypeRows, biases: TypeRows, place: Place, low: torch.dtype) -> list[Tensor | None]:
     """Per type the q, k, v of a group of heads side by side, [n, parts · h·D]."""
     out: list[Tensor | None] = []
     for rows, weight, bias in zip(x, weights, biases, strict=True):

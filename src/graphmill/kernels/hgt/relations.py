@@ -21,7 +21,7 @@ _LARGEST = 1 << 14
 """Numbers of a relation's matrix for one head that goes through in one pass, at most: a few of them are in the second cache,
 with room for the rows."""
 
-Rows = Sequence[Tensor | None]
+TypeRows = Sequence[Tensor | None]
 
 
 class Weights(NamedTuple):
@@ -34,9 +34,9 @@ class Weights(NamedTuple):
 
 def attend(
     node_type: int,
-    q: Rows,
-    k: Rows,
-    v: Rows,
+    q: TypeRows,
+    k: TypeRows,
+    v: TypeRows,
     weights: Weights,
     graph: MessageGraph,
     masked_pairs: Tensor | None,
@@ -65,14 +65,14 @@ def attend(
 
 
 def attend_types(
-    q: Rows,
-    k: Rows,
-    v: Rows,
+    q: TypeRows,
+    k: TypeRows,
+    v: TypeRows,
     weights: Weights,
     graph: MessageGraph,
     masked_pairs: Tensor | None,
     edges: ModuleType,
-    outs: Rows,
+    outs: TypeRows,
 ) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
     """:func:`attend` for every type that receives, None for the others; a backend may take all types at once."""
     if not hasattr(edges, "whole_forward"):
@@ -93,7 +93,7 @@ def attend_types(
     return found
 
 
-def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
+def _whole(rows: TypeRows, types: Sequence[int], weights: Weights) -> Tensor:
     """The rows of some types, one type after the other, in the weights' precision."""
     heads, width = weights.w_k.shape[1:3]
     if not types:
@@ -102,7 +102,7 @@ def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
 
 
 def whole_gradients(
-    saved: Saved, d_out: Rows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
+    saved: Saved, d_out: TypeRows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
 ) -> tuple[list[list[Tensor | None]], Weights]:
     """Of a backend that takes all types at once: gradients of q, k and v per type, and of the weights."""
     targets, sources = sorted(graph.target_types), sorted(graph.source_types)
@@ -138,15 +138,15 @@ def whole_gradients(
 class Saved(NamedTuple):
     """What the backward pass needs, per type: inputs, log-totals, :func:`deltas`, and logits where they were kept."""
 
-    q: Rows
-    k: Rows
-    v: Rows
-    log_total: Rows
-    delta: Rows
-    logits: Rows
+    q: TypeRows
+    k: TypeRows
+    v: TypeRows
+    log_total: TypeRows
+    delta: TypeRows
+    logits: TypeRows
 
 
-def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor | None]:
+def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> list[Tensor | None]:
     """Per type [targets, H]: Σ α·dα, which equals the product of output and its gradient."""
     pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
     there = [pair for pair in pairs if pair is not None]
@@ -157,17 +157,17 @@ def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor
     return [None if pair is None else next(parts) for pair in pairs]
 
 
-def side_by_side(rows: Rows) -> list[Tensor | None]:
+def side_by_side(rows: TypeRows) -> list[Tensor | None]:
     """Rows as compiled code reads them: their numbers follow each other. A gradient may be one number, stretched."""
     return [r if r is None or r.stride(1) == 1 else r.contiguous() for r in rows]
 
 
 def attend_backward(
     saved: Saved,
-    d_out: Rows,
-    d_q: Rows,
-    d_k: Rows,
-    d_v: Rows,
+    d_out: TypeRows,
+    d_q: TypeRows,
+    d_k: TypeRows,
+    d_v: TypeRows,
     weights: Weights,
     graph: MessageGraph,
     masked_pairs: Tensor | None,

@@ -31,7 +31,7 @@ _PART = 4096
 ALL = 0.7
 """From this part of a type's nodes on, all of them are taken: no row is gathered then, and no gradient put back."""
 
-Rows = Sequence[Tensor | None]
+TypeRows = Sequence[Tensor | None]
 Matrices = tuple[Tensor, Tensor, Tensor]
 """``w_k``, ``w_v`` [relations, h, D, D] and ``prior`` [relations, h]."""
 
@@ -39,7 +39,7 @@ Matrices = tuple[Tensor, Tensor, Tensor]
 def all_forward(
     graph: MessageGraph,
     chosen: tuple[int, ...],
-    rows: tuple[Tensor, Rows, Rows],
+    rows: tuple[Tensor, TypeRows, TypeRows],
     matrices: Matrices,
     kept: Sequence[Tensor | None],
     found: tuple[Tensor, Tensor, Tensor],
@@ -76,11 +76,11 @@ def all_forward(
 def all_backward(
     graph: MessageGraph,
     chosen: tuple[int, ...],
-    rows: tuple[Rows, Rows, Rows],
+    rows: tuple[TypeRows, TypeRows, TypeRows],
     matrices: Matrices,
     kept: Sequence[Tensor | None],
-    softmax: tuple[Rows, Rows, Rows, Rows],
-    d_rows: tuple[Rows, Rows, Rows],
+    softmax: tuple[TypeRows, TypeRows, TypeRows, TypeRows],
+    d_rows: tuple[TypeRows, TypeRows, TypeRows],
     d_matrices: Matrices,
 ) -> None:
     """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
@@ -102,10 +102,10 @@ def all_backward(
 def _head_backward(
     inbox: Inbox,
     own: tuple[Tensor, ...],
-    rows: tuple[Rows, Rows],
+    rows: tuple[TypeRows, TypeRows],
     matrices: Matrices,
     dropped: Tensor | None,
-    d_rows: tuple[Rows, Rows],
+    d_rows: tuple[TypeRows, TypeRows],
     d_matrices: Matrices,
     head: int,
 ) -> None:
@@ -150,12 +150,12 @@ class _Part(NamedTuple):
     first: int
     last: int
 
-    def rows(self, of_type: Rows, columns: slice, dtype: torch.dtype) -> Tensor:
+    def rows(self, of_type: TypeRows, columns: slice, dtype: torch.dtype) -> Tensor:
         """[n, D]: one head of the sources' rows, before the relation's matrix."""
         rows = present(of_type[self.source_type])[:, columns]
         return (rows if self.nodes is None else rows.index_select(0, self.nodes)).to(dtype)
 
-    def add(self, of_type: Rows, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
+    def add(self, of_type: TypeRows, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
         """Add ``gradient`` · ``matrix`` to one head of the sources' rows."""
         rows = present(of_type[self.source_type])[:, columns]
         if self.nodes is None:
@@ -218,7 +218,7 @@ class _Sent(NamedTuple):
     v: Tensor
 
 
-def _multiplied(inbox: Inbox, keys: Rows, values: Rows, matrices: Matrices, head: int) -> _Sent:
+def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Matrices, head: int) -> _Sent:
     w_k, w_v, prior = matrices
     width = w_k.shape[2]
     columns = slice(head * width, (head + 1) * width)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from graphmill.systems.conve.model import ConvE
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
-from graphmill.training.gradients import Dense, Factor, Outer, Rows
+from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
 
 if TYPE_CHECKING:
     from graphmill.systems.conve.data import ConveData
@@ -87,10 +87,10 @@ class ConveTracer:
             scores = scores + self.model.entity_bias[tail]
         c = torch.sigmoid(scores) - self.one
         below, into_head, into_relation = self._backward(queries, which, c[:, None] * keys)
-        table = Rows("entities", (tail, queries.head[which]), (c[:, None] * x, into_head))
-        factors = [table, Rows("relations", (queries.relation[which],), (into_relation,)), *below]
+        table = RowGradients("entities", (tail, queries.head[which]), (c[:, None] * x, into_head))
+        factors = [table, RowGradients("relations", (queries.relation[which],), (into_relation,)), *below]
         if self.model.entity_bias is not None:
-            factors.append(Rows("entity_bias", (tail,), (c[:, None],)))
+            factors.append(RowGradients("entity_bias", (tail,), (c[:, None],)))
         return factors
 
     @torch.no_grad()
@@ -101,11 +101,11 @@ class ConveTracer:
         rows, tails = self._known(shared)
         slope[rows, tails] -= self.one - self.zero
         below, into_head, into_relation = self._backward(shared, which, (slope @ self.model.entities)[which])
-        table = Rows("entities", (shared.head[which],), (into_head,), (slope, shared.x), which)
-        factors = [table, Rows("relations", (shared.relation[which],), (into_relation,)), *below]
+        table = RowGradients("entities", (shared.head[which],), (into_head,), (slope, shared.x), which)
+        factors = [table, RowGradients("relations", (shared.relation[which],), (into_relation,)), *below]
         if self.model.entity_bias is not None:
             unit = torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device)
-            factors.append(Rows("entity_bias", (), (), (slope, unit), which))
+            factors.append(RowGradients("entity_bias", (), (), (slope, unit), which))
         return factors
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:

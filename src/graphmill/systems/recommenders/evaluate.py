@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.evaluation.baselines.recommendation import FAMILIES, BaselineModels, ItemBaseline, tune_item_baselines
 from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
-from graphmill.graph.interactions import Interactions, Rows
+from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.sampling.keyed import generator
 from graphmill.systems.recommenders.settings import METRICS, RecommenderSettings
 
@@ -95,6 +95,6 @@ class RecommenderEvaluator:
         return BaselineModels(known(self.view.train), self.view.num_items)
 
 
-def known(rows: Rows) -> KnownItems:
+def known(rows: CsrPattern) -> KnownItems:
     """Rows of the graph as the evaluation wants them."""
     return KnownItems(rows.indptr, rows.columns.astype(np.int64))

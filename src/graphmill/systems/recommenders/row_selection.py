@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphmill.kernels.propagation import Rows, SparseMatrix
+from graphmill.kernels.propagation import CsrMatrix, SparseMatrix
 
 _MANY = 8
 """Entries for each column of the matrix beyond which the rows' neighbours are all columns, more or less."""
@@ -53,8 +53,10 @@ def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatri
     # What is not there comes behind all columns, and no column's run reaches so far.
     back, order = torch.sort(column.masked_fill(~there, columns), stable=True)
     bounds = torch.searchsorted(back, numbers(columns + 1))
-    transpose = Rows(bounds, back, row.index_select(0, order), value.index_select(0, order))
-    return SparseMatrix((len(rows), columns), Rows(numbers(len(rows) + 1) * most, row, column, value), transpose, order)
+    transpose = CsrMatrix(bounds, back, row.index_select(0, order), value.index_select(0, order))
+    return SparseMatrix(
+        (len(rows), columns), CsrMatrix(numbers(len(rows) + 1) * most, row, column, value), transpose, order
+    )
 
 
 def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | None:
@@ -76,6 +78,6 @@ def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | 
     return torch.from_numpy(found) if len(found) < _NEARLY_ALL * len(marks) else None
 
 
-def _rows(indptr: np.ndarray, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:
+def _rows(indptr: np.ndarray, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> CsrMatrix:
     indptr, row, column = (a.astype(np.int64, copy=False) for a in (indptr, row, column))
-    return Rows(*map(torch.from_numpy, (indptr, row, column, value)))
+    return CsrMatrix(*map(torch.from_numpy, (indptr, row, column, value)))

@@ -1,1 +1,1 @@
-"""HGT's compiled passes: ``passes`` is the entry, ``jobs`` what it is handed, ``forward`` and ``backward`` one relation."""
+"""HGT's compiled passes: ``passes`` is the entry, ``relation_table`` its input; ``forward``, ``backward``: one relation."""

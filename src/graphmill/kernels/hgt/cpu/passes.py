@@ -18,10 +18,10 @@ from torch import Tensor
 from graphmill.kernels.hgt import segments
 from graphmill.kernels.hgt.cpu.backward import Slopes, backward
 from graphmill.kernels.hgt.cpu.forward import Targets, forward
-from graphmill.kernels.hgt.cpu.jobs import columns_of, jobs_of, maps_of, masks_of, workspace
 from graphmill.kernels.hgt.cpu.relation import Kinds, Relation, Sources
+from graphmill.kernels.hgt.cpu.relation_table import columns_of, maps_of, masks_of, relation_table_of, workspace
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows
+from graphmill.kernels.hgt.relations import TypeRows
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
@@ -31,8 +31,8 @@ from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_a
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
 """Head widths that the compiler is told of (``relation.width_of``); of others the loops have remainders."""
-_Forward = namedtuple("_Forward", "jobs places masks kind own tables maps room width targets lanes")
-_Backward = namedtuple("_Backward", "jobs places masks kind own maps room width lanes")
+_Forward = namedtuple("_Forward", "table places masks kind own tables maps room width targets lanes")
+_Backward = namedtuple("_Backward", "table places masks kind own maps room width lanes")
 _HeadProducts = namedtuple("_HeadProducts", "kind own left left_pitch right right_pitch out heads width")
 
 Matrices = tuple[Tensor, Tensor, Tensor]
@@ -42,7 +42,7 @@ Softmax = tuple[Tensor, Tensor, Tensor]
 
 
 def all_forward(
-    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, Rows, Rows], matrices: Matrices,
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Matrices,
     kept: Sequence[Tensor | None], found: Softmax,
 ) -> None:  # fmt: skip
     """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
@@ -52,20 +52,20 @@ def all_forward(
     """
     queries, keys, values = rows
     heads, width = matrices[0].shape[1:3]
-    jobs = jobs_of(graph, chosen, 2, matrices[0])
+    table = relation_table_of(graph, chosen, 2, matrices[0])
     places = np.array([columns_of(k) + columns_of(v) for k, v in zip(keys, values, strict=True)], np.int64)
     sums, totals, highest = found
     tables = Targets(*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr())
     kinds = EMPTY[queries.dtype], EMPTY[matrices[0].dtype]
-    room, known = workspace(jobs, 2, heads), (width, len(queries), _LANES.get(width, (0,)))
-    call = _Forward(jobs.table, places, masks_of(kept), *kinds, tables, maps_of(matrices), room, *known)
-    over_ranges(_all_forward, call, room[2], jobs.nodes * heads * width)
+    room, known = workspace(table, 2, heads), (width, len(queries), _LANES.get(width, (0,)))
+    call = _Forward(table.numbers, places, masks_of(kept), *kinds, tables, maps_of(matrices), room, *known)
+    over_ranges(_all_forward, call, room[2], table.nodes * heads * width)
 
 
 def all_backward(
-    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Rows, Rows, Rows], matrices: Matrices,
-    kept: Sequence[Tensor | None], softmax: tuple[Rows, Rows, Rows, Rows], d_rows: tuple[Rows, Rows, Rows],
-    d_matrices: Matrices,
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[TypeRows, TypeRows, TypeRows], matrices: Matrices,
+    kept: Sequence[Tensor | None], softmax: tuple[TypeRows, TypeRows, TypeRows, TypeRows],
+    d_rows: tuple[TypeRows, TypeRows, TypeRows], d_matrices: Matrices,
 ) -> None:  # fmt: skip
     """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
 
@@ -75,14 +75,14 @@ def all_backward(
     """
     heads, width = matrices[0].shape[1:3]
     of_rows = next(d for d in softmax[0] if d is not None)
-    jobs = jobs_of(graph, chosen, 4, matrices[0])
+    table = relation_table_of(graph, chosen, 4, matrices[0])
     d_out, log_total, delta, _ = softmax
     every = (*rows, d_out, *d_rows, log_total, delta)
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
     maps, kinds = (*maps_of(matrices), *maps_of(d_matrices)), (EMPTY[of_rows.dtype], EMPTY[matrices[0].dtype])
-    room = workspace(jobs, 4, heads)
-    call = _Backward(jobs.table, places, masks_of(kept), *kinds, maps, room, width, _LANES.get(width, (0,)))
-    over_ranges(_all_backward, call, room[2], jobs.nodes * heads * width)
+    room = workspace(table, 4, heads)
+    call = _Backward(table.numbers, places, masks_of(kept), *kinds, maps, room, width, _LANES.get(width, (0,)))
+    over_ranges(_all_backward, call, room[2], table.nodes * heads * width)
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
@@ -107,21 +107,21 @@ _BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.i
 
 
 @_jit
-def _relation(job, mask, width):  # type: ignore[no-untyped-def]
-    """A relation from its numbers (``jobs._job``) and the address of its edges' bytes, 0 where there is none."""
-    edges, sources, targets = job[5], job[6], job[7]
+def _relation(row, mask, width):  # type: ignore[no-untyped-def]
+    """A relation from its row of the table and the address of its edges' bytes, 0 where there is none."""
+    edges, sources, targets = row[5], row[6], row[7]
     return Relation(
-        numbers_as(_SHORT, job[1]),
-        numba.carray(numbers_as(_LONG, job[2]), targets + 1),
-        numba.carray(numbers_as(_LONG, job[3]), sources),
-        numba.carray(numbers_as(_LONG, job[4]), targets),
+        numbers_as(_SHORT, row[1]),
+        numba.carray(numbers_as(_LONG, row[2]), targets + 1),
+        numba.carray(numbers_as(_LONG, row[3]), sources),
+        numba.carray(numbers_as(_LONG, row[4]), targets),
         numba.carray(numbers_as(_BYTES, mask), edges if mask != 0 else 0),
         edges,
-        job[8],
-        job[9],
+        row[8],
+        row[9],
         width,
-        job[10] != 0,
-        job[11] != 0,
+        row[10] != 0,
+        row[11] != 0,
     )
 
 
@@ -156,16 +156,16 @@ def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped
 
 @_jit
 def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
-    jobs, places, masks, kind, own = call.jobs, call.places, call.masks, call.kind, call.own
+    table, places, masks, kind, own = call.table, call.places, call.masks, call.kind, call.own
     tables, maps, room, width, lanes = call.tables, call.maps, call.room, call.width, call.lanes
     for part in range(first, last):
         heads, scratch = _heads_of(part, room), _scratch_of(room, part)
-        for j in range(len(jobs)):
-            job, there = jobs[j], places[jobs[j][12]]
-            relation = _relation(job, masks[j], width)
+        for j in range(len(table)):
+            row, there = table[j], places[table[j][12]]
+            relation = _relation(row, masks[j], width)
             near = room[0] + 2 * part * room[1]
             sources = Sources(there[0], there[1], there[2], there[3], near, near + room[1])
-            r = job[0]
+            r = row[0]
             matrices = (maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5])
             if relation.compact:
                 forward(relation, Kinds(kind, own, own), sources, tables, matrices, scratch, lanes, heads)
@@ -176,14 +176,14 @@ def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
 
 @_jit
 def _all_backward(call, first, last):  # type: ignore[no-untyped-def]
-    jobs, places, masks, kind, own = call.jobs, call.places, call.masks, call.kind, call.own
+    table, places, masks, kind, own = call.table, call.places, call.masks, call.kind, call.own
     maps, room, width, lanes = call.maps, call.room, call.width, call.lanes
     for part in range(first, last):
         heads, scratch = _heads_of(part, room), _scratch_of(room, part)
-        for j in range(len(jobs)):
-            job, at, there = jobs[j], places[jobs[j][13]], places[jobs[j][12]]
-            relation = _relation(job, masks[j], width)
-            near, each, r = room[0] + 4 * part * room[1], room[1], job[0]
+        for j in range(len(table)):
+            row, at, there = table[j], places[table[j][13]], places[table[j][12]]
+            relation = _relation(row, masks[j], width)
+            near, each, r = room[0] + 4 * part * room[1], room[1], row[0]
             sources = Sources(there[2], there[3], there[4], there[5], near, near + each)
             of_targets = (at[0], at[1], at[8], at[9], at[6], at[7], at[14], at[15], at[16], at[17])
             of_sources = (there[10], there[11], there[12], there[13], near + 2 * each, near + 3 * each)

@@ -1,9 +1,10 @@
 """Whether drift is named rightly on real data: Hetionet's ``kg_5k``, trained again and on changed graphs.
 
-``python -m benchmarks.drift --json`` trains ComplEx (and HGT by spectral vectors alone), measures what two further seeds
-change (the unit), and compares the run with: itself turned by a random rotation; with the ids of its nodes permuted; with
-one type's vectors all but the same; a fourth seed; graphs that have lost 5 % and 50 % of their node pairs; and a run on the
-last of these that starts from the first one (``training.init_from``). Each verdict stands beside the one that it should be.
+``python -m benchmarks.health drift --json`` trains ComplEx (and HGT by spectral vectors alone), measures what two further
+seeds change (the unit), and compares the run with: itself turned by a random rotation; with the ids of its nodes permuted;
+with one type's vectors all but the same; a fourth seed; graphs that have lost 5 % and 50 % of their node pairs; and a run on
+the last of these that starts from the first one (``training.init_from``). Each verdict stands beside the one that it should
+be.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--json", action="store_true", help="write the results file")
     options = parser.parse_args()
-    command = f"python -m benchmarks.drift --json --systems {' '.join(options.systems)}"
+    command = f"python -m benchmarks.health drift --json --systems {' '.join(options.systems)}"
     for system in options.systems:
         with tempfile.TemporaryDirectory() as folder:
             for each in measured(system, Path(folder)):

@@ -1,4 +1,4 @@
-"""The measured parts of the cost model in ADR 2: ``python -m benchmarks.sharding``.
+"""The measured parts of the cost model in ADR 2: ``python -m benchmarks.large sharding``.
 
 Three figures of this machine: the rate of gloo's all-reduce over loopback and its latency (two processes), and the time
 of HGT's propagation a million edges. The model puts them together; nothing of it is written by hand. Then memory and bytes
@@ -133,7 +133,7 @@ def main() -> None:
         beside = f", {r.rival} {r.theirs:.4g} ({r.ratio:.2f}). {r.note}" if r.theirs else ""
         print(f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}{beside}")
     if chosen.json:
-        command = "python -m benchmarks.sharding --json"
+        command = "python -m benchmarks.large sharding --json"
         kept = {r.workload for r in rows}
         print(f"wrote {replace_rows('sharding', rows, command, lambda old: old.workload in kept).name}")
 
@@ -142,8 +142,8 @@ def modelled() -> list[Row]:
     """This machine's figures, and what the model of ADR 2 makes of them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*command, "-m", "benchmarks.sharding", "--reduce"], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).resolve().parents[1],
+        [*command, "-m", "benchmarks.large", "sharding", "--reduce"], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip
     seconds = {int(size): value for size, value in json.loads(done.stdout.strip().splitlines()[-1]).items()}
     latency = seconds[SIZES[0]]

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.optimus [--json] [--steps 1000]``: a graph of OptimusKG's shape, from file to checked vectors.
+"""``python -m benchmarks.large optimus [--json] [--steps 1000]``: a graph of OptimusKG's shape, from file to vectors.
 
 190,531 nodes of ten types and 21.8 million edges of thirty relations, made up: only the counts are OptimusKG's (2026). Each
 phase is the command that a user gives (``graphmill build``, ``train``, ``validate``) in a process of its own, so that its
@@ -123,7 +123,7 @@ def main() -> None:
     for r in rows:
         print(f"{r.metric}: {r.ours:.3g} {r.unit} ({r.note})")
     if chosen.json:
-        command_line = f"python -m benchmarks.optimus --json --steps {chosen.steps} --loss {chosen.loss}"
+        command_line = f"python -m benchmarks.large optimus --json --steps {chosen.steps} --loss {chosen.loss}"
         again = {r.metric for r in rows}
         print(f"wrote {replace_rows('optimus', rows, command_line, lambda r: r.metric in again).name}")
 

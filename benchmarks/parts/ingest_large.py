@@ -1,4 +1,4 @@
-"""``python -m benchmarks.ingest_large [--json] [--edges 100000000] [--nodes 5000000]``: reading and building out of core.
+"""``python -m benchmarks.large ingest [--json] [--edges 100000000] [--nodes 5000000]``: reading and building out of core.
 
 An edge table (relation, id and type of both ends) of a made-up graph is written to disk, read with ``engine: duckdb``, and
 built into a graph, in a process of their own. Nodes are popular as r^1.5. The memory told is the largest resident set that
@@ -115,7 +115,7 @@ def main() -> None:
         write_edges(file, chosen.edges, chosen.nodes)
         size = file.stat().st_size / 1e9
         what = "read" if chosen.read_only else "build"
-        found = fresh("benchmarks.ingest_large", ["--one", str(file), folder, what])
+        found = fresh("benchmarks.large", ["ingest", "--one", str(file), folder, what])
     workload = f"{found['edges']:,} edges of {found['nodes']:,} nodes, {size:.1f} GB of CSV, made up"
     rows: list[Row] = []
     for place, part in enumerate(("reading", "building")[: 1 if chosen.read_only else 2]):
@@ -127,7 +127,7 @@ def main() -> None:
     for r in rows:
         print(f"{r.metric}: {r.ours:.3g} {r.unit} ({r.note})")
     if chosen.json:
-        command = f"python -m benchmarks.ingest_large --json --edges {chosen.edges} --nodes {chosen.nodes}"
+        command = f"python -m benchmarks.large ingest --json --edges {chosen.edges} --nodes {chosen.nodes}"
         print(f"wrote {replace_rows('ingest_large', rows, command, lambda r: r.workload == workload).name}")
 
 

@@ -22,7 +22,7 @@ from graphmill.kernels.products.cpu import SIX
 from graphmill.kernels.runtime.vectors import padded
 
 _OF_TOGETHER = 8
-"""Where in a job the number of targets stands that go through together."""
+"""Where in a row of the table the number of targets stands that go through together."""
 _NOTHING = (0,) * 6
 _SHARED = 2
 """Edges a source, on average, from which on sources are put side by side."""
@@ -34,11 +34,11 @@ _TILE_BYTES = 1 << 20
 """Of sources side by side that these targets meet before the next: they stay in the second cache."""
 
 
-class Jobs(NamedTuple):
+class RelationTable(NamedTuple):
     """Relations as compiled code reads them: addresses of a graph's index tensors, which it keeps."""
 
-    table: np.ndarray
-    """int64 [relations, 14], in the order of :func:`_job`."""
+    numbers: np.ndarray
+    """int64 [relations, 14], in the order of :func:`_numbers`."""
     nodes: int
     """Sources and targets of all relations."""
     room: int
@@ -47,20 +47,20 @@ class Jobs(NamedTuple):
     """Bytes of each part of what a relation's pass works in (``scratch_sizes``)."""
 
 
-def jobs_of(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> Jobs:
+def relation_table_of(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> RelationTable:
     """Those of ``chosen`` relations, made once a graph. ``tables``: rows side by side of a source, 2 forward, 4 backward."""
     width, size = weights.shape[-1], weights.itemsize
     key = (chosen, tables, width, size, _TILE_BYTES)
-    known: Jobs | None = graph.compiled.get(key)
+    known: RelationTable | None = graph.compiled.get(key)
     if known is None:
         plans = [graph.relations[number] for number in chosen]
-        table = [_job(number, r, tables, width, size) for number, r in zip(chosen, plans, strict=True)]
+        rows = [_numbers(number, r, tables, width, size) for number, r in zip(chosen, plans, strict=True)]
         nodes = sum(r.source_nodes.numel() + r.target_nodes.numel() for r in plans)
         near = max((r.source_nodes.numel() + SIX for r in plans if _compact(r)), default=0)
-        each = [_scratch(r, job[_OF_TOGETHER], width, size) for r, job in zip(plans, table, strict=True)]
+        each = [_scratch(r, row[_OF_TOGETHER], width, size) for r, row in zip(plans, rows, strict=True)]
         scratch = tuple(max(part) for part in zip(*each, strict=True)) or _NOTHING
-        numbers = np.array(table, np.int64).reshape(len(chosen), 14)
-        known = graph.compiled[key] = Jobs(numbers, nodes, near * padded(width) * size, scratch)
+        numbers = np.array(rows, np.int64).reshape(len(chosen), 14)
+        known = graph.compiled[key] = RelationTable(numbers, nodes, near * padded(width) * size, scratch)
     return known
 
 
@@ -72,7 +72,7 @@ def _scratch(r: RelationPlan, together: int, width: int, size: int) -> list[int]
     return scratch_sizes(width, together, (int(several), int(np.diff(indptr).max(initial=0))), size)
 
 
-def _job(number: int, r: RelationPlan, tables: int, width: int, size: int) -> tuple[int, ...]:
+def _numbers(number: int, r: RelationPlan, tables: int, width: int, size: int) -> tuple[int, ...]:
     compact = _compact(r)
     index = r.source if compact else r.source_row
     pointers = [t.data_ptr() for t in (index, r.indptr, r.source_nodes, r.target_nodes)]
@@ -107,7 +107,7 @@ class _Work(threading.local):
 _WORK = _Work()
 
 
-def workspace(jobs: Jobs, tables: int, heads: int) -> tuple[int, ...]:
+def workspace(table: RelationTable, tables: int, heads: int) -> tuple[int, ...]:
     """Where the work is done: addresses in this thread's block of memory.
 
     The work goes into as many parts, of some heads each, as there are threads, and each has its own, whichever thread takes
@@ -115,13 +115,13 @@ def workspace(jobs: Jobs, tables: int, heads: int) -> tuple[int, ...]:
     where the scratch of the first part begins, the bytes to the next one's, and where in it each piece is.
     """
     parts = min(heads, torch.get_num_threads())
-    near, each = parts * tables * jobs.room, sum(jobs.scratch)
+    near, each = parts * tables * table.room, sum(table.scratch)
     needed = near + parts * each
     if _WORK.block.numel() < needed:
         del _WORK.block  # the smaller one goes before the larger one is there
         _WORK.block = torch.empty(needed, dtype=torch.uint8)
-    start, pieces = _WORK.block.data_ptr(), (0, *accumulate(jobs.scratch[:-1]))
-    return (start, jobs.room, parts, heads, start + near, each, *pieces)
+    start, pieces = _WORK.block.data_ptr(), (0, *accumulate(table.scratch[:-1]))
+    return (start, table.room, parts, heads, start + near, each, *pieces)
 
 
 # Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.

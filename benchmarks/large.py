@@ -1,0 +1,25 @@
+"""Graphs that do not fit one process: ``python -m benchmarks.large WORD [--json]``; the rest of the line is the word's own.
+
+* ``ingest``: reading and building out of core (``parts/ingest_large.py``)
+* ``optimus``: a graph of OptimusKG's shape, from file to checked vectors (``parts/optimus.py``)
+* ``sharding``: tables divided by rows, and the cost model of ADR 2 (``parts/sharding.py``)
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.parts.card import handed_over
+
+WORDS = {"ingest": "ingest_large", "optimus": "optimus", "sharding": "sharding"}
+
+
+def main() -> None:
+    """See the module's head."""
+    if not handed_over(WORDS):
+        print(__doc__)
+        sys.exit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
+
+
+if __name__ == "__main__":
+    main()
