@@ -149,13 +149,13 @@ def generate_hgt_embeddings_batched(
     output_csv: str,
     *,
     embedding_dim: int = 512,
-    hidden_dim: int = 256,
+    hidden_dim: int | None = None,
     num_layers: int = 2,
-    num_heads: int = 8,
-    num_epochs: int = 100,
-    learning_rate: float = 0.001,
+    num_heads: int | None = None,
+    num_epochs: int | None = None,
+    learning_rate: float | None = None,
     device: str | None = None,
-    edge_sample_size: int = 5000,
+    edge_sample_size: int | None = None,
     node_batch_size: int = 2048,
     num_neighbors: Sequence[int] = (10, 10),
     accumulation_steps: int = 4,
@@ -171,7 +171,9 @@ def generate_hgt_embeddings_batched(
     """From a PrimeKG-like edge CSV to an embedding CSV in one call.
 
     ``loss``: "softmax", or "link_contrastive", which alone reads ``contrastive_weight`` (0.5) and
-    ``similarity_threshold`` (0.1) and is chosen where one of these is given; by default "softmax".
+    ``similarity_threshold`` (0.1) and is chosen where one of these is given; by default "softmax". What is None has the
+    default of the loss (docs/reference/settings.md): with a softmax ``hidden_dim`` 64, ``num_heads`` 4, ``num_epochs`` 2
+    (of ten steps), ``learning_rate`` 0.005 and ``edge_sample_size`` 200; else 256, 8, 100, 0.001 and 5,000.
     ``use_batched_mps`` chooses batching: edge_sampled (else full); ``node_batch_size`` and ``num_neighbors`` are
     recorded and take effect in neighbor_sampled batching alone, as in the settings. Widths are rounded up to a multiple
     of ``num_heads``. Files are kept in ``work_dir`` (default: a folder named after ``output_csv`` beside it), so that
@@ -202,32 +204,35 @@ def generate_hgt_embeddings_batched(
         "similarity_threshold": similarity_threshold,
     }
 
-    def up(width: int) -> int:
-        return -(-width // num_heads) * num_heads
+    def given(**values: Any) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value not in ("", None)}
+
+    earlier = loss == "link_contrastive" or contrastive_weight is not None or similarity_threshold is not None
+    heads = num_heads or (8 if earlier and loss != "softmax" else 4)
+
+    def up(width: int | None) -> int | None:
+        return None if width is None else -(-width // heads) * heads
 
     result = train(
         {
             "recipe": "hgt",
             "data": str(graph.path),
-            "model": {
-                "embedding_dim": up(embedding_dim),
-                "hidden_dim": up(hidden_dim),
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-            },
-            "objective": {name: value for name, value in objective.items() if value not in ("", None)},
-            "training": {"epochs": num_epochs, "learning_rate": learning_rate, "seed": seed},
+            "model": given(
+                embedding_dim=up(embedding_dim), hidden_dim=up(hidden_dim), num_layers=num_layers, num_heads=num_heads
+            ),
+            "objective": given(**objective),
+            "training": given(epochs=num_epochs, learning_rate=learning_rate, seed=seed),
             "acceleration": {
                 "device": device or "auto",
                 "batching": "edge_sampled" if use_batched_mps else "full",
                 "loss_chunks": accumulation_steps,
             },
-            "sampling": {
-                "edge_sample_size": edge_sample_size,
-                "node_batch_size": node_batch_size,
-                "num_neighbors": list(num_neighbors),
-                "accumulation_steps": accumulation_steps,
-            },
+            "sampling": given(
+                edge_sample_size=edge_sample_size,
+                node_batch_size=node_batch_size,
+                num_neighbors=list(num_neighbors),
+                accumulation_steps=accumulation_steps,
+            ),
         },
         "generate_hgt_embeddings_batched",
     )

@@ -1,25 +1,31 @@
 """Everything that an HGT training can be told. Importable without torch: the Launchpad is generated from it."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
 from graphmill.systems.base import LinkSettings
+from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
 from graphmill.training.settings import (
     LOSS_CHUNKS,
     AccelerationSettings,
     TrainingSettings,
 )
 
+__all__ = ["PRESETS", "HgtSettings", "choose_preset", "presets_of"]
+
 
 class HgtModel(Settings):
     """The network: a table per node type, HGT layers, a two-layer head, a decoder; spectral vectors beside, by a softmax."""
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
-    hidden_dim: int = setting(256, "Width of tables and layers; a multiple of num_heads", ge=1)
+    hidden_dim: int = setting(
+        64, "Width of tables and layers; a multiple of num_heads. Loss link_contrastive: 256 by default", ge=1
+    )
     num_layers: int = setting(2, "HGT layers; 0 = the same model without message passing", ge=0, le=8)
-    num_heads: int = setting(8, "Attention heads", ge=1)
+    num_heads: int = setting(4, "Attention heads. Loss link_contrastive: 8 by default", ge=1)
     dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
     layer_norm: bool = setting(True, "LayerNorm per node type after the skip")
     output_norm: bool = setting(
@@ -136,6 +142,17 @@ _OF_LINK_CONTRASTIVE = (
     *("negatives_per_positive", "negatives", "temperature", "similarity_threshold"),
     *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
 )
+
+
+def _loss_of(values: Mapping[str, Any]) -> str:
+    """The loss that written settings mean; a file that an earlier release wrote by itself has no name for its only one."""
+    objective = values.get("objective", {})
+    if not isinstance(objective, Mapping):
+        return str(getattr(objective, "loss", "softmax"))
+    earlier = reads_own_file() or any(name in _OF_LINK_CONTRASTIVE for name in objective)
+    return str(objective.get("loss", "link_contrastive" if earlier else "softmax"))
+
+
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
     "link_contrastive": {
         "model": ("learned_share", "neighbour_sums", "complex_dim", "pair_features"),
@@ -151,14 +168,29 @@ _COMPLEX_STEPS = 100
 
 
 class HgtTraining(TrainingSettings):
-    """HGT's training defaults."""
+    """HGT's training defaults: few steps, since the form of a softmax's score does most, and more steps overfit (ADR 7)."""
 
     RETIRED: ClassVar[dict[str, Retired]] = {
         **TrainingSettings.RETIRED,
         "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
     }
 
+    epochs: int = setting(
+        2,
+        "Passes to make; raising it continues a finished run. Loss link_contrastive: 100 by default",
+        identity=False,
+        ge=1,
+    )
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+    learning_rate: float = setting(0.005, "Peak learning rate. Loss link_contrastive: 0.001 by default", gt=0.0)
+    weight_decay: float = setting(
+        0.05, "Weight decay on dense weights (decoupled for adamw). Loss link_contrastive: 0.00001 by default", ge=0.0
+    )
+    warmup_steps: int = setting(
+        10,
+        "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none. Loss link_contrastive: 100 by default",
+        ge=0,
+    )
     complex_steps: int = setting(
         _COMPLEX_STEPS,
         "model.complex_dim: steps of ComplEx an epoch, of 1,024 links each, by Adagrad at a rate of 0.1",
@@ -169,7 +201,9 @@ class HgtTraining(TrainingSettings):
 class HgtSampling(Settings):
     """Which links a step is trained on, and in the sampled modes what it sees of the graph."""
 
-    edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
+    edge_sample_size: int = setting(
+        200, "Supervision pairs per relation and step, at most. Loss link_contrastive: 5,000 by default", ge=1
+    )
     supervision_fraction: float = setting(
         0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5
     )
@@ -288,11 +322,24 @@ class HgtSettings(LinkSettings):
 
     @model_validator(mode="before")
     @classmethod
+    def _defaults_of_the_loss(cls, values: Any) -> Any:
+        """What is not written gets the default of the loss that is."""
+        if not isinstance(values, dict) or _loss_of(values) == "softmax":
+            return values
+        filled = dict(values)
+        for section, defaults in LINK_CONTRASTIVE.items():
+            own = filled.get(section, {})
+            if isinstance(own, dict):
+                filled[section] = {**defaults, **own}
+        return filled
+
+    @model_validator(mode="before")
+    @classmethod
     def _without_unread(cls, values: Any) -> Any:
         """Files that an earlier release wrote hold settings of the other loss, which it took and did not read."""
         if not (reads_own_file() and isinstance(values, dict)):
             return values
-        loss = values.get("objective", {}).get("loss", "link_contrastive")
+        loss = _loss_of(values)
         for section, names in _OF_THE_OTHER_LOSS[loss].items():
             kept = {name: value for name, value in values.get(section, {}).items() if name not in names}
             values = {**values, section: {**kept, "loss": loss} if section == "objective" else kept}
@@ -340,31 +387,6 @@ class HgtSettings(LinkSettings):
         return self
 
 
-def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
-    return {
-        "sampling": {"edge_sample_size": edges, "accumulation_steps": micro_batches},
-        "acceleration": {"loss_chunks": micro_batches, **acceleration},
-    }
-
-
-# m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
-PRESETS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "low_memory": _steps(3000, 8, batching="edge_sampled", gradient_checkpointing=True),
-    "fast": _steps(8000, 2),
-    "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
-    "m1_8gb": _steps(3000, 8, batching="edge_sampled"),
-    "m1_16gb": _steps(5000, 4, batching="edge_sampled"),
-    "m1_32gb": _steps(8000, 2, batching="edge_sampled"),
-}
-
-
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
-    gib = memory_bytes / 2**30
-    if device == "mps":
-        name = "m1_8gb" if gib <= 8 else "m1_16gb" if gib <= 16 else "m1_32gb"
-        return name, f"Apple GPU with {gib:.0f} GiB"
-    if gib < 6:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+def presets_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The presets with the loss that settings name: steps of many links suit link_contrastive alone."""
+    return PRESETS if _loss_of(values) == "softmax" else PRESETS_OF_LINK_CONTRASTIVE
