@@ -27,7 +27,15 @@ class KgatModel(Settings):
         "random_walk", "Weights until the first attention: D⁻¹A or D^−½AD^−½ of each relation, added up over relations"
     )
     message_dropout: float = setting(0.1, "Dropout on each layer's result", ge=0.0, lt=1.0)
-    leaky_slope: float = setting(0.01, "Slope of the leaky ReLU below 0 (the authors' TensorFlow code: 0.2)", ge=0.0)
+    leaky_slope: float = setting(
+        0.01, "Slope of the leaky ReLU below 0 (the authors' TensorFlow code: 0.2); 1 = linear layers", ge=0.0
+    )
+    layer_length: float = setting(
+        1.0,
+        "Length that each layer's result is scaled to in the final vectors (published: 1); the smaller, the more a score "
+        "is that of the nodes' own vectors, such as those of training.init_from",
+        gt=0.0,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> "KgatModel":
@@ -84,6 +92,11 @@ class KgatSettings(RecommenderSettings):
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")
+
+    @property
+    def unread(self) -> dict[str, list[str]]:
+        """What runs of earlier releases did not have, where it changes nothing: they keep their fingerprint."""
+        return {"model": ["layer_length"]} if self.model.layer_length == 1.0 else {}
 
 
 # The published protocol: 1000 epochs at most, an evaluation every ten, over after ten of them without a better Recall@20.
