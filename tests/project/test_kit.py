@@ -95,7 +95,9 @@ def test_names_are_filled_in_and_secrets_stay_out_of_git_and_image(kit: Path) ->
     assert not [path for path in files if "{{" in path.read_text()]
     assert ".env" in (kit / "deploy/.gitignore").read_text().split()
     assert "k8s/secret.yaml" in (kit / "deploy/.gitignore").read_text().split()
-    assert {"deploy/.env", "deploy/k8s/secret.yaml"} <= set((kit / "deploy/Dockerfile.dockerignore").read_text().split())
+    assert {"deploy/.env", "deploy/k8s/secret.yaml"} <= set(
+        (kit / "deploy/Dockerfile.dockerignore").read_text().split()
+    )
     with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
         compose(kit, {})
 
