@@ -153,7 +153,7 @@ def train(folder: Path, system: str, out: Path, *, steps_alone: bool = False) ->
 
     engine.compute_gradient = counted
     if steps_alone:
-        engine.Engine._evaluate = end_together  # type: ignore[method-assign]
+        engine.Engine._evaluate = end_together  # type: ignore[assignment, method-assign]
     splits = (
         () if system == "hgt" else worker.SPLITS
     )  # its final figures take as long again, and no more than those before
