@@ -360,6 +360,10 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
     assert worker.poll() is None
     monkeypatch.setattr(k8s, "_LOST_SECONDS", 0.0)
     assert worker.poll() == -9
+    deleted: list[str] = []
+    monkeypatch.setattr(worker._jobs, "delete_namespaced_job", lambda name, *_, **__: deleted.append(name))
+    worker.kill()
+    assert deleted == [worker._name], "it may still run: the next Job would find its run directory locked"
     for pod in cluster.pods.values():
         pod.kill()
 
