@@ -79,7 +79,8 @@ def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> di
     if recipe.shards is not None:
         ranges = {n: recipe.shards.range_of(n) for n in recipe.shards.bounds}
         rows = {n: last - first for n, (first, last) in ranges.items()}
-        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks)}
+        read = ranks.sum_floats([float(rows_read(recipe))])[0] / ranks.world
+        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks), "read": read}
     with torch.no_grad():
         vectors = np.concatenate([block.vectors for block in recipe.embeddings(model.eval())])
     return {"phases": out, "sent": sent, "vectors": vectors}
@@ -108,6 +109,15 @@ def batch_rows() -> Iterator[list[int]]:
         yield asked
     finally:
         kind.__init__ = make  # type: ignore[method-assign]
+
+
+def rows_read(recipe: Any) -> int:
+    """How many nodes of other ranks the edges into this rank's nodes come from: what it fetches for a layer."""
+    if recipe.name == "lightgcn":
+        exchanges = [recipe._graph.user_rows.exchange, recipe._graph.item_rows.exchange]
+    else:
+        exchanges = [recipe.mine.matrix.exchange if recipe.name == "kgat" else recipe.mine.exchange]
+    return sum(sum(each._received) - each._received[each.ranks.rank] for each in exchanges)
 
 
 def layer_bytes(recipe: Any, model: torch.nn.Module, ranks: Ranks) -> float:
