@@ -66,6 +66,7 @@ class KubernetesWorker:
             raise MissingExtraError('launcher: k8s needs its client here: pip install "graphmill[k8s]"') from None
         self._namespace, self._asked_at, self._away = settings.namespace, 0.0, 0.0
         self._code: int | None = None
+        self._lost = False
         self._stuck = ""
         label = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-") or "worker"
         self._name = f"{label}-{uuid.uuid4().hex[:8]}"
@@ -91,7 +92,7 @@ class KubernetesWorker:
             except Exception:  # the API server is away, perhaps for a moment
                 self._away = self._away or time.monotonic()
                 if time.monotonic() - self._away > _LOST_SECONDS:
-                    self._code = -9
+                    self._code, self._lost = -9, True
         return self._code
 
     def _state(self) -> int | None:
@@ -134,8 +135,8 @@ class KubernetesWorker:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Delete what still runs; a Job that has ended stays a day, for its log."""
-        if self._code is None:
+        """Delete what still runs, or may run beyond our sight; a Job that has ended stays a day, for its log."""
+        if self._code is None or self._lost:
             self._delete(0)
 
     def _delete(self, grace: int) -> None:

@@ -38,8 +38,8 @@ class RayWorker:
         except Exception as error:  # of requests, of Ray's own, and plain ones, by version
             what = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise ResourceError(
-                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head` and give its "
-                "dashboard's address in launcher.address"
+                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head "
+                "--dashboard-host=0.0.0.0` and give its dashboard's address in launcher.address"
             ) from None
         self._asked_at, self._seen_at = 0.0, time.monotonic()
         self._code: int | None = None
