@@ -14,8 +14,10 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -25,6 +27,7 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration import pipes
 from graphmill.orchestration.launchers import k8s, ray, start
 from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
@@ -366,6 +369,62 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
     assert deleted == [worker._name], "it may still run: the next Job would find its run directory locked"
     for pod in cluster.pods.values():
         pod.kill()
+
+
+def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pytest.importorskip("kubernetes").config.kube_config
+    ray_job = pytest.importorskip("ray.job_submission")
+
+    class Full(Cluster):
+        def create(self, job: dict[str, Any]) -> None:
+            self.pods[job["metadata"]["name"]] = subprocess.Popen(["sleep", "60"])
+
+        def pod(self, name: str) -> dict[str, Any]:
+            why = 'persistentvolumeclaim "graphmill-data" not found.'
+            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [told]}}
+
+    cluster, command = Full(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
+    pod = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
+    monkeypatch.setattr(k8s, "_ASK_EVERY_SECONDS", 0.0)
+    assert pod.poll() is None
+    assert 'the pod waits for a node: persistentvolumeclaim "graphmill-data" not found. It starts' in pod.waits_for()
+
+    class Pending:
+        status, logs = "PENDING", ""
+
+        def __init__(self, address: str | None) -> None:
+            pass
+
+        def submit_job(self, **_: Any) -> str:
+            return "job"
+
+        def get_job_info(self, job: str) -> SimpleNamespace:
+            return SimpleNamespace(status=self.status)
+
+        def get_job_logs(self, job: str) -> str:
+            return self.logs
+
+    monkeypatch.setattr(ray_job, "JobSubmissionClient", Pending)
+    monkeypatch.setattr(ray, "_ASK_EVERY_SECONDS", 0.0)
+    job = ray.RayWorker(LauncherSettings(kind="ray"), replace(command, processes=2))
+    assert (job.poll(), job.waits_for()) == (None, "")  # many begin within half a minute
+    monkeypatch.setattr(ray, "WAITS_SECONDS", 0.0)
+    assert job.waits_for() == ray.WAITS
+    Pending.status = "RUNNING"
+    assert (job.poll(), job.waits_for()) == (None, "")
+    Pending.logs = f"ray starts\n{ray.WAITS}\n"  # of the placement group
+    assert job.waits_for() == ray.WAITS
+
+    said: list[str] = []
+    codes = iter([None, None, None, 0])
+    waiting = SimpleNamespace(poll=lambda: next(codes), note_descendants=lambda: None, waits_for=lambda: "it waits")
+    monkeypatch.setattr(pipes, "NOTE_DESCENDANTS_EVERY_SECONDS", 0.0)
+    assert pipes._watch(waiting, SimpleNamespace(read=lambda: None), said.append) == 0  # type: ignore[arg-type]
+    assert said == ["it waits"]
+    for process in cluster.pods.values():
+        process.kill()
 
 
 def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_counts_as_a_loss(

@@ -135,7 +135,7 @@ class WorkerClient(dg.ConfigurableResource):
             )
             tree = _start(launcher, job)
             try:
-                code = _watch(tree, inbox, worker_above(context.instance, context.run.run_id))
+                code = _watch(tree, inbox, context.log.warning, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
                 context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
@@ -259,19 +259,22 @@ class _Inbox:
         self._seen = len(messages)
 
 
-def _watch(tree: Worker, inbox: _Inbox, above: int = 0) -> int:
-    """Wait for the end of the worker, handing on its messages; return the exit code.
+def _watch(tree: Worker, inbox: _Inbox, say: Callable[[str], None], above: int = 0) -> int:
+    """Wait for the end of the worker, handing on its messages; return the exit code. What it waits for is said once.
 
     ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
     on beside the next one.
     """
-    noted = time.monotonic()
+    noted, said = time.monotonic(), ""
     while (code := tree.poll()) is None:
         inbox.read()
         if above and os.getppid() != above:
             raise dg.Failure(f"the process {above} of the run is gone, so its step ends, too", allow_retries=False)
         if time.monotonic() - noted >= NOTE_DESCENDANTS_EVERY_SECONDS:
             tree.note_descendants()
+            if (waits := tree.waits_for()) and waits != said:
+                say(waits)
+                said = waits
             noted = time.monotonic()
         time.sleep(POLL_SECONDS)
     return code

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from graphmill.orchestration.launchers.ray import STOP_WAIT_SECONDS
+from graphmill.orchestration.launchers.ray import STOP_WAIT_SECONDS, WAITS, WAITS_SECONDS
 
 KILLED = 128 + signal.SIGKILL
 _LOOK_SECONDS = 0.3
@@ -74,7 +74,11 @@ def main(arguments: list[str]) -> int:
     ray.init(address="auto", log_to_driver=True)
     bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {}), **memory}
     group = placement_group([bundle] * processes, strategy="SPREAD")
-    ray.get(group.ready())
+    try:
+        ray.get(group.ready(), timeout=WAITS_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        print(WAITS, flush=True)
+        ray.get(group.ready())
     ranks: list[Any] = [
         ray.remote(Rank)
         .options(
