@@ -39,13 +39,16 @@ _PATH_EDGES = 2000
 class ExplainSettings(Settings):
     """How many edges an explanation examines and how many it reports."""
 
-    edges: int = setting(10, "Edges that are told, those with the largest shares", ge=1)
-    paths: int = setting(5, "Paths that are told", ge=0)
-    neighbors: int = setting(64, "Neighbours of a node and relation that are looked at, at most", ge=1)
+    edges: int = setting(10, "Number of edges to list, those with the largest shares first", ge=1)
+    paths: int = setting(5, "Number of paths to list", ge=0)
+    neighbors: int = setting(64, "Maximum number of neighbours to examine for each node and relation", ge=1)
     max_edges: int = setting(
-        20_000, "Edges of the neighbourhood that the layers' part is traced in, at most; memory grows with it", ge=1
+        20_000,
+        "Maximum number of edges of the neighbourhood through which the layers' contribution is traced; memory grows "
+        "with it",
+        ge=1,
     )
-    steps: int = setting(64, "Points of the integral of gradients, at most; it starts with 16", ge=1)
+    steps: int = setting(64, "Maximum number of points of the integral of gradients; it starts with 16", ge=1)
 
 
 @dataclass(frozen=True)

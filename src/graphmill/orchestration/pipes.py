@@ -85,8 +85,8 @@ class WorkerClient(dg.ConfigurableResource):
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run whose model says nothing of it: kind (local, torchrun, ray, k8s, slurm) and what "
-        "it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
+        description="Where trainings run unless their model says otherwise: kind (local, torchrun, ray, k8s, slurm) and "
+        "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
 
     def place(self, own: LauncherSettings | None) -> LauncherSettings:

@@ -25,22 +25,26 @@ class PromotionSettings(Settings):
 
     when: Literal["checks_pass", "better", "manual"] = setting(
         "manual",
-        "manual: only by graphmill promote; checks_pass: every check passed; better: they passed, and the metric is above "
-        "the live version's (without one, as checks_pass)",
+        "manual: promote only with graphmill promote; checks_pass: when every check has passed; better: when every "
+        "check has passed and the metric is above the live version's (as checks_pass if there is no live version)",
     )
-    metric: str = setting("", "What is compared, on validation queries; empty: the metric that chose the best epoch")
+    metric: str = setting(
+        "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
+    )
     min_gain: float = setting(
         0.0,
-        "better: the lower end of the gain's 95 % interval must be above this; below 0, such as -0.005: not worse by more",
+        "better: the lower end of the gain's 95 % interval must be above this value; a negative value, such as "
+        "-0.005, allows a version that is worse by at most that much",
     )
     max_drift: float = setting(
         0.0,
-        "Keep the live version where neighbours moved more than this many times the seed's own effect; 0: any",
+        "Keep the live version if neighbours moved more than this many times as far as another seed moves them; 0: "
+        "no limit",
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail")
     copy_to: str = setting(
-        "", "Folder or URL (s3://BUCKET/FOLDER) that live versions are copied to, as D/M/VERSION, with current.json"
+        "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
     )
     index: Literal["exact", "faiss", "usearch"] = setting(
         "exact",
@@ -48,14 +52,17 @@ class PromotionSettings(Settings):
         'written into the version (pip install "graphmill[index]")',
     )
     recommendations: int = setting(
-        20, "Best items of each user that a recommender's version holds for `graphmill serve`; 0: none", ge=0, le=1000
+        20,
+        "Number of best items of each user that a recommender's version holds for `graphmill serve`; 0: none",
+        ge=0,
+        le=1000,
     )
     sinks: list[str] = setting(
         [],
-        "Where the vectors are written, too, before a version goes live: files ending in .duckdb, .parquet, .csv or .npy, "
-        "or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
+        "Further places to which the vectors are written before a version goes live: files ending in .duckdb, "
+        ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
-    keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
+    keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
     @field_validator("except_checks")
     @classmethod

@@ -36,22 +36,27 @@ ASSUMED_OVERLAP = 0.5
 class DriftThresholds(Settings):
     """The bounds above which an embedding has drifted."""
 
-    moved_warn: float = setting(1.2, "Neighbours lost, over those that another seed loses: a warning from here", gt=0)
-    moved_fail: float = setting(1.4, "The same: a failure from here", gt=0)
-    lost_warn: float = setting(
-        0.02, "Part of the graph's node pairs, or nodes, that are gone: a warning from here", ge=0
+    moved_warn: float = setting(
+        1.2, "Warn when the vectors lost this many times as many neighbours as another seed makes them lose", gt=0
     )
-    lost_fail: float = setting(0.2, "The same: a failure from here", ge=0)
+    moved_fail: float = setting(
+        1.4, "Fail when the vectors lost this many times as many neighbours as another seed makes them lose", gt=0
+    )
+    lost_warn: float = setting(0.02, "Warn when this share of the graph's node pairs or nodes is gone", ge=0)
+    lost_fail: float = setting(0.2, "Fail when this share of the graph's node pairs or nodes is gone", ge=0)
     hidden_max: float = setting(
         0.7,
-        "With lost data: vectors that moved less than this times as far as by another seed, by neighbours or by cosine, are "
-        "a warm start that hides it",
+        "When data was lost: if the vectors moved less than this many times as far as another seed moves them (by "
+        "neighbours or by cosine), a warm start hides the loss",
         ge=0,
     )
-    collapsed_max: float = setting(0.1, "Spread of a type, after over before, from which it has collapsed", gt=0, lt=1)
+    collapsed_max: float = setting(
+        0.1, "A type has collapsed if its spread, divided by its spread before, is below this", gt=0, lt=1
+    )
     seeds: int = setting(
         2,
-        "Further seeds to train once, whose effect is the unit; 0: assume that a seed changes half of the neighbours",
+        "Number of further seeds to train once, to measure the effect of a seed; 0: assume that a seed changes half "
+        "of the neighbours",
         ge=0,
     )
 

@@ -17,7 +17,7 @@ class BprMfObjective(RecommenderObjective):
     """The loss of the pairs, with the norm of the step's vectors."""
 
     regularisation: float = setting(
-        0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0
+        0.01, "λ of ½‖·‖² of the vectors of the user, the item and the negative, averaged over the step", ge=0.0
     )
 
 
