@@ -64,12 +64,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a link scores as it does.
+    """The explanation of a link's score.
 
-    ``head``, ``tail``: rows of the node table; ``relation``: its index. ``parts``: name → what it adds to ``score``, the
-    model's own where ``whole`` (nothing was left out of the neighbourhood). ``evidence``: edges with positive shares, the
-    largest first; ``against``: with negative ones, likewise; ``paths``: strongest first, with their relations; ``edges``:
-    how many have a share; ``other``: the shares of all that are not listed, added up.
+    ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: what each named part adds to ``score``.
+    ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own. ``evidence``: edges with
+    positive shares, largest first. ``against``: edges with negative shares, largest first. ``paths``: strongest first, with
+    their relations. ``edges``: how many edges have a share. ``other``: the sum of the shares that are not listed.
     """
 
     relation: int
@@ -120,7 +120,8 @@ def explain_links(
 ) -> list[Explanation]:
     """Explain links of one relation, such as the top rows of a table of predictions.
 
-    ``recipe``, ``model``: as restored; ``relation``: its index; ``heads``, ``tails``: rows of the node table, n each.
+    ``recipe`` and ``model``: of a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node table
+    each.
 
     Raises:
         SettingsError: the recipe's scores cannot be explained by edges.

@@ -53,7 +53,7 @@ class _Symbols:
 
 
 class TriplesSettings(Settings):
-    """Which files make up a triples data set, where they do not have their usual names, and how strict to be."""
+    """The files of a triples data set, if they do not have their usual names, and how strict to be."""
 
     train: str = setting("", "Training triples; empty = train.txt in the directory")
     valid: str = setting("", "Validation triples; empty = valid.txt if it exists")

@@ -62,7 +62,7 @@ class TrainingSettings(Settings):
 
 
 class AccelerationSettings(Settings):
-    """How the arithmetic is done: device, batching, precision, memory, processes. The same model for every recipe."""
+    """How the arithmetic is done: device, batching, precision, memory, processes. The same fields for every recipe."""
 
     LESS_MEMORY: ClassVar[str] = (
         "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
@@ -155,7 +155,7 @@ LINK_BASELINES = ("knn", "spectral", "complex")
 
 
 class EvaluationSettings(Settings):
-    """What is measured while training, and by what the best epoch is chosen."""
+    """What is measured during training, and which metric chooses the best epoch."""
 
     eval_every: int = setting(5, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["mrr", "hits"], "Metrics computed at each evaluation", identity=False)

@@ -10,7 +10,7 @@ from graphmill.training.settings import OPTIMIZER, OptimizerName
 
 
 class ComplexModel(Settings):
-    """Two tables: vectors of nodes, and of relations and the inverses that the graph does not hold."""
+    """Two tables: vectors of nodes, and vectors of relations and of their inverses, if the graph lacks these."""
 
     embedding_dim: int = setting(128, "Width of the vectors; for ComplEx, half real and half imaginary", ge=2)
     scoring: Literal["complex", "distmult"] = setting(

@@ -21,7 +21,7 @@ def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
 
 
 class ConveModel(Settings):
-    """The network. The two pictures of a query stand above each other, so the convolution sees twice the height."""
+    """The network. Head and relation become two images, one above the other, so the convolution sees twice the height."""
 
     embedding_dim: int = setting(200, "Width of entity and relation vectors", ge=2)
     embedding_height: int = setting(

@@ -69,7 +69,7 @@ class DragonModel(Settings):
 
 
 class DragonObjective(RecommenderObjective):
-    """The loss of the pairs with log₂ (either of them), as the authors write it, with the norm of the tables."""
+    """The loss of the pairs (either one, with log₂ as the authors write it), with the norm of the tables."""
 
     regularisation: float = setting(
         0.001,

@@ -14,7 +14,7 @@ from graphmill.training.settings import (
 
 
 class HgtModel(Settings):
-    """The network: a table per node type, HGT layers, a two-layer head, a decoder; spectral vectors beside, by a softmax."""
+    """The network: a table per node type, HGT layers, a two-layer head, a decoder; with softmax also spectral vectors."""
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
     hidden_dim: int = setting(256, "Width of lookup tables and layers; a multiple of num_heads", ge=1)
@@ -172,7 +172,7 @@ class HgtTraining(TrainingSettings):
 
 
 class HgtSampling(Settings):
-    """Which links a step is trained on, and in the sampled modes what it sees of the graph."""
+    """Which links a step is trained on and, in the sampled modes, which part of the graph it sees."""
 
     edge_sample_size: int = setting(5000, "Maximum number of supervision pairs per relation and step", ge=1)
     supervision_fraction: float = setting(

@@ -15,7 +15,7 @@ class LightGcnModel(Settings):
 
 
 class LightGcnObjective(RecommenderObjective):
-    """The loss of the pairs, with the norm of the tables' rows that the step has."""
+    """The loss of the pairs, with the norm of the table rows in the step."""
 
     regularisation: float = setting(
         0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, averaged over the step", ge=0.0
