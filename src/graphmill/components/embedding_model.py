@@ -67,7 +67,7 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
     """
     for name in ("recipe", "data"):
         if name in written:
-            raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
+            raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
     preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
     known = {**written, "recipe": recipe, "preset": preset}
     return Defaults(parse_settings(known, "settings"), reason, known)
@@ -198,7 +198,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             f"{prefix}_retrain",
             selection.upstream(),
             f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
-            "Launch it with other settings in the Launchpad; the schedule launches it with those of the defs.yaml.",
+            "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
         schedules = []
         if self.schedule:

@@ -65,15 +65,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         refresh = chain_job(
             f"{name}_refresh",
             everything,
-            f"Everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
+            f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
             "files changed.",
         )
         jobs = [
             chain_job(
                 f"{name}_build_graph",
                 own,
-                f"Reads the files of {name} and builds its graph; trains nothing. To try graph settings, or before a "
-                "long training.",
+                f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
+                "a long training.",
             ),
             refresh,
         ]

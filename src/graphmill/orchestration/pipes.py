@@ -76,11 +76,11 @@ class WorkerClient(dg.ConfigurableResource):
     )
     grace_seconds: float = Field(
         default=60.0,
-        description="Time that a cancelled worker has to save its checkpoint, in seconds; then it is killed.",
+        description="Time that a cancelled worker has to save its checkpoint, in seconds; after it the worker is killed.",
     )
     max_retries: int = Field(
         default=2,
-        description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time.",
+        description="How often the step is repeated after a kill, a stop or a lack of memory; it resumes each time.",
     )
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
@@ -138,7 +138,9 @@ class WorkerClient(dg.ConfigurableResource):
                 code = _watch(tree, inbox, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
-                context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
+                context.log.info(
+                    f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s to save a checkpoint"
+                )
                 tree.stop(self.grace_seconds)
                 raise
             tree.kill()  # what the worker may have left behind
@@ -269,7 +271,7 @@ def _watch(tree: Worker, inbox: _Inbox, above: int = 0) -> int:
     while (code := tree.poll()) is None:
         inbox.read()
         if above and os.getppid() != above:
-            raise dg.Failure(f"the process {above} of the run is gone, so its step ends, too", allow_retries=False)
+            raise dg.Failure(f"the process {above} of the run is gone, so its step ends as well", allow_retries=False)
         if time.monotonic() - noted >= NOTE_DESCENDANTS_EVERY_SECONDS:
             tree.note_descendants()
             noted = time.monotonic()

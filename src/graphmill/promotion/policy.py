@@ -42,7 +42,7 @@ class PromotionSettings(Settings):
         "no limit",
         ge=0,
     )
-    except_checks: list[str] = setting([], "Names of checks that may fail")
+    except_checks: list[str] = setting([], "Names of checks that may fail without preventing a promotion")
     copy_to: str = setting(
         "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
     )
@@ -122,10 +122,10 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if facts.is_champion:
         return Decision("promoted", f"the run that is live, made again with {facts.remade}")
     if not facts.champion:
-        return Decision("promoted", "every check passed, and nothing was live before")
+        return Decision("promoted", "every check passed, and there was no live version")
     if settings.max_drift:
         if facts.drift is None:
-            return Decision("kept", "how far it moved is not known, and promote.max_drift asks for it")
+            return Decision("kept", "the drift is not known, and promote.max_drift needs it")
         if facts.drift > settings.max_drift:
             moved = f"neighbours moved {facts.drift:.2g} times as far as by another seed"
             return Decision("kept", f"{moved}, more than promote.max_drift = {settings.max_drift:g}")

@@ -169,7 +169,8 @@ def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
             "fail",
             f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
             "spectrum: they belong to other ids than before.",
-            "Compare how ids and rows are paired in both exports; nothing that looks vectors up by id may use this.",
+            "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
+            "up by id.",
         )
     ]
 
@@ -180,7 +181,7 @@ def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerd
             "type_collapsed",
             "fail",
             f"The vectors of type '{own.name}' spread {own.spread_ratio:.2g} times as much as before: they have collapsed.",
-            "See the type's checks in the validation, and which of its relations the graph still has.",
+            "See the type's checks in the validation, and check which of its relations the graph still has.",
         )
         for own in figures.types
         if own.shared >= 10 and own.spread_ratio < bounds.collapsed_max
@@ -198,7 +199,7 @@ def _lost(
                 "nodes_vanished",
                 "fail" if gone >= bounds.lost_fail else "warn",
                 f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
-                "See which types in the table; a source may be missing, or filtered by graph.include_node_types.",
+                "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
             )
         )
     if graph is None or graph.lost_share < bounds.lost_warn:
@@ -206,7 +207,9 @@ def _lost(
     largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
     said = f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})" if where else "")
-    remedy = "If the data should not have shrunk: look at the sources and their rejected rows before this goes live."
+    remedy = (
+        "If the data should not have shrunk: check the sources and their rejected rows before this version goes live."
+    )
     near, how = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
     if near < bounds.hidden_max:
         found.append(
@@ -215,7 +218,7 @@ def _lost(
                 "fail" if graph.lost_share >= bounds.lost_fail else "warn",
                 f"{said}, and the vectors do not show it: {how} {near:.2g} times as much as by another "
                 "seed, as after a warm start (training.init_from).",
-                remedy + " Train afresh to see what the data say.",
+                remedy + " Train from scratch to see the effect of the data.",
             )
         )
     else:
@@ -242,11 +245,11 @@ def _moved(
         if all_of_it.cosine_raw >= SAME:
             return DriftVerdict("unchanged", "pass", "The vectors are the same.")
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
-    how = "" if unit.measured else ", the seed's effect being assumed, not measured"
+    how = "" if unit.measured else " (the effect of a seed is assumed, not measured)"
     said = f"{kept}: {multiple:.2g} times the change that another seed brings{how}."
     if multiple < bounds.moved_warn:
         return DriftVerdict("seed_only", "pass", said)
-    remedy = "The findings before this one say why." if explained else "Compare settings and data of the two runs."
+    remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
     # What has a cause with a name of its own is not failed twice.
     status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
     return DriftVerdict("moved", status, said, remedy)
