@@ -82,7 +82,7 @@ class AccelerationSettings(Settings):
         "auto", "auto takes cuda, then mps, then cpu", identity=False
     )
     allow_fallback: bool = setting(True, "Use the CPU if the requested device is absent or fails", identity=False)
-    batching: Literal["auto", "full"] = setting("auto", "The part of the graph in one step; HGT can sample it")
+    batching: Literal["auto", "full"] = setting("auto", "The part of the graph that one step uses; HGT can sample it")
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
     loss_chunks: int = setting(1, LOSS_CHUNKS, identity=False, ge=1)
@@ -101,9 +101,7 @@ class AccelerationSettings(Settings):
     memory_cleanup_every: int = setting(
         8, "Only with memory_cleanup: steps: number of steps between two cleanups", identity=False, ge=1
     )
-    memory_budget: str = setting(
-        "auto", 'Memory that the run may use:  "auto" or a size such as "6GiB"', identity=False
-    )
+    memory_budget: str = setting("auto", 'Memory that the run may use: "auto" or a size such as "6GiB"', identity=False)
     on_oom: Literal["shrink", "stop"] = setting(
         "shrink", "What to do when memory runs out: use smaller chunks of the same step, or stop", identity=False
     )
@@ -139,7 +137,9 @@ class AccelerationSettings(Settings):
     on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
         "stop", "What to do when a loss or gradient is not finite; the step is never applied", identity=False
     )
-    deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
+    deterministic: Literal["auto", "on", "off"] = setting(
+        "auto", "Whether to use deterministic algorithms; auto: on for the CPU", identity=False
+    )
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(
         "changed", "Hash the graph's files only if they are new or have changed, or at every start", identity=False

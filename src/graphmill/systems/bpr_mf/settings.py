@@ -25,7 +25,7 @@ class BprMfTraining(SteadyTraining):
     """Training defaults: cheap epochs, so many of them."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)
-    epochs: int = setting(200, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
 class BprMfSettings(RecommenderSettings):

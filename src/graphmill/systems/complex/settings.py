@@ -45,7 +45,7 @@ class ComplexObjective(Settings):
 class ComplexTraining(SteadyTraining):
     """ComplEx's training defaults."""
 
-    epochs: int = setting(50, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(50, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     optimizer: OptimizerName = setting("adagrad", OPTIMIZER)
     learning_rate: float = setting(0.1, "Peak learning rate at the recipe's base batch", gt=0.0)
 

@@ -18,14 +18,14 @@ class HgtModel(Settings):
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
     hidden_dim: int = setting(256, "Width of lookup tables and layers; a multiple of num_heads", ge=1)
-    num_layers: int = setting(2, "HGT layers; 0 = the same model without message passing", ge=0, le=8)
-    num_heads: int = setting(8, "Attention heads", ge=1)
+    num_layers: int = setting(2, "Number of HGT layers; 0 = the same model without message passing", ge=0, le=8)
+    num_heads: int = setting(8, "Number of attention heads", ge=1)
     dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
     layer_norm: bool = setting(True, "Apply LayerNorm per node type after the skip connection")
     output_norm: bool = setting(
         True, "Apply LayerNorm to the embedding itself, so that nodes with many links do not have longer vectors"
     )
-    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or dot: z_h · z_t")
+    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: distmult is Σ z_h r z_t, dot is z_h · z_t")
     learned_share: float = setting(
         0.125,
         "Loss softmax: share of the embedding's width that the layers learn; the rest are spectral vectors of the "
@@ -187,9 +187,9 @@ class HgtSampling(Settings):
     node_batch_size: int = setting(2048, "neighbor_sampled: maximum number of seed nodes per micro-batch", ge=1)
     neighbor_sampler: Literal["uniform", "budget"] = setting(
         "uniform",
-        "neighbor_sampled: uniform: draw num_neighbors in-edges of each node and relation per hop; budget (HGT's own "
-        "sampler): draw num_neighbors nodes of each type per hop, preferring nodes that send messages to more of the "
-        "sample",
+        "neighbor_sampled only. uniform draws num_neighbors in-edges of each node and relation per hop; budget "
+        "(HGT's own sampler) draws num_neighbors nodes of each type per hop, and prefers nodes that send messages to "
+        "more of the sample",
     )
     relation_neighbors: list[str] = setting(
         [],

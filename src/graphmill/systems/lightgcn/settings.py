@@ -26,7 +26,7 @@ class LightGcnTraining(SteadyTraining):
     """Training defaults, as published."""
 
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
-    epochs: int = setting(400, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(400, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
 class LightGcnSettings(RecommenderSettings):

@@ -38,7 +38,7 @@ class MmgcnModel(Settings):
     )
     shuffle_features: bool = setting(
         False,
-        "Give each item the features of another one (seeded). What such a run reaches does not come from the features",
+        "Give each item the features of another one (seeded). The result of such a run does not come from the features",
     )
 
     @model_validator(mode="after")

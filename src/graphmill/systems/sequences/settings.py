@@ -15,8 +15,8 @@ class SasrecModel(Settings):
     """The network: item and position tables, blocks of attention and feed-forward."""
 
     embedding_dim: int = setting(64, "Width of items, states and blocks; a multiple of num_heads", ge=1)
-    num_blocks: int = setting(2, "Blocks of attention and feed-forward", ge=1, le=64)
-    num_heads: int = setting(1, "Attention heads", ge=1)
+    num_blocks: int = setting(2, "Number of blocks of attention and feed-forward", ge=1, le=64)
+    num_heads: int = setting(1, "Number of attention heads", ge=1)
     dropout: float = setting(0.2, "Dropout on inputs, attention weights and feed-forward", ge=0.0, lt=1.0)
     max_length: int = setting(50, "Number of newest interactions of a sequence that the model sees", ge=1)
     norm: Literal["pre", "post", "original"] = setting(
@@ -28,9 +28,9 @@ class SasrecModel(Settings):
         "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations "
         "(sinkhorn)",
     )
-    mhc_streams: int = setting(4, "mhc: residual streams (the expansion rate)", ge=1, le=8)
+    mhc_streams: int = setting(4, "mhc: number of residual streams (the expansion rate)", ge=1, le=8)
     mhc_init_gate: float = setting(0.01, "mhc: initial α of the maps that depend on the input", ge=0.0)
-    mhc_sinkhorn_iterations: int = setting(20, "mhc sinkhorn: iterations", ge=1, le=100)
+    mhc_sinkhorn_iterations: int = setting(20, "mhc: sinkhorn: number of iterations", ge=1, le=100)
     mhc_fp32: bool = setting(True, "mhc: compute the maps in fp32 even under mixed precision")
 
     @model_validator(mode="after")
