@@ -49,6 +49,24 @@ def test_every_row_of_a_table_has_a_cell_a_column(repository: Path) -> None:
     assert broken == []
 
 
+def test_code_on_the_pages_is_code(repository: Path) -> None:
+    """A block that was filled like a paragraph still looks like a block, and cannot be copied."""
+    broken = []
+    for page in [repository / "README.md", *(repository / "docs").rglob("*.md")]:
+        blocks = re.findall(r"^( *)```(\w*)\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for indent, language, block in blocks:
+            code = re.sub(f"^{indent}", "", block, flags=re.MULTILINE)
+            broken += [
+                f"{page.name}: {line}" for line in code.splitlines() if re.search(r"#.* (graphmill|curl)( |$)", line)
+            ]
+            if language == "python" and not code.startswith(">>>"):
+                try:
+                    ast.parse(code.replace("…", "..."))
+                except SyntaxError as error:
+                    broken.append(f"{page.name}: {error}")
+    assert broken == []
+
+
 def test_every_exit_code_is_explained(repository: Path) -> None:
     text = (repository / "docs" / "reference" / "exit_codes.md").read_text()
     codes = (errors.EXIT_OK, errors.EXIT_CHECK_FAILED, errors.EXIT_USER_ERROR, errors.EXIT_STOPPED, launch.EXIT_KILLED)
