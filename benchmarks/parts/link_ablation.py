@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "ComplEx beside": {"model": {"complex_dim": 128}},
     "samples (batching: edge_sampled)": {"acceleration": {"batching": "edge_sampled"}},
 }
+
+
+def _same(new: card.Row, old: card.Row) -> bool:
+    return new.metric == old.metric
 
 
 def main() -> None:
@@ -64,7 +69,7 @@ def main() -> None:
             print(f"{row.metric} {mean:.4f} ({note})", flush=True)
             if options.json:
                 command = "python -m benchmarks.link_quality ablation --json"
-                card.replace_rows("link_ablation", [row], command, lambda old, metric=row.metric: old.metric == metric)
+                card.replace_rows("link_ablation", [row], command, partial(_same, row))
 
 
 if __name__ == "__main__":
