@@ -10,8 +10,8 @@ Each figure comes from a fresh process, on one thread each, two processes at onc
   started from BPR-MF's vectors; three seeds. Recall and NDCG stand beside the product's best baseline, tuned as it does
 * ``kgat_own``: the same with the settings of ``last_fm_kgat.yaml``, and again with a tenth of train held out, by which the
   epoch is chosen
-* ``kgat_softmax``: linear layers that are short beside the vectors of BPR-MF with a softmax, trained on by that loss for a few
-  epochs
+* ``kgat_softmax``: linear layers that are short beside the vectors of BPR-MF with a softmax, by that loss for a few epochs
+  (``last_fm_kgat_softmax.yaml``)
 * ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
 
 ``multimodal`` as the first word measures DRAGON and MMGCN instead (``parts/multimodal.py``).
