@@ -478,7 +478,9 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
 def test_a_loss_to_a_baseline_is_an_error_where_it_is_set_so(built: Project, mrr: float) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
-    result = run_model(built, "ranking", own={"checks": {"baseline_severity": "error"}}, rank={"result": {"kind": "result"}})
+    result = run_model(
+        built, "ranking", own={"checks": {"baseline_severity": "error"}}, rank={"result": {"kind": "result"}}
+    )
     check = checks(result)["beats_baselines"]
     assert check.severity is dg.AssetCheckSeverity.ERROR
     assert check.passed is (mrr == 0.25)

@@ -91,7 +91,9 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
         "ComplEx": complex_arrays(ComplEx(NODES, relations, WIDTH, "complex"), links),
     }
     vectors = 4 * NODES * WIDTH
-    assert {kind: len(save(arrays)) / vectors for kind, arrays in kinds.items() if len(save(arrays)) > 3 * vectors} == {}
+    assert {
+        kind: len(save(arrays)) / vectors for kind, arrays in kinds.items() if len(save(arrays)) > 3 * vectors
+    } == {}
 
 
 def test_degrees_of_link_contrastive_follow_from_the_links() -> None:
