@@ -96,10 +96,14 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
     } == {}
 
 
-def test_degrees_of_link_contrastive_follow_from_the_links() -> None:
+@pytest.mark.parametrize("earlier", [False, True])
+def test_degrees_of_link_contrastive_follow_from_the_links(earlier: bool) -> None:
     links = some()
+    degrees = [np.log1p(np.asarray(matrix.sum(0)).ravel()).astype(np.float32) for matrix in links.outgoing]
     arrays = exported.scoring_arrays(LinkDecoder(4, 8, "dot", True), links)
+    if earlier:
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("edges.")}
+        arrays |= earlier_form(links) | {f"log_degree.{number}": degree for number, degree in enumerate(degrees)}
     scorer = exported.DecoderExport(arrays, np.zeros((12, 8), np.float32))
-    for number, matrix in enumerate(links.outgoing):
-        degree = np.asarray(matrix.sum(0)).ravel()
-        assert torch.equal(scorer.log_degree[number], torch.from_numpy(np.log1p(degree).astype(np.float32)))
+    for found, degree in zip(scorer.log_degree, degrees, strict=True):
+        assert torch.equal(found, torch.from_numpy(degree))
