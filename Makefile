@@ -46,7 +46,7 @@ types: setup
 	@$(BIN)/mypy
 
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pages: setup  ## write the pages anew that are made from the code: settings, health checks, commands, folders
 	@for page in settings checks commands folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done

@@ -17,12 +17,12 @@ TABLES = {
         *(f"| `{name}` | {seen} | {causes} |" for name, (seen, causes) in FAILURES.items()),
     ],
     "figures": [
-        "| figure | what it is | bound (setting, default) | breaking it |",
+        "| figure | meaning | bound (setting, default) | if it fails |",
         "|---|---|---|---|",
         *(check.line() for check in CHECKS),
     ],
     "ratios": [
-        "| verdict (a warning each) | bound | when it is broken |",
+        "| verdict (each is a warning) | bound | meaning and remedy if it fails |",
         "|---|---|---|",
         *(check.line() for check in RATIO_CHECKS),
     ],

@@ -25,17 +25,17 @@ SHARED: dict[str, type[Settings]] = {
 }
 _HEAD = """# Settings
 
-Written by `make pages`; do not edit. A settings file (`graphmill train settings.yaml`)
-and Dagster's Launchpad have the same fields. Only `recipe` and `data` must be written; a `preset` fills others.
+Written by `make pages`; do not edit. A settings file (`graphmill train settings.yaml`) and Dagster's Launchpad have the
+same fields. Only `recipe` and `data` are required. A `preset` fills fields that are not written.
 
-**Identity**: *yes* means that the field is part of what is trained, so another value is another run; *no* means that it
-may change between a run and its continuation.
+**Identity**: *yes* means that another value starts another run; *no* means that the value may change when a run is
+continued.
 """
 
 _SOURCES = """## Sources
 
-The keys of a source in a dataset's `defs.yaml`, beside `name`, `format` and `path` ([dagster](dagster.md)), and the fields
-of the reader's settings in Python.
+These are the keys of a source in a dataset's `defs.yaml`, in addition to `name`, `format` and `path`
+([dagster](../explanation/dagster.md)). In Python they are the fields of the reader's settings.
 """
 
 
@@ -52,7 +52,11 @@ def settings_markdown() -> str:
                 continue
             names = _own(name, model)
             if names:
-                about = "What differs from the shared ones" if name in SHARED else model.__doc__
+                about = (
+                    "The settings whose default or choice of values differs from the shared ones."
+                    if name in SHARED
+                    else model.__doc__
+                )
                 parts.append(f"### `{recipe}`: `{name}`\n\n{about}\n\n{_table(model, names)}")
     parts.append(_SOURCES)
     for name, format in FORMATS.items():

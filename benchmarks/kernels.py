@@ -43,7 +43,7 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 
 FAMILIES = {
-    "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt sampled")),
+    "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt contrastive", "hgt sampled")),
     "own fp32 products": Family({K + "products": ("own_products",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
     "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
@@ -76,6 +76,9 @@ def _with(**sections: dict[str, Any]) -> dict[str, Any]:
 
 WORKLOADS = {
     "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
+    "hgt contrastive": Workload(
+        "hgt", "hetionet", _with(objective={"loss": "link_contrastive"}, acceleration={"batching": "full"})
+    ),
     "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "neighbor_sampled"})),
     "lightgcn": Workload("lightgcn", "tiktok", _with()),
     "dragon": Workload("dragon", "tiktok", _with()),

@@ -118,57 +118,64 @@ def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def train(folder: Path, system: str, out: Path) -> None:
-    """One rank: the training, and what it took."""
+def train(folder: Path, system: str, out: Path, *, steps_alone: bool = False) -> None:
+    """One rank: the training, and what it took; with ``steps_alone`` it ends after its steps, without an evaluation."""
+    from tests.training.sharding_program import batch_rows, rows_read
+
     from graphmill.runs import train as worker
     from graphmill.training import engine
     from graphmill.training.processes import Ranks
 
-    steps: list[tuple[int, float]] = []
+    steps: list[tuple[int, int, int, float]] = []
     compute = engine.compute_gradient
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0")
 
     def counted(*arguments: Any, **options: Any) -> Any:
         ranks: Ranks = options["ranks"]
         sent, began = ranks.bytes_exchanged, time.perf_counter()
-        found = compute(*arguments, **options)
-        steps.append((ranks.bytes_exchanged - sent, time.perf_counter() - began))
+        with batch_rows() as asked:
+            found = compute(*arguments, **options)
+        read = rows_read(arguments[0]) if ranks.world > 1 else 0
+        steps.append((ranks.bytes_exchanged - sent, sum(asked), read, time.perf_counter() - began))
         return found
 
+    def end(*_: Any) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sent, asked, read, seconds = max(steps[1:])  # the phase that sends most: of KGAT's the one of interactions
+        found = {"peak": peak, "sent": sent, "asked": asked, "read": read, "seconds": seconds}
+        (out / f"{rank}.json").write_text(json.dumps(found))
+        sys.stdout.flush()
+        os._exit(0)
+
+    def end_together(running: Any) -> None:
+        running.ranks.barrier()
+        time.sleep(2.0)  # the other may still read what this one has sent
+        end()
+
     engine.compute_gradient = counted
-    world, rank = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0")
+    if steps_alone:
+        engine.Engine._evaluate = end_together  # type: ignore[assignment, method-assign]
     splits = (
         () if system == "hgt" else worker.SPLITS
     )  # its final figures take as long again, and no more than those before
     worker.train(settings_of(folder, system, world), "benchmark", root=str(out / "runs"), splits=splits)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sent, seconds = max(steps[1:])  # the phase that sends most: of KGAT's the one of interactions
-    (out / f"{rank}.json").write_text(json.dumps({"peak": peak, "sent": sent, "seconds": seconds}))
-    sys.stdout.flush()
-    os._exit(0)
+    end()
 
 
-def _run(folder: Path, system: str, world: int) -> list[dict[str, float]]:
+def _run(folder: Path, system: str, world: int, *, steps_alone: bool = False) -> list[dict[str, float]]:
     out = Path(tempfile.mkdtemp(dir=folder))
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
-    command = [
-        sys.executable,
-        *torchrun,
-        "-m",
-        "benchmarks.large",
-        "sharding",
-        "--train",
-        system,
-        str(folder),
-        str(out),
-    ]
+    program = ["-m", "benchmarks.large", "sharding", "--train", system, str(folder), str(out)]
+    more = ["--bytes-alone"] if steps_alone else []
+    command = [sys.executable, *torchrun, *program, *more]
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
 
 
-def measured(systems: list[str], scale: float) -> list[Row]:
+def measured(systems: list[str], scale: float, *, bytes_alone: bool = False) -> list[Row]:
     """Peak memory of one process and of each of two ranks; the bytes of a step beside those of ADR 2's model.
 
-    ``scale``: below 1 for a trial of the program.
+    ``scale``: below 1 for a trial of the program. ``bytes_alone``: only the bytes, by two ranks that end after their steps.
     """
     nodes = int(NODES * scale)
     rows = []
@@ -177,8 +184,12 @@ def measured(systems: list[str], scale: float) -> list[Row]:
         for system in systems:
             command = [sys.executable, "-m", "benchmarks.large", "sharding", "--build", system, str(folder), str(scale)]
             subprocess.run(command, check=True, cwd=ROOT)
-            (alone,), two = _run(folder, system, 1), _run(folder, system, 2)
+            two = _run(folder, system, 2, steps_alone=bytes_alone)
             what = f"{system}, {nodes:,} nodes, {EDGES * scale / 1e6:.1f} million edges, tables of {WIDTH}, 2 ranks by rows"
+            rows.append(_sent(what, system, nodes, two))
+            if bytes_alone:
+                continue
+            (alone,) = _run(folder, system, 1)
             highest = max(rank["peak"] for rank in two)
             note = "peak of resident memory; ranks: " + ", ".join(f"{rank['peak'] / MIB:.0f} MiB" for rank in two)
             rows.append(
@@ -187,19 +198,26 @@ def measured(systems: list[str], scale: float) -> list[Row]:
                     target="ratio <= 0.6", note=note,
                 )
             )  # fmt: skip
-            # A layer's input, there and back: (R − 1)/R of it each way.
-            widths = [WIDTH, 64] if system == "kgat" else [WIDTH] * LAYERS
-            model = sum(2 * (1 / 2) * nodes * width * 4 for width in widths)
-            sent = sum(rank["sent"] for rank in two) / 2
-            rows.append(
-                row(
-                    what, "sent in a step, the batch's rows included", "MB", sent / 1e6, rival="model of ADR 2",
-                    theirs=model / 1e6, target="ratio <= 1.1",
-                )
-            )  # fmt: skip
             seconds = max(rank["seconds"] for rank in two)
             note = "two processes on cores that others used as well"
             rows.append(
                 row(what, "gradient of a step", "s", seconds, rival="one process", theirs=alone["seconds"], note=note)
             )
     return rows
+
+
+def _sent(what: str, system: str, nodes: int, two: list[dict[str, float]]) -> Row:
+    """The bytes of a step of two ranks beside ADR 2's: a layer's rows that the ranks read of each other, and the batch's."""
+    widths = [WIDTH, 64] if system == "kgat" else [WIDTH] * LAYERS
+    sent, read, asked = (sum(rank[name] for rank in two) / 2 for name in ("sent", "read", "asked"))
+    elsewhere = 1 / 2
+    layers, batch = 2 * read * sum(widths) * 4, 2 * elsewhere * asked
+    share = read / nodes / elsewhere
+    note = (
+        f"model: {layers / 1e6:.1f} MB of the layers' rows that the ranks read of each other ({share:.2f} of all), "
+        f"{batch / 1e6:.1f} MB of the batch's rows"
+    )
+    return row(
+        what, "sent in a step, the batch's rows included", "MB", sent / 1e6, rival="model of ADR 2",
+        theirs=(layers + batch) / 1e6, target="ratio <= 1.1", note=note,
+    )  # fmt: skip

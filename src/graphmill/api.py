@@ -25,9 +25,19 @@ GRAPH = "data/06_models/notebook/graph"
 
 
 def read_features(tables: Tables, path: str | Path, node_type: str, **settings: Any) -> Tables:
-    """``tables`` with the features of the nodes of ``node_type`` from a ``.npy``, Parquet or CSV file by node id.
+    """Add node features from a ``.npy``, Parquet or CSV file to tables.
 
-    ``settings``: of the format ``node_features`` (docs/reference/ingestion.md). Raises as :func:`read_edges` does.
+    Args:
+        tables: from :func:`read_edges` or :func:`read_interactions`.
+        path: local path or fsspec URL of the features; rows are matched by node id.
+        node_type: the type of the nodes that the features belong to.
+        settings: settings of the format ``node_features`` (docs/reference/ingestion.md).
+
+    Returns:
+        The tables, with the features.
+
+    Raises:
+        InputError: the file cannot be used. SettingsError: an unknown setting or value.
     """
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
     from graphmill.settings import parse
@@ -37,13 +47,13 @@ def read_features(tables: Tables, path: str | Path, node_type: str, **settings: 
 
 
 def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any) -> TypedGraph:
-    """The typed graph of ``tables``, written to the folder ``path`` and opened memory-mapped.
+    """Build the typed graph of ``tables``, write it to the folder ``path``, and open it memory-mapped.
 
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
-        path: the graph's folder; the same graph that is there already is left alone, another one is replaced.
-        settings: docs/explanation/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``.
-            What suits the format is set where nothing is said.
+        path: the graph's folder. If it already has the same graph, nothing is written; another graph is replaced.
+        settings: graph settings (docs/explanation/graph.md), such as ``include_node_types=["drug", "disease"]`` or
+            ``split={"valid": 0.1}``. Settings that are not given get defaults that suit the format.
 
     Raises:
         InputError: the tables cannot be used. SettingsError: an unknown setting or value.
@@ -68,20 +78,25 @@ def train(
     progress: bool = True,
     **sections: Mapping[str, Any],
 ) -> Run:
-    """Train a system on a graph, or go on, or reuse what is done; then export its vectors.
+    """Train a system on a graph and export its vectors.
+
+    If the same training was interrupted, it is resumed; if it is finished, its run is reused.
 
     Args:
-        graph: from :func:`build_graph`, or its folder.
-        system: one of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
-        epochs, device, seed: shortcuts for ``training.epochs``, ``acceleration.device`` and ``training.seed``.
-        preset: docs/reference/settings.md; "": auto.
-        output: folder of this model's runs; default: beside the graph.
-        progress: a bar in a notebook or on a terminal, lines elsewhere.
-        sections: ``model``, ``objective``, ``training``, and the system's other sections: what differs from the defaults
-            (docs/reference/settings.md), such as ``model={"embedding_dim": 64}``.
+        graph: a graph from :func:`build_graph`, or its folder.
+        system: a recipe of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
+        epochs: shortcut for ``training.epochs``; 0: the default.
+        device: shortcut for ``acceleration.device``; "": the default.
+        seed: shortcut for ``training.seed``; None: the default.
+        preset: a preset of the recipe (docs/reference/settings.md); "": auto.
+        output: folder of this model's runs; default: a folder beside the graph.
+        progress: show a progress bar in a notebook or terminal, and lines elsewhere.
+        sections: settings that differ from the defaults (docs/reference/settings.md), by section: ``model``,
+            ``objective``, ``training`` and the system's other sections, such as ``model={"embedding_dim": 64}``.
 
     Raises:
-        SettingsError: an unknown system or setting. StoppedError: interrupted; the same call goes on from the checkpoint.
+        SettingsError: an unknown system or setting. StoppedError: interrupted; the same call resumes from
+            the checkpoint.
     """
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.messages import progress_outlet
@@ -118,9 +133,14 @@ def train(
 
 
 def load(path: str | Path) -> Run:
-    """A run by its directory, exported embeddings by their folder, or either, or a promoted version, by its URL.
+    """Open a run, an export or a promoted version.
 
-    A URL such as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
+    Args:
+        path: a run directory, a folder of exported embeddings, or the URL of either or of a promoted version. A URL such
+            as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
+
+    Raises:
+        InputError: there is no run or export, or it is damaged.
     """
     if "://" in str(path):
         from graphmill.export.remote import fetched
@@ -149,13 +169,13 @@ def generate_hgt_embeddings_batched(
     output_csv: str,
     *,
     embedding_dim: int = 512,
-    hidden_dim: int = 256,
+    hidden_dim: int | None = None,
     num_layers: int = 2,
-    num_heads: int = 8,
-    num_epochs: int = 100,
-    learning_rate: float = 0.001,
+    num_heads: int | None = None,
+    num_epochs: int | None = None,
+    learning_rate: float | None = None,
     device: str | None = None,
-    edge_sample_size: int = 5000,
+    edge_sample_size: int | None = None,
     node_batch_size: int = 2048,
     num_neighbors: Sequence[int] = (10, 10),
     accumulation_steps: int = 4,
@@ -168,14 +188,16 @@ def generate_hgt_embeddings_batched(
     seed: int = 0,
     work_dir: str = "",
 ) -> dict[str, Any]:
-    """From a PrimeKG-like edge CSV to an embedding CSV in one call.
+    """Train HGT on an edge CSV in PrimeKG's format and write an embedding CSV, in one call.
 
-    ``loss``: "softmax", or "link_contrastive", which alone reads ``contrastive_weight`` (0.5) and
-    ``similarity_threshold`` (0.1) and is chosen where one of these is given; by default "softmax".
-    ``use_batched_mps`` chooses batching: edge_sampled (else full); ``node_batch_size`` and ``num_neighbors`` are
-    recorded and take effect in neighbor_sampled batching alone, as in the settings. Widths are rounded up to a multiple
-    of ``num_heads``. Files are kept in ``work_dir`` (default: a folder named after ``output_csv`` beside it), so that
-    the same call reuses or continues what it did.
+    ``loss`` is "softmax" (the default) or "link_contrastive". Only "link_contrastive" uses ``contrastive_weight`` (0.5)
+    and ``similarity_threshold`` (0.1); if one of these is given, it becomes the default loss. An argument that is None gets
+    the loss's default (docs/reference/settings.md). For softmax these are ``hidden_dim`` 64, ``num_heads`` 4,
+    ``num_epochs`` 2 (of ten steps), ``learning_rate`` 0.005 and ``edge_sample_size`` 200; for link_contrastive 256, 8, 100,
+    0.001 and 5,000. ``use_batched_mps`` selects ``batching: edge_sampled``; without it, batching is full.
+    ``node_batch_size`` and ``num_neighbors`` are stored in the settings, but only ``neighbor_sampled`` batching uses them.
+    Widths are rounded up to a multiple of ``num_heads``. Files are kept in ``work_dir`` (default: a folder beside
+    ``output_csv``, named after it), so that the same call reuses or continues its earlier work.
 
     Returns:
         total_nodes, output_file, embedding_dim, run_dir, metrics, seconds.
@@ -202,32 +224,35 @@ def generate_hgt_embeddings_batched(
         "similarity_threshold": similarity_threshold,
     }
 
-    def up(width: int) -> int:
-        return -(-width // num_heads) * num_heads
+    def given(**values: Any) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value not in ("", None)}
+
+    earlier = loss == "link_contrastive" or contrastive_weight is not None or similarity_threshold is not None
+    heads = num_heads or (8 if earlier and loss != "softmax" else 4)
+
+    def up(width: int | None) -> int | None:
+        return None if width is None else -(-width // heads) * heads
 
     result = train(
         {
             "recipe": "hgt",
             "data": str(graph.path),
-            "model": {
-                "embedding_dim": up(embedding_dim),
-                "hidden_dim": up(hidden_dim),
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-            },
-            "objective": {name: value for name, value in objective.items() if value not in ("", None)},
-            "training": {"epochs": num_epochs, "learning_rate": learning_rate, "seed": seed},
+            "model": given(
+                embedding_dim=up(embedding_dim), hidden_dim=up(hidden_dim), num_layers=num_layers, num_heads=num_heads
+            ),
+            "objective": given(**objective),
+            "training": given(epochs=num_epochs, learning_rate=learning_rate, seed=seed),
             "acceleration": {
                 "device": device or "auto",
                 "batching": "edge_sampled" if use_batched_mps else "full",
                 "loss_chunks": accumulation_steps,
             },
-            "sampling": {
-                "edge_sample_size": edge_sample_size,
-                "node_batch_size": node_batch_size,
-                "num_neighbors": list(num_neighbors),
-                "accumulation_steps": accumulation_steps,
-            },
+            "sampling": given(
+                edge_sample_size=edge_sample_size,
+                node_batch_size=node_batch_size,
+                num_neighbors=list(num_neighbors),
+                accumulation_steps=accumulation_steps,
+            ),
         },
         "generate_hgt_embeddings_batched",
     )

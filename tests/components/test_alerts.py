@@ -168,7 +168,7 @@ def test_a_target_that_is_away_gets_it_at_the_next_look(
     monkeypatch.setitem(RESULT, "passed", False)
     watched.materialize(embeddings)
     receiver.away = True
-    with pytest.raises(Exception, match=r"no target took the alert \(json://…\)"):
+    with pytest.raises(Exception, match=r"no target accepted the alert \(json://…\)"):
         watched.look()
     receiver.away = False
     assert watched.look() == "told of 1"

@@ -80,7 +80,7 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     result = chain.run()  # manual is the default: nothing goes live, and no process is started to say so
     assert result.success
     assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
-    assert chain.project.metadata("toy/hgt_drift")["finding"] == "nothing is live to compare with"
+    assert chain.project.metadata("toy/hgt_drift")["finding"] == "there is no live version to compare with"
     assert "promote" not in chain.worker.asked
     for part in ("validation", "ranking"):
         page = chain.project.metadata(f"toy/hgt_{part}")

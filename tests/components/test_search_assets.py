@@ -327,7 +327,7 @@ def test_places_are_the_pools_limit(tmp_path: Path) -> None:
 def test_before_there_is_a_graph_the_sensor_says_so(project: Project) -> None:
     searched = Searched(project)
     (project.root / "data/06_models/toy/graph/manifest.json").unlink()
-    assert searched.tick().skip_message == "toy/graph is not there yet: materialize it"
+    assert searched.tick().skip_message == "toy/graph does not exist yet: materialize it"
 
 
 def test_a_partition_that_nobody_asked_for_is_one_sentence(project: Project) -> None:

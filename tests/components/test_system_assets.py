@@ -224,13 +224,13 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     result = system.run("ranking", rank={})
     check = checks(result)["beats_baselines"]
     assert check.passed is passed
-    assert "what most often follows the last item" in check.description, "the best baseline, not the easiest"
+    assert "the items that most often follow the last item" in check.description, "the best baseline, not the easiest"
     shown = project.metadata("toy/sasrec_ranking")
     assert shown["ndcg@10"] == model
     assert shown["sampled_ndcg@10"] == 0.9
     assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
     verdict = "ahead by 60 %" if passed else "**behind** by 20 %"
-    assert f"the best baseline, what most often follows the last item, has 0.25: {verdict}" in shown["summary"]
+    assert f"the best baseline, the items that most often follow the last item, has 0.25: {verdict}" in shown["summary"]
     assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
     assert "data:image/png;base64," in shown["bars"]

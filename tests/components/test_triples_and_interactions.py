@@ -221,8 +221,10 @@ def test_features_beside_the_interactions_come_along(project: Project) -> None:
 
 
 def test_knowledge_alone_is_refused(project: Project) -> None:
-    with pytest.raises(SettingsError, match=r"this one has 0|joins interactions"):
+    with pytest.raises(SettingsError, match=r"this one has 0|adds to interactions"):
         project.dataset(sources=[MUSIC[3]])
     edges = {"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}
-    with pytest.raises(SettingsError, match=r"source 'kg' \(part: knowledge\) joins interactions, and there are none"):
+    with pytest.raises(
+        SettingsError, match=r"source 'kg' \(part: knowledge\) adds to interactions, but there are none"
+    ):
         project.dataset(sources=[edges, MUSIC[3]])

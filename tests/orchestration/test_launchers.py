@@ -13,9 +13,11 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -25,12 +27,14 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration import pipes
 from graphmill.orchestration.launchers import k8s, ray, start
 from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
 from graphmill.runs.resolve import merge
 from graphmill.settings import parse
+from graphmill.training.metrics_log import MetricsLog
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
@@ -234,6 +238,13 @@ def wait_for(path: Path, seconds: float = 120) -> str:
     raise AssertionError(f"{path.name} did not come")
 
 
+def wait_until(condition: Callable[[], bool], message: Callable[[], str], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, message()
+        time.sleep(0.2)
+
+
 def test_the_job_arrives_and_its_result_comes_back(materialize: Materialize, tmp_path: Path) -> None:
     assert materialize("end").success
     (report,) = materialize.reports
@@ -352,8 +363,68 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
     assert worker.poll() is None
     monkeypatch.setattr(k8s, "_LOST_SECONDS", 0.0)
     assert worker.poll() == -9
+    deleted: list[str] = []
+    monkeypatch.setattr(worker._jobs, "delete_namespaced_job", lambda name, *_, **__: deleted.append(name))
+    worker.kill()
+    assert deleted == [worker._name], "it may still run: the next Job would find its run directory locked"
     for pod in cluster.pods.values():
         pod.kill()
+
+
+def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pytest.importorskip("kubernetes").config.kube_config
+    ray_job = pytest.importorskip("ray.job_submission")
+
+    class Full(Cluster):
+        def create(self, job: dict[str, Any]) -> None:
+            self.pods[job["metadata"]["name"]] = subprocess.Popen(["sleep", "60"])
+
+        def pod(self, name: str) -> dict[str, Any]:
+            why = 'persistentvolumeclaim "graphmill-data" not found.'
+            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [told]}}
+
+    cluster, command = Full(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
+    pod = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
+    monkeypatch.setattr(k8s, "_ASK_EVERY_SECONDS", 0.0)
+    assert pod.poll() is None
+    assert 'the pod waits for a node: persistentvolumeclaim "graphmill-data" not found. It starts' in pod.waits_for()
+
+    class Pending:
+        status, logs = "PENDING", ""
+
+        def __init__(self, address: str | None) -> None:
+            pass
+
+        def submit_job(self, **_: Any) -> str:
+            return "job"
+
+        def get_job_info(self, job: str) -> SimpleNamespace:
+            return SimpleNamespace(status=self.status)
+
+        def get_job_logs(self, job: str) -> str:
+            return self.logs
+
+    monkeypatch.setattr(ray_job, "JobSubmissionClient", Pending)
+    monkeypatch.setattr(ray, "_ASK_EVERY_SECONDS", 0.0)
+    job = ray.RayWorker(LauncherSettings(kind="ray"), replace(command, processes=2))
+    assert (job.poll(), job.waits_for()) == (None, "")  # many begin within half a minute
+    monkeypatch.setattr(ray, "WAITS_SECONDS", 0.0)
+    assert job.waits_for() == ray.WAITS
+    Pending.status = "RUNNING"
+    assert (job.poll(), job.waits_for()) == (None, "")
+    Pending.logs = f"ray starts\n{ray.WAITS}\n"  # of the placement group
+    assert job.waits_for() == ray.WAITS
+
+    said: list[str] = []
+    codes = iter([None, None, None, 0])
+    waiting = SimpleNamespace(poll=lambda: next(codes), note_descendants=lambda: None, waits_for=lambda: "it waits")
+    monkeypatch.setattr(pipes, "NOTE_DESCENDANTS_EVERY_SECONDS", 0.0)
+    assert pipes._watch(waiting, SimpleNamespace(read=lambda: None), said.append) == 0  # type: ignore[arg-type]
+    assert said == ["it waits"]
+    for process in cluster.pods.values():
+        process.kill()
 
 
 def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_counts_as_a_loss(
@@ -386,44 +457,125 @@ def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_count
     assert worker._client.stopped == 2, "it is asked to end, should it still be there"
 
 
+class Together:
+    """A training of two actors on a Ray cluster, and its ranks on this machine."""
+
+    def __init__(self, folder: Path, address: str, checkpoint_every_epochs: int) -> None:
+        typed_graph(folder / "graph")
+        values = settings_of(CASES["hgt-no-messages"], TypedGraph.open(folder / "graph"))
+        more = {"acceleration": {"processes": 2, "checkpoint_every_epochs": checkpoint_every_epochs}}
+        self.values = {**merge(values, more), "data": "graph"}
+        self.folder, self.instance = folder, dg.DagsterInstance.ephemeral()
+        self.place = LauncherSettings(kind="ray", address=address, python=sys.executable, memory_gib=0.5)
+        self.reports: list[WorkerReport] = []
+
+    def __call__(self, epochs: int) -> dg.ExecuteInProcessResult:
+        @dg.asset(key=KEY)
+        def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
+            job = {"settings": merge(self.values, {"training": {"epochs": epochs}}), "run_root": "runs"}
+            where: Any = {"asset_key": KEY, "cwd": str(self.folder), "processes": 2, "launcher": self.place}
+            self.reports.append(worker.run(context, extras=job, **where))
+            return dg.MaterializeResult()
+
+        worker = WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0)
+        return dg.materialize([model], resources={"worker": worker}, instance=self.instance, raise_on_error=False)
+
+    def ranks(self) -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline", "status"])
+        named = [process for process in running if "graphmill.worker" in (process.info["cmdline"] or [])]
+        return [process for process in named if process.cwd() == str(self.folder)]
+
+    def epochs(self) -> list[int]:
+        """Those that the trace has."""
+        traces = list(self.folder.glob("runs/*/metrics.jsonl"))
+        return [record["epoch"] for trace in traces for record in MetricsLog(trace).read("epoch")]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_killed(
     ray_cluster: str, tmp_path: Path
 ) -> None:
     """Two actors of a placement group, with torchrun's variables; the loss of one ends both, and both go on."""
-    typed_graph(tmp_path / "graph")
-    values = settings_of(CASES["hgt-no-messages"], TypedGraph.open(tmp_path / "graph"))
-    more = {"training": {"epochs": 60}, "acceleration": {"processes": 2, "checkpoint_every_epochs": 1}}
-    values = {**merge(values, more), "data": "graph"}
-    instance = dg.DagsterInstance.ephemeral()
-    reports: list[WorkerReport] = []
-
-    @dg.asset(key=KEY)
-    def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
-        place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable, memory_gib=0.5)
-        job = {"settings": values, "run_root": "runs"}
-        reports.append(worker.run(context, extras=job, asset_key=KEY, cwd=str(tmp_path), processes=2, launcher=place))
-        return dg.MaterializeResult()
-
-    def ranks() -> list[psutil.Process]:
-        running = psutil.process_iter(["cmdline", "status"])
-        named = [process for process in running if "graphmill.worker" in (process.info["cmdline"] or [])]
-        return [process for process in named if process.cwd() == str(tmp_path)]
+    together = Together(tmp_path, ray_cluster, 1)
 
     def kill() -> None:
         while not list(tmp_path.glob("runs/*/checkpoints/*.safetensors")):
             time.sleep(0.05)
-        actor = ranks()[-1].parent()
+        actor = together.ranks()[-1].parent()
         assert actor is not None
         actor.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    worker = WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0)
-    result = dg.materialize([model], resources={"worker": worker}, instance=instance, raise_on_error=False)
+    result = together(60)
     killer.join()
     assert result.success, failure_of(result)
-    assert reports[-1].started["resumed_from_epoch"] > 0
-    assert reports[-1].result["run_dir"].startswith("runs/")
-    assert not ranks()
+    assert together.reports[-1].started["resumed_from_epoch"] > 0
+    assert together.reports[-1].result["run_dir"].startswith("runs/")
+    assert not together.ranks()
+
+
+def left_in(address: str) -> list[str]:
+    """What a Ray cluster still holds of trainings of several actors: actors, and groups that have resources."""
+    state = pytest.importorskip("ray.util.state")
+    actors = state.list_actors(address, filters=[("class_name", "=", "Rank"), ("state", "!=", "DEAD")])
+    groups = state.list_placement_groups(address, filters=[("state", "!=", "REMOVED")])
+    return [f"actor {each.actor_id}" for each in actors] + [f"group {each.placement_group_id}" for each in groups]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_cancelled_training_of_two_ray_workers_saves_leaves_nothing_and_resumes(
+    ray_cluster: str, tmp_path: Path
+) -> None:
+    """As the UI cancels: Dagster notes it and interrupts the step. Only the stop itself writes a checkpoint here."""
+    together = Together(tmp_path, ray_cluster, 100_000)
+
+    def cancel() -> None:
+        while len(together.epochs()) < 3:
+            time.sleep(0.05)
+        (run,) = together.instance.get_runs()
+        together.instance.report_run_canceling(run)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    result = together(100_000)
+    assert not together.ranks(), "a rank outlives the run"
+    canceller.join()
+    assert not result.success
+    (run,) = together.instance.get_runs()
+    assert run.status == dg.DagsterRunStatus.CANCELED
+    assert list(tmp_path.glob("runs/*/checkpoints/*.safetensors"))
+    wait_until(lambda: not left_in(ray_cluster), lambda: f"Ray still has {left_in(ray_cluster)}")
+    reached = together.epochs()[-1]
+    result = together(reached + 3)
+    assert result.success, failure_of(result)
+    assert together.reports[-1].started["resumed_from_epoch"] >= reached - 1
+    assert together.epochs() == list(range(1, reached + 4)), "no epoch is missing or written twice"
+    assert not together.ranks()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_rank_that_has_ended_waits_for_the_one_that_still_saves(ray_cluster: str, tmp_path: Path) -> None:
+    """Rank 0 writes the checkpoint, and the others have nothing to write."""
+    (tmp_path / "messages").touch()
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import os, signal, time\n"
+        "rank = os.environ['RANK']\n"
+        "def asked(*_):\n"
+        "    if rank == '0':\n        time.sleep(3); open('checkpoint', 'w').write('saved')\n"
+        "    os._exit(75)\n"
+        "signal.signal(signal.SIGTERM, asked)\n"
+        "open('pid' + rank, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable)
+    command = WorkerCommand([sys.executable, str(script)], {}, str(tmp_path), str(tmp_path / "messages"), processes=2)
+    worker = start(place, command)
+    pids = [int(wait_for(tmp_path / f"pid{rank}")) for rank in range(2)]
+    worker.stop(60)
+    assert (tmp_path / "checkpoint").read_text() == "saved"
+    assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]

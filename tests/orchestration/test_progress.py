@@ -34,7 +34,7 @@ def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:
     ("message", "line"),
     [
         ({"device": "cuda", "device_reason": "auto took cuda"}, "training on cuda (auto took cuda)"),
-        ({"device": "cpu", "resumed_from_epoch": 4}, "training on cpu · going on after epoch 4"),
+        ({"device": "cpu", "resumed_from_epoch": 4}, "training on cpu · continuing after epoch 4"),
         ({"reused": True, "run_dir": "r"}, "a finished run with these settings and data exists and is reused: r"),
     ],
 )

@@ -94,7 +94,10 @@ def test_names_are_filled_in_and_secrets_stay_out_of_git_and_image(kit: Path) ->
     files = [path for path in (kit / "deploy").rglob("*") if path.is_file()]
     assert not [path for path in files if "{{" in path.read_text()]
     assert ".env" in (kit / "deploy/.gitignore").read_text().split()
-    assert "deploy/.env" in (kit / "deploy/Dockerfile.dockerignore").read_text().split()
+    assert "k8s/secret.yaml" in (kit / "deploy/.gitignore").read_text().split()
+    assert {"deploy/.env", "deploy/k8s/secret.yaml"} <= set(
+        (kit / "deploy/Dockerfile.dockerignore").read_text().split()
+    )
     with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
         compose(kit, {})
 
@@ -283,6 +286,19 @@ class Server:
                 cwd=root, env={**(given or {}), **self.environment}, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
+    def health(self, name: str, **more: str) -> int:
+        """The exit code of a service's health check, as docker runs it, with the ports of this test."""
+        kind, *words = self.services[name]["healthcheck"]["test"]
+        words = [re.sub(r"\b(4000|3000|8080)\b", lambda found: self.ports[found[0]], word) for word in words]
+        command = words if kind == "CMD" else ["sh", "-c", words[0].replace("$$", "$")]
+        programs = str(Path(os.path.realpath(str(shutil.which("initdb")))).parent)
+        given = {**self.services[name]["environment"], **self.environment, "PGPORT": str(self.postgres.port), **more}
+        given["PATH"] += os.pathsep + programs
+        done = subprocess.run(command, cwd=self.root, env=given, capture_output=True, timeout=120, check=False)
+        with (self.root / f"{name}.log").open("ab") as log:
+            log.write(done.stdout + done.stderr)
+        return done.returncode
+
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
         body = {"query": text, "variables": variables}
         answer = httpx.post(f"{self.address}/graphql", json=body, timeout=60).json()
@@ -414,6 +430,7 @@ class TestTheComposeFilesCommandsOnPostgres:
         epochs = lambda: [record["epoch"] for record in trace.read("epoch")]  # noqa: E731
         reached = epochs()[-1]
         server.postgres.stop()
+        assert server.health("postgres") != 0
         time.sleep(8)
         assert worker.is_running(), "a database that is away ends no training"
         meanwhile = epochs()[-1]
@@ -444,8 +461,16 @@ class TestTheComposeFilesCommandsOnPostgres:
         for process in server.processes.values():
             assert process.poll() is None
 
-    def test_the_processes_end_when_they_are_asked_to(self, server: Server) -> None:
+    def test_the_health_checks_of_parts_that_run_pass(self, server: Server) -> None:
+        assert {name: server.health(name) for name in server.services} == dict.fromkeys(server.services, 0)
+
+    def test_the_processes_end_when_they_are_asked_to_and_their_health_checks_fail(self, server: Server) -> None:
         for name in ("daemon", "webserver", "serve", "code", "second"):
             server.processes[name].send_signal(signal.SIGTERM)
         for name in ("daemon", "webserver", "serve", "code", "second"):
             server.processes[name].wait(120)
+        ended = time.monotonic()
+        assert [name for name in ("webserver", "serve", "code") if server.health(name) == 0] == []
+        # The last sign of life of a daemon counts for half an hour; here for its interval of 30 seconds, and one more.
+        time.sleep(max(0.0, ended + 32 - time.monotonic()))
+        assert server.health("daemon", DAGSTER_DAEMON_HEARTBEAT_TOLERANCE="1") != 0

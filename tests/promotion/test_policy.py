@@ -17,11 +17,11 @@ def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "facts", "outcome", "reason"),
     [
-        ({"when": "better"}, {}, "promoted", "nothing was live before"),
-        ({"when": "checks_pass"}, {}, "promoted", "nothing was live before"),
+        ({"when": "better"}, {}, "promoted", "there was no live version"),
+        ({"when": "checks_pass"}, {}, "promoted", "there was no live version"),
         ({"when": "manual"}, {}, "waits", "graphmill promote RUN"),
         ({}, {"failed_checks": ["spread", "mrr"]}, "kept", "2 checks did not pass: spread, mrr"),
-        ({"except_checks": ["spread"]}, {"failed_checks": ["spread"]}, "promoted", "nothing was live"),
+        ({"except_checks": ["spread"]}, {"failed_checks": ["spread"]}, "promoted", "there was no live version"),
         ({"when": "manual"}, {"champion": LIVE, "is_champion": True}, "kept", "is this run already"),
         ({}, {"champion": LIVE, "rolled_back": "today by me"}, "kept", r"rolled back \(today by me\)"),
         ({"when": "checks_pass"}, {"champion": LIVE, "comparison": figures(-1)}, "promoted", "every check passed"),
@@ -39,7 +39,7 @@ def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
             "moved 3 times as far",
         ),
         ({"max_drift": 2}, {"champion": LIVE, "comparison": figures(0.1), "drift": 1.5}, "promoted", "mrr"),
-        ({"max_drift": 2}, {}, "promoted", "nothing was live before"),
+        ({"max_drift": 2}, {}, "promoted", "there was no live version"),
     ],
 )
 def test_decisions(settings: dict[str, Any], facts: dict[str, Any], outcome: str, reason: str) -> None:

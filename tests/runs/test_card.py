@@ -63,9 +63,9 @@ def test_a_run_has_a_card_from_its_export_on(run: Path) -> None:
 
 def test_it_says_what_is_missing_until_it_is_there(run: Path) -> None:
     before = card_of(run)
-    assert "Not ranked beside baselines yet" in before
+    assert "Not compared with baselines yet" in before
     assert "Not validated yet" in before
-    assert "Not compared with a version" in before
+    assert "Not compared with an earlier live version" in before
     write_health(run, validate_file(run))
     rank_any(restore(run))
     after = (run / "card.md").read_text(encoding="utf-8")

@@ -307,7 +307,7 @@ def test_the_origins_presets_fit_the_machines_that_they_are_named_after(
     monkeypatch.setattr(formulas, "choose_device", lambda *_, **__: SimpleNamespace(device=torch.device(device)))
     # Its graph: 66,903 nodes of five types, some 200,000 edges of thirty types; embedding 512, hidden 256, two layers.
     counts = [20_000, 17_000, 15_000, 10_000, 4_903]
-    job = job_of(graph, preset=preset)
+    job = job_of(graph, preset=preset, objective={"loss": "link_contrastive"})
     settings = job.settings
     assert (
         settings.acceleration.batching,

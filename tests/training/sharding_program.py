@@ -1,15 +1,17 @@
 """What the tests of sharding by rows run under torchrun: ``sharding_program.py JOB.json``; one start serves all cases.
 
-For every job the gradient of a step in float64, put together of all ranks' rows, the bytes of a pass over the layers, and,
-where asked for, a whole training in float64 through the worker, at a step of which a rank may kill itself.
+For every job the gradient of a step in float64, put together of all ranks' rows, the bytes of the step and of a pass over
+the layers, and, where asked for, a whole training in float64 through the worker, at a step of which a rank may kill itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
@@ -46,18 +48,21 @@ def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> di
         names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
         for parameter in model.parameters():
             parameter.grad = None
-        reduced = ranks.bytes_reduced
-        found = compute_gradient(
-            recipe,
-            model,
-            [named[n] for n in names],
-            recipe.step(phase, 1, 2),
-            execution=Execution(loss_chunks=2),
-            precision=Precision("fp32", torch.device("cpu")),
-            ranks=ranks,
-            seed_parts=(0, phase.name, 1, 2),
-            norm_type=norm_type,
-        )
+        reduced, exchanged = ranks.bytes_reduced, ranks.bytes_exchanged
+        with batch_rows() as asked:
+            found = compute_gradient(
+                recipe,
+                model,
+                [named[n] for n in names],
+                recipe.step(phase, 1, 2),
+                execution=Execution(loss_chunks=2),
+                precision=Precision("fp32", torch.device("cpu")),
+                ranks=ranks,
+                seed_parts=(0, phase.name, 1, 2),
+                norm_type=norm_type,
+            )
+        exchanged = ranks.bytes_exchanged - exchanged
+        of_all = ranks.sum_floats([float(exchanged), float(sum(asked))])
         gradients = {n: named[n].grad for n in names if named[n].grad is not None}
         if (shards := recipe.shards) is not None:
             for n in [n for n in gradients if shards.holds(named[n])]:
@@ -67,15 +72,52 @@ def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> di
             "losses": found.losses,
             "norm": found.norm,
             "reduced": ranks.bytes_reduced - reduced,
+            "exchanged": of_all[0] / ranks.world,
+            "asked": of_all[1] / ranks.world,
         }
     sent = {}
     if recipe.shards is not None:
         ranges = {n: recipe.shards.range_of(n) for n in recipe.shards.bounds}
         rows = {n: last - first for n, (first, last) in ranges.items()}
-        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks)}
+        read = ranks.sum_floats([float(rows_read(recipe))])[0] / ranks.world
+        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks), "read": read}
     with torch.no_grad():
         vectors = np.concatenate([block.vectors for block in recipe.embeddings(model.eval())])
     return {"phases": out, "sent": sent, "vectors": vectors}
+
+
+@contextlib.contextmanager
+def batch_rows() -> Iterator[list[int]]:
+    """Bytes of the rows that a rank's part of a batch reads, on whichever rank they are: a number for each fetch.
+
+    Those are the fetches of exchanges that are made while this is open; the layers' exchanges were made with the graph.
+    """
+    kind, asked = sharding.RowExchange, list[int]()
+    make, fetch = kind.__init__, kind.fetch
+
+    def making(self: Any, ranks: Ranks, bounds: Any, wanted: np.ndarray, device: torch.device) -> None:
+        make(self, ranks, bounds, wanted, device)
+
+        def fetching(rows: torch.Tensor) -> torch.Tensor:
+            asked.append(len(wanted) * rows.shape[1] * rows.element_size())
+            return fetch(self, rows)
+
+        self.fetch = fetching
+
+    kind.__init__ = making  # type: ignore[method-assign]
+    try:
+        yield asked
+    finally:
+        kind.__init__ = make  # type: ignore[method-assign]
+
+
+def rows_read(recipe: Any) -> int:
+    """How many nodes of other ranks the edges into this rank's nodes come from: what it fetches for a layer."""
+    if recipe.name == "lightgcn":
+        exchanges = [recipe._graph.user_rows.exchange, recipe._graph.item_rows.exchange]
+    else:
+        exchanges = [recipe.mine.matrix.exchange if recipe.name == "kgat" else recipe.mine.exchange]
+    return sum(sum(each._received) - each._received[each.ranks.rank] for each in exchanges)
 
 
 def layer_bytes(recipe: Any, model: torch.nn.Module, ranks: Ranks) -> float:

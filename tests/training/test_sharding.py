@@ -115,10 +115,17 @@ def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_s
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
+def test_a_step_sends_what_the_model_of_the_decision_says(
     world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
 ) -> None:
+    """A pass over the layers alone, and a step, with the rows that its batch reads.
+
+    All nodes are at most what ranks read of each other, and those that they read are what is sent.
+    """
     folder = killed if world == 2 else resumed[0]
+    # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
+    least = 0.9 if world == 2 else 0.7
+    elsewhere = (world - 1) / world
     for system in SYSTEMS:
         m: Any = parse_settings(steps(graphs)[system]["values"], "test").model  # type: ignore[attr-defined]
         if system.startswith("hgt"):
@@ -127,10 +134,14 @@ def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
             widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
         kinds = graphs[system].node_types
         nodes = sum(kind.count for kind in kinds if system != "lightgcn" or kind.name in ("user", "item"))
-        model = sum(2 * (world - 1) / world * nodes * width * 8 for width in widths)
-        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]["layers"]
-        # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
-        assert (0.9 if world == 2 else 0.7) * model <= sent <= 1.1 * model, system
+        layers = sum(2 * elsewhere * nodes * width * 8 for width in widths)
+        found = torch.load(folder / f"{system}.pt", weights_only=False)
+        assert least * layers <= found["sent"]["layers"] <= 1.1 * layers, system
+        for phase, step in found["phases"].items():
+            read = 2 * found["sent"]["read"] * sum(widths) * 8
+            assert read <= layers
+            model = 2 * elsewhere * step["asked"] + (0 if phase == "kg" else read)  # facts go over no layer
+            assert step["exchanged"] == pytest.approx(model, rel=0.1), (system, phase)
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(

@@ -22,11 +22,11 @@ from graphmill.runs.acceleration_report import FILE, AccelerationReport, Acceler
 
 RUNS = Check(
     "accelerated_runs",
-    "The model's own configuration trains to the end on this machine. If not: its row in the table says why.",
+    "The model's own configuration finishes its training on this machine. If not: its row in the table says why.",
 )
 FINITE = Check(
     "all_are_finite",
-    "No configuration met a loss or gradient that is not finite. If one did: do not use it on this data.",
+    "In every configuration all losses and gradients were finite. If not: do not use that configuration on this data.",
 )
 CHECKS = (RUNS, FINITE)
 
@@ -48,8 +48,8 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("graph",),
         kinds={"pytorch", "markdown"},
         description=(
-            f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, a row a "
-            "configuration. Materialize it when you want to know; no job does, as it trains several times."
+            f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, one row per "
+            "configuration. It trains several times, so no job makes it: materialize it when you want to know."
         ),
         checks=CHECKS,
         tags=dict([ON_DEMAND]),
@@ -128,8 +128,8 @@ def _summary(base: Row, accelerated: Row, configurations: int) -> str:
     times = _ratio(base, accelerated)
     faster = f"{times:.2g} times as fast as" if math.isfinite(times) else "beside"
     return (
-        f"{configurations} configurations trained, one after the other. The model's own is {faster} the one with everything "
-        f"that accelerates off: {accelerated.seconds_per_epoch:.3g} s an epoch."
+        f"{configurations} configurations were trained, one after the other. The model's own is {faster} the one without "
+        f"acceleration: {accelerated.seconds_per_epoch:.3g} s per epoch."
     )
 
 

@@ -12,8 +12,9 @@ from graphmill.orchestration.metadata import markdown_table, scalars
 
 BEATS_BASELINES = Check(
     "beats_baselines",
-    "What was held out ranks better than by any baseline: degree, nearest neighbours, ComplEx, … If not: take the "
-    "baseline, or tune (docs/how-to/search_settings.md); the bound is checks.baseline_ratio_min.",
+    "The model ranks held-out links or items better than every baseline (degree, nearest neighbours, ComplEx, …). If "
+    "not: use the baseline, or tune the model (docs/how-to/search_settings.md). The bound is "
+    "checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"
 
@@ -86,7 +87,8 @@ def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[
 
     by_degree = [row("training links of the target", links_of(part), part) for part in strata["by_degree"]]
     by_half = [
-        row("what training has of the link", HALF_LINK_TITLES[part["seen"]], part) for part in strata["by_half_link"]
+        row("half of the link that training has", HALF_LINK_TITLES[part["seen"]], part)
+        for part in strata["by_half_link"]
     ]
     return {
         "by_degree": dg.MetadataValue.md(markdown_table(by_degree)),

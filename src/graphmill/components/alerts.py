@@ -16,11 +16,15 @@ class Alerts(dg.Component, dg.Model, dg.Resolvable):
     """Sends mail, chat messages or webhooks when a run or check fails, an asset is stale, or a run does not go live."""
 
     targets: list[str | None] = Field(
-        description="Addresses of Apprise, such as mailtos://… or slack://…; {{ env.NAME }} takes one from the environment."
+        description="Addresses of Apprise, such as mailtos://… or slack://…; {{ env.NAME }} reads one from the environment."
     )
     name: str = Field("alerts", description="First part of the sensors' names.")
-    events: list[Kind] = Field(default_factory=lambda: list(KINDS), description=f"What is told of: {', '.join(KINDS)}.")
-    severity: Literal["warn", "error"] = Field("error", description="Checks: from which severity on.")
+    events: list[Kind] = Field(
+        default_factory=lambda: list(KINDS), description=f"Events to report: {', '.join(KINDS)}."
+    )
+    severity: Literal["warn", "error"] = Field(
+        "error", description="Lowest severity of a failed check that is reported."
+    )
     ui: str = Field("", description="Address of the Dagster UI, for links, such as http://dagster.example:3000.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -32,7 +32,7 @@ class DriftCheck:
 
 STAYED = Check(
     "neighbours_stayed",
-    "Neighbours changed no more than another seed would have changed them. If they did: `findings` says why.",
+    "Neighbours changed no more than with another seed. If they did: `findings` says why.",
 )
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
@@ -55,7 +55,7 @@ DRIFT_CHECKS = (
     DriftCheck(
         Check(
             "no_type_collapsed",
-            "No type's vectors have become one point. If one's have: see the checks of the validation on that type.",
+            "No type's vectors have collapsed to one point. If some have: see the validation's checks of that type.",
         ),
         ("type_collapsed",),
         "overlap",
@@ -81,7 +81,7 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"numpy", "markdown"},
         description=(
-            f"How far the vectors moved from the live version of {plan.name}, in multiples of what another seed does. "
+            f"How far the vectors moved from the live version of {plan.name}, in multiples of the effect of another seed. "
             "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
         ),
         checks=[each.check for each in DRIFT_CHECKS],
@@ -111,13 +111,13 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def _nothing_live(plan: ModelPlan, run_dir: str) -> dg.MaterializeResult[Reference]:
-    key, said = plan.key("drift"), "nothing is live to compare with"
+    key, said = plan.key("drift"), "there is no live version to compare with"
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "against": "", "multiple": None},
         metadata={
             "summary": in_words(
-                f"No version of {plan.name} is live: nothing to compare with. `graphmill promote` makes one live."
+                f"{plan.name} has no live version to compare with. `graphmill promote` makes one live."
             ),
             "finding": said,
             **explorer_link(key),
@@ -181,13 +181,13 @@ def _summary(report: Mapping[str, Any]) -> str:
         for f in findings
         if f["status"] != "pass"
     ]
-    said = " ".join(bad) if bad else f"As expected of a retraining. {findings[0]['meaning']}"
+    said = " ".join(bad) if bad else f"As expected after a retraining. {findings[0]['meaning']}"
     return f"{said} Compared with {report['against']}."
 
 
 def _graph_table(changed: Mapping[str, Any] | None) -> str:
     if changed is None:
-        return "what the graph was before is not known"
+        return "the earlier graph is not known"
     pairs = (changed["before"], changed["after"])
     rows = [("node pairs", *pairs), ("pairs gone", "", changed["lost"]), ("pairs new", "", changed["added"])]
     rows += [(f"nodes: {name}", *counts) for name, counts in changed["node_types"].items()]
@@ -206,7 +206,7 @@ def _check_result(
     return each.check.result(
         plan.key("drift"),
         not bad,
-        told.strip() or f"nothing of the kind; compared with {report['against']}",
+        told.strip() or f"no such finding; compared with {report['against']}",
         severity="warn" if only_warned else plan.checks.severity,
         metadata={"picture": drawn[each.picture]} if each.picture else {},
     )

@@ -67,7 +67,7 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
     """
     for name in ("recipe", "data"):
         if name in written:
-            raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
+            raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
     preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
     known = {**written, "recipe": recipe, "preset": preset}
     return Defaults(parse_settings(known, "settings"), reason, known)
@@ -99,15 +99,15 @@ def launcher_settings(value: Any) -> LauncherSettings | None:
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 
-    dataset: str = Field(description="Name of the GraphDataset that it is trained on.")
+    dataset: str = Field(description="Name of the GraphDataset on which the model is trained.")
     recipe: str = Field(description=f"The system: {', '.join(RECIPES)}.")
-    name: str = Field("", description="Name in the asset keys; empty: the recipe's.")
+    name: str = Field("", description="Name of the model in the asset keys; empty: the name of the recipe.")
     settings: Annotated[
         Any,
         dg.Resolver.from_model(
             _resolve_settings,
             model_field_type=dict[str, Any],
-            description="Settings that differ from the recipe's; they become the Launchpad's defaults.",
+            description="Settings that differ from the recipe's defaults. They become the defaults of the Launchpad.",
         ),
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
@@ -134,14 +134,14 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             lambda context, value: launcher_settings(context.resolve_value(value)),
             model_field_type=str | dict[str, Any],
-            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one with its settings; without it "
-            "as the resource `worker` says.",
+            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one of these with its settings. "
+            "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
-    schedule: Schedule | None = Field(None, description="Retrain by the clock.")
-    freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
+    schedule: Schedule | None = Field(None, description="When to retrain.")
+    freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
-        "", description="File or URL that the CSV is copied to when its blocking checks pass; empty: nowhere."
+        "", description="File or URL to which the CSV is copied when its blocking checks pass; empty: no copy."
     )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
@@ -198,7 +198,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             f"{prefix}_retrain",
             selection.upstream(),
             f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
-            "Launch it with other settings in the Launchpad; the schedule launches it with those of the defs.yaml.",
+            "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
         schedules = []
         if self.schedule:

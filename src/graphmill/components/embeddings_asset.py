@@ -27,8 +27,8 @@ from graphmill.parquet import ParquetTable
 
 BLOCK_ROWS = 4096
 COLUMNS = {
-    "node_index": "the source's own node number, or the row number where it has none",
-    "node_id": "the source's id, as written",
+    "node_index": "the source's own node number, or the row number if it has none",
+    "node_id": "the source's id, unchanged",
     "node_name": "the source's name",
     "node_type": "node type",
     "embedding": "the vector, float32",
@@ -37,27 +37,30 @@ COLUMNS = {
 FINITE = Check("finite", "Every number is finite. If not: see the model's checks on its loss.", blocking=True)
 SHAPE = Check(
     "shape",
-    "One row a node of the graph, as wide as model.embedding_dim. If not: materialize the model and this again.",
+    "There is one row for each node of the graph, of width model.embedding_dim. If not: materialize the model and "
+    "this asset again.",
     blocking=True,
 )
 ALIGNED = Check(
     "ids_aligned",
-    "Indices, ids and types are those of the graph, row for row. If not: the graph was rebuilt; train again.",
+    "Each row has the index, id and type of its node in the graph. If not: the graph was rebuilt; train again.",
     blocking=True,
 )
 ALIVE = Check(
     "no_dead_rows",
-    "No row is zero or vanishes beside the others. If some do: their nodes have no training edge, or too short a training.",
+    "No row is zero or vanishingly small. If some are: their nodes have no training edge, or the training was too "
+    "short.",
     blocking=True,
 )
 SPREAD = Check(
     "not_collapsed",
-    "The rows are not all practically one vector. If they are: docs/reference/checks.md says what to change first.",
+    "The rows are not all nearly the same vector. If they are: docs/reference/checks.md says what to change first.",
     blocking=True,
 )
 BEST = Check(
     "of_best_epoch",
-    "The vectors are of the epoch that was chosen as the best. If not: its checkpoint is damaged; train on, or again.",
+    "The vectors are those of the best epoch. If not: its checkpoint is damaged; continue the training, or start it "
+    "again.",
 )
 CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
@@ -76,7 +79,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"parquet", "csv"},
         description=(
             f"One vector for each node of {plan.dataset}, from the best epoch, for other programs: see `how_to_load`. "
-            "Nothing below runs unless its checks pass. Next: the validation."
+            "Assets downstream run only if its checks pass. Next: the validation."
         ),
         checks=CHECKS,
         pool=POOL,
@@ -163,9 +166,11 @@ def _summary(
     plan: ModelPlan, vectors: NDArray[np.float32], exported: Mapping[str, Any], results: Sequence[dg.AssetCheckResult]
 ) -> str:
     bad = [result.check_name for result in results if not result.passed]
-    verdict = f"**Look at {', '.join(map(str, bad))}.**" if bad else "Every row is finite, alive, and at its id."
+    verdict = (
+        f"**Look at {', '.join(map(str, bad))}.**" if bad else "Every row is finite, not zero, and belongs to its id."
+    )
     return (
-        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one a node of {plan.dataset}, from epoch "
+        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one for each node of {plan.dataset}, from epoch "
         f"{exported['epoch']}. {verdict}"
     )
 
@@ -225,7 +230,7 @@ def _check_results(
         SPREAD.result(
             key,
             cosine < bound,
-            f"mean cosine {cosine:.3f} of up to 4,096 rows, complete collapse from {bound:g} on",
+            f"mean cosine {cosine:.3f} of up to 4,096 rows; a complete collapse begins at {bound:g} on",
             metadata={"mean_cosine": float(cosine)},
         ),
     ]

@@ -28,15 +28,15 @@ class Schedule(dg.Model, dg.Resolvable):
 class Freshness(dg.Model, dg.Resolvable):
     """How old the embeddings may become."""
 
-    warn_hours: float = Field(0, description="Warn from this age on, in hours; 0: no warning.")
-    fail_hours: float = Field(description="Fail from this age on, in hours (> 0).")
+    warn_hours: float = Field(0, description="Age from which the check warns, in hours; 0: no warning.")
+    fail_hours: float = Field(description="Age from which the check fails, in hours (> 0).")
 
 
 class Watch(dg.Model, dg.Resolvable):
     """A sensor that launches the whole chain when a source file changed; stopped until a person starts it."""
 
-    enabled: bool = Field(False, description="Whether there is a sensor.")
-    interval_seconds: int = Field(60, description="Pause between two looks at the files, in seconds (≥ 5).")
+    enabled: bool = Field(False, description="Whether to add a sensor.")
+    interval_seconds: int = Field(60, description="Time between two checks of the files, in seconds (≥ 5).")
 
 
 def section(model: type[SettingsT], name: str) -> dg.Resolver:

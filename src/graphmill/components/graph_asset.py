@@ -23,17 +23,17 @@ from graphmill.parquet import ParquetTable
 
 TRAINED = Check(
     "relations_have_training_edges",
-    "Every relation keeps edges to train on. If one has none: hold out less of it (graph.split), or leave it out.",
+    "Every relation has edges to train on. If one has none: hold out less of it (graph.split), or leave it out.",
     blocking=True,
 )
 REACHED = Check(
     "types_are_reached",
-    "Every node type has nodes that a training edge touches. If one has none: leave it out (graph.include_node_types).",
+    "Every node type has nodes with a training edge. If one has none: leave it out (graph.include_node_types).",
     blocking=True,
 )
 SEALED = Check(
     "no_split_leakage",
-    "No held-out pair of nodes is joined by an edge of another split, in either direction or any relation. If one is, "
+    "No edge of another split joins a held-out pair of nodes, in either direction or any relation. If one does, the "
     "test figures are too good: let the graph draw the split itself (graph.split.method).",
     blocking=True,
 )
@@ -73,8 +73,8 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
         inputs=plan.tables,
         kinds={"numpy"},
         description=(
-            f"The graph of {plan.dataset} that models train on, with pairs held out to validate and to test. What it "
-            "takes and holds out is set in the section graph of the defs.yaml. Next: a model."
+            f"The graph of {plan.dataset} that models train on, with pairs held out for validation and test. The "
+            "section graph of the defs.yaml sets what it contains and holds out. Next: a model."
         ),
         checks=CHECKS,
     )
@@ -153,7 +153,7 @@ def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
     return (
         f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {types} type{'s' * (types > 1)}, "
         f"{graph.num_edges:,} edges of {relations} relation{'s' * (relations > 1)}. {told}"
-        + (f" {cold:,} nodes have no training edge: their vectors mean little." if cold else "")
+        + (f" {cold:,} nodes have no training edge, so their vectors mean little." if cold else "")
     )
 
 
@@ -218,7 +218,7 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
         REACHED.result(
             key,
             not unreached,
-            f"no training edge touches: {', '.join(unreached)}"
+            f"types without a training edge: {', '.join(unreached)}"
             if unreached
             else f"all {len(manifest['node_types'])} node types",
         ),
@@ -227,11 +227,11 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
             (again or not leaks) and not beyond,
             "; ".join(
                 f"{o['leaked_edges']} of {o['edges']} {o['held_out']} edges are seen in {o['seen']}"
-                + (", which is the same item again" if again else "")
+                + (", because users take the same item again" if again else "")
                 for o in leaks
             )
             + "; ".join(beyond)
-            or "no held-out pair is seen elsewhere",
+            or "no held-out pair occurs in another split",
             severity="error" if drawn else "warn",
             metadata={
                 "split_source": report["split_source"],

@@ -41,8 +41,10 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         ),
     ]
     graph: Annotated[Any, section(GraphSettings, "graph")] = Field(default_factory=GraphSettings)
-    rejected_share_max: float = Field(0.01, description="Part of the rows that may be unusable (0 to 1); more blocks.")
-    watch: Watch = Field(default_factory=Watch, description="A sensor on the files.")
+    rejected_share_max: float = Field(
+        0.01, description="Share of the rows that may be unusable (0 to 1). If more are, the chain stops."
+    )
+    watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -63,15 +65,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         refresh = chain_job(
             f"{name}_refresh",
             everything,
-            f"Everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
+            f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
             "files changed.",
         )
         jobs = [
             chain_job(
                 f"{name}_build_graph",
                 own,
-                f"Reads the files of {name} and builds its graph; trains nothing. To try graph settings, or before a "
-                "long training.",
+                f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
+                "a long training.",
             ),
             refresh,
         ]

@@ -31,7 +31,7 @@ COLUMNS = {
         for side, of in _SIDES.items()
         for part, role in _PARTS.items()
     },
-    "TracInScore": "influence; above 0: the training triple made the explained one likelier",
+    "TracInScore": "influence; above 0: the training triple made the explained triple likelier",
     "SelfInfluence": "influence of the training triple on itself",
 }
 SHOWN_TRIPLES = 12
@@ -53,7 +53,7 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"pytorch", "csv"},
         description=(
-            "Why the model says what it says: training triples for and against held-out ones. `mode: self` in the "
+            "Explains the model: training triples that made held-out triples likely or unlikely. `mode: self` in the "
             "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
         ),
         checks=[SPREAD],
@@ -113,7 +113,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
             SPREAD.result(
                 key,
                 len(checkpoints) > 1,
-                f"summed over {len(checkpoints)} checkpoints; acceleration.keep_influence keeps more in a training",
+                f"summed over {len(checkpoints)} checkpoints; a higher acceleration.keep_influence keeps more of them",
             )
         ],
     )
@@ -123,8 +123,8 @@ def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked:
     """What was looked at, and the first thing to look at."""
     training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
     if asked.mode == "self":
-        suspect = f" Look first at **{_triple(rows[0], 'Train')}**: nothing else supports it." if rows else ""
-        return f"{training} by their influence on themselves, summed over {over}.{suspect}"
+        suspect = f" Look first at **{_triple(rows[0], 'Train')}**: no other triple supports it." if rows else ""
+        return f"{training}, ordered by their influence on themselves, summed over {over}.{suspect}"
     counted = f"{about['num_test_triples']:,} triples explained by {training}, summed over {over}."
     best = max(rows, key=lambda row: float(row["TracInScore"]), default=None)
     if best is None or float(best["TracInScore"]) <= 0:

@@ -16,16 +16,16 @@ from graphmill.ingest.joined_sources import FILLED
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {
-    "user_id": "the user's id, as written",
-    "item_id": "the item's id, as written",
-    "position": "place in the user's sequence, from 0; equal times in the order of the file",
+    "user_id": "the user's id, unchanged",
+    "item_id": "the item's id, unchanged",
+    "position": "place in the user's sequence, from 0; interactions with equal times are in the order of the file",
     "timestamp": "seconds",
-    "weight": "rating, plays, or what the file has",
+    "weight": "the file's weight, such as a rating or a number of plays",
     "split": "the split that came with the data: 0 train, 1 valid, 2 test",
-    "relation": "the relation that the graph has for them",
+    "relation": "the graph's relation for interactions",
     "display_relation": "interacted; interacted n for the n-th time with this item",
     "head": "number of the user",
-    "tail": "number of the item, after those of the users",
+    "tail": "number of the item; items are numbered after the users",
     "source": "the file",
 }
 

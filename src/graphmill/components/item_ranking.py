@@ -15,26 +15,27 @@ from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check(
     "beats_baselines",
-    "The held-out items rank better than by popularity and the other simple predictors. If not: take the best of them.",
+    "The model ranks the held-out items better than popularity and the other simple predictors. If not: use the best "
+    "of them.",
 )
 CHECKS = (BEATS,)
 DESCRIPTION = (
-    "How well the model foresees what users take: their held-out items among all others, beside simpler predictors. "
-    "Where one of them is better, the summary says which to take."
+    "How well the model predicts what users take: it ranks their held-out items among all others, and so do simpler "
+    "predictors. If one of them is better, the summary says which to use."
 )
 PROTOCOLS = {
     "sampled": "sampled negatives (the papers' protocol)",
     "untied": "full ranking, without targets in the same second as the view before",
     "cold": "full ranking, cold items",
-    "repeated": "full ranking, of targets that their user has met, among all items",
-    "new": "full ranking, of targets new to their user, among the items new to the user",
+    "repeated": "full ranking, only targets that their user had taken before, among all items",
+    "new": "full ranking, only targets new to their user, among the items new to the user",
 }
 """Prefixes that are the model under another protocol; every other prefix is a rival."""
 ABOUT = {
     "popularity": "popularity",
-    "markov": "what most often follows the last item",
+    "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
-    "replay": "what the user has had most often and lately",
+    "replay": "the items that the user has taken most often and most recently",
     "ease": "EASE",
     "bpr_mf": "BPR-MF, trained on the same data",
 }
@@ -80,7 +81,7 @@ def shown(
         {metric: [own.get(metric, 0.0) for own in everyone.values()] for metric in cut[:3]},
         axis="full ranking, test",
         title=f"{judged}: {plan.name} {model[judged]:.3g}"
-        + (", its epoch chosen on test" if on_test else "")
+        + (", whose epoch was chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]

@@ -50,8 +50,8 @@ PLOTTED = (
 """What a person follows over retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
-    "How well the model finds links that training has not seen, beside simpler predictors. Where one of them is "
-    "better, take it, or tune (docs/how-to/search_settings.md)."
+    "How well the model finds links that it was not trained on, compared with simpler predictors. If one of them is "
+    "better, use it, or tune the model (docs/how-to/search_settings.md)."
 )
 
 

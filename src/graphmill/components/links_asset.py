@@ -29,11 +29,12 @@ from graphmill.predictions.settings import LinkSettings
 
 VARIED = Check(
     "tails_differ",
-    "Not every head's best tail is the same. If it is: the model has learnt popularity; see the ranking.",
+    "The heads do not all have the same best tail. If they do: the model has learnt popularity; see the ranking.",
 )
 CALIBRATED = Check(
     "probabilities_hold",
-    "Probabilities are those that validation links have, on heads not fitted on. If not: read the scores as an order only.",
+    "Probabilities agree with the validation links of heads that were not used to fit them. If not: use the scores "
+    "only as an order.",
 )
 CHECKS = (VARIED, CALIBRATED)
 
@@ -52,9 +53,8 @@ def links_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"parquet", "csv", "markdown"},
         description=(
-            f"For heads of {plan.dataset} the tails that {plan.name} scores best and that the graph lacks, each with its "
-            "rank, the rank that it usually has, a calibrated probability, and the short paths that support it. "
-            "See docs/how-to/predict_links.md."
+            f"New links that {plan.name} predicts for {plan.dataset}: the best tails of each head, with rank, usual rank, "
+            "calibrated probability, and the short paths that support them. See docs/how-to/predict_links.md."
         ),
         checks=CHECKS,
         pool=POOL,
@@ -145,11 +145,9 @@ def _mean(values: Sequence[float]) -> float | None:
 def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
     text = f"{figures['rows']:,} predicted links: the {asked.k} best tails of each head in {figures['relations']} relations"
     if "supported_share" in figures:
-        text += f". Of the best {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
+        text += f". Of the best ones, {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
     if "ece_top" in figures:
-        text += (
-            f". Probabilities miss by {figures['ece_top']:.3f} on average, at base rates of {figures['base_rate']:.2g}"
-        )
+        text += f". The mean calibration error is {figures['ece_top']:.3f}, at base rates of {figures['base_rate']:.2g}"
     return text + "."
 
 
@@ -213,9 +211,10 @@ def _relation_row(each: Mapping[str, Any]) -> dict[str, Any]:
 
 def _about_probabilities(relations: Sequence[Mapping[str, Any]]) -> str:
     calibrated = [each for each in relations if "ece" in each["calibration"]]
-    lines = [f"Isotonic by relation on validation links. Negatives: {relations[0]['calibration']['negatives']}."]
+    negatives = relations[0]["calibration"]["negatives"]
+    lines = [f"Isotonic regression for each relation, on validation links. Negatives: {negatives}."]
     if calibrated:
-        lines.append("The base rate that each assumes stands in `by_relation`; `links.base_rate` sets another.")
+        lines.append("`by_relation` has the base rate that each relation assumes; `links.base_rate` sets another.")
     without = {each["calibration"]["why"] for each in relations if "why" in each["calibration"]}
     if without:
         lines.append(f"{len(relations) - len(calibrated)} relations have none ({'; '.join(sorted(without)[:3])}).")
@@ -235,16 +234,16 @@ def _check_results(
         VARIED.result(
             key,
             share <= plan.checks.top_tail_share_max,
-            f"of {worst['relation']} {share:.0%} of the heads have the same best tail, bound "
-            f"{plan.checks.top_tail_share_max:.0%}; relative_rank tells such tails apart"
+            f"in {worst['relation']}, {share:.0%} of the heads have the same best tail; the bound is "
+            f"{plan.checks.top_tail_share_max:.0%}; relative_rank shows such tails"
             if worst
-            else "no relation has enough candidates to say",
+            else "no relation has enough candidates to judge this",
             severity=severity,
         ),
         CALIBRATED.result(
             key,
             ece is None or ece <= plan.checks.ece_max,
-            "no relation has enough validation links to say"
+            "no relation has enough validation links to judge this"
             if ece is None
             else f"expected calibration error {ece:.3f}, bound {plan.checks.ece_max:g}",
             severity=severity,

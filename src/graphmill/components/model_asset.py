@@ -37,7 +37,7 @@ FALLING = Check(
 )
 STEADY = Check(
     "loss_steady",
-    "The loss does not swing about its trend in the second half of the epochs. If it does: lower training.learning_rate.",
+    "The loss stays close to its trend in the second half of the epochs. If it swings: lower training.learning_rate.",
 )
 MESSAGES = Check(
     "edges_carry_messages",
@@ -61,7 +61,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"pytorch", plan.recipe},
         description=(
             f"Trains {plan.recipe}; the run's page shows live figures. Shift-click Materialize for other settings: a "
-            f"finished run is reused, more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
+            f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
         ),
         checks=CHECKS,
         pool=POOL,
@@ -103,7 +103,7 @@ def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: Launcher
     if plan.publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
     if plan.publish and not is_url(plan.publish) and (plan.root / plan.publish).is_dir():
-        raise SettingsError(f"publish: {plan.publish} is a folder; name the file that the CSV is copied to")
+        raise SettingsError(f"publish: {plan.publish} is a folder; name the file to which the CSV is copied")
 
 
 def _materialized(
@@ -263,7 +263,7 @@ def _check_results(
 
 
 def _told(value: float, sentence: str) -> str:
-    return "too few epochs to say" if math.isnan(value) else sentence.format(value)
+    return "too few epochs to judge this" if math.isnan(value) else sentence.format(value)
 
 
 def _messages_result(plan: ModelPlan, result: Mapping[str, Any]) -> dg.AssetCheckResult:

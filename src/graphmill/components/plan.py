@@ -35,20 +35,25 @@ class ModelChecks(HealthThresholds, RankingThresholds):
 
     RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
 
-    severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
+    severity: SeverityName = setting("warn", "Severity of a failed check on health, ranking or loss")
     baseline_severity: SeverityName = setting(
-        "warn", "What beats_baselines says when it fails; error also where `severity` is"
+        "warn", "Severity of a failed beats_baselines; it is error, too, if `severity` is error"
     )
     loss_swing_max: float = setting(
-        0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
+        0.1,
+        "Largest scatter of the epochs' losses about their trend in the second half of training, relative to the loss",
+        gt=0,
     )
     top_tail_share_max: float = setting(
-        0.5, "Predicted links: part of a relation's heads whose best tail may be the same one", ge=0, le=1
+        0.5, "Predicted links: largest share of a relation's heads that may have the same best tail", ge=0, le=1
     )
     ece_max: float = setting(
-        0.1, "Predicted links: expected calibration error of the tails that are shown, mean over relations", ge=0, le=1
+        0.1,
+        "Predicted links: largest expected calibration error of the listed tails, averaged over relations",
+        ge=0,
+        le=1,
     )
-    message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
+    message_share_min: float = setting(0.7, "Smallest share of a relation's edges that must carry messages", ge=0, le=1)
 
     def part(self, model: type[SettingsT]) -> SettingsT:
         """The bounds that the library's own thresholds model ``model`` knows."""
@@ -61,12 +66,13 @@ class RecommendationSettings(Settings):
     k: int = setting(20, "Items for each user", ge=1)
     exclude_seen: Literal["auto", "always", "never"] = setting(
         "auto",
-        "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)",
+        "Leave out items that the user has already taken; auto: yes, unless users of a sequence model's data take "
+        "the same items again (see repeat_share)",
     )
     shown_users: int = setting(
-        8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
+        8, "Number of users in the asset's table, spread over all users; the file has all of them", ge=1, le=50
     )
-    shown_items: int = setting(5, "Items shown for each of them", ge=1, le=20)
+    shown_items: int = setting(5, "Number of items shown for each of these users", ge=1, le=20)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ from graphmill.promotion.versions import Versions
 
 WHOLE = Check(
     "version_is_whole",
-    "Every file of the live version is as it was promoted. If not: graphmill rollback, then promote a run again.",
+    "Every file of the live version is unchanged since its promotion. If not: run graphmill rollback, then promote a "
+    "run again.",
     blocking=True,
 )
 NOT_WORSE = Check(
     "not_worse_than_the_live_one",
-    "The run is not surely worse than the live version on validation. If it is: the live version should stay.",
+    "The run is not clearly worse than the live version on validation. If it is: keep the live version.",
 )
 FINDS = Check(
     "index_finds_neighbours",

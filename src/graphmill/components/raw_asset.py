@@ -33,7 +33,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
         "ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         description=(
-            f"`{shown(source.path)}`, read as {source.format}. When it has changed, run the job {plan.dataset}_refresh, "
+            f"`{shown(source.path)}`, read as {source.format}. If it has changed, run the job {plan.dataset}_refresh, "
             f"or switch on the sensor {plan.dataset}_files. The data version is the hash of the content."
         ),
         code_version="2",

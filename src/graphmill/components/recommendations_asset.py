@@ -22,20 +22,20 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.parquet import ParquetTable
 
 COLUMNS = {
-    "user_id": "the user's id, as written",
-    "user_name": "the user's name, where the data has one",
+    "user_id": "the user's id, unchanged",
+    "user_name": "the user's name, if the data has one",
     "rank": "1 is the best",
-    "item_id": "the item's id, as written",
-    "item_name": "the item's name, where the data has one",
-    "score": "the model's score; comparable within a user",
+    "item_id": "the item's id, unchanged",
+    "item_name": "the item's name, if the data has one",
+    "score": "the model's score; compare it only among the items of one user",
 }
 COMPLETE = Check(
     "users_have_items",
-    "Every user gets as many items as were asked for. If not: there are too few new items; lower recommendations.k.",
+    "Every user gets recommendations.k items. If not: some users have too few new items; lower recommendations.k.",
 )
 VARIED = Check(
     "users_differ",
-    "Not everybody gets the same items. If everybody does: the model has learnt popularity; see the ranking.",
+    "Users get different items. If all get the same: the model has learnt popularity; see the ranking.",
 )
 CHECKS = (COMPLETE, VARIED)
 RECENT = 3
@@ -55,8 +55,8 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"parquet", "markdown"},
         description=(
-            f"For every user of {plan.dataset} the items that {plan.name} scores highest: see `how_to_load`, and "
-            "`examples` for your own eyes. What a user has met is left out (exclude_seen)."
+            f"The items that {plan.name} scores highest for every user of {plan.dataset}: see `how_to_load`, and `examples` "
+            "to judge for yourself. Items that the user has already taken are left out (exclude_seen)."
         ),
         checks=CHECKS,
         pool=POOL,

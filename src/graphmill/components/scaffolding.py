@@ -53,7 +53,7 @@ class EmbeddingModelScaffolder(dg.Scaffolder[ModelParams]):
         attributes = {
             "dataset": params.dataset,
             "recipe": params.recipe,
-            "settings": {"training": {"epochs": 100}},
+            "settings": {"training": {"seed": 0}},
             "checks": {"severity": "warn"},
             "schedule": {"cron": "0 3 * * 1", "timezone": "UTC"},
             "freshness": {"warn_hours": 170, "fail_hours": 192},

@@ -28,7 +28,7 @@ from graphmill.search.study import Search, open_search
 
 LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
-WINNER = Check("winner_is_apart", "The winner's interval over seeds lies above the mean of the second trial.")
+WINNER = Check("winner_is_apart", "The winner's interval over seeds is above the mean of the second-best trial.")
 CHECKS = (TRAINED, WINNER)
 
 Reference = dict[str, Any]
@@ -46,7 +46,7 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
     prefix = f"{plan.dataset}_{plan.name}"
     jobs = [
         chain_job(f"{prefix}_trial", dg.AssetSelection.assets(trials), "One trial of the search."),
-        chain_job(f"{prefix}_leaderboard", dg.AssetSelection.assets(board), "The trials, from the best down."),
+        chain_job(f"{prefix}_leaderboard", dg.AssetSelection.assets(board), "The trials, best first."),
     ]
 
     @dg.sensor(
@@ -55,13 +55,13 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
         minimum_interval_seconds=LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=(
-            "Asks for trials, as many at once as the pool `accelerator` has places, until all are made; then makes the "
-            "leaderboard. What was killed is launched again and resumes."
+            "Launches trials, as many at once as the pool `accelerator` allows, until all are finished. Then it "
+            "makes the leaderboard. A killed trial is launched again and resumes."
         ),
     )
     def search(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if not (plan.root / str(plan.search["data"]) / "manifest.json").is_file():
-            return dg.SensorResult(skip_reason=f"{plan.graph_key.to_user_string()} is not there yet: materialize it")
+            return dg.SensorResult(skip_reason=f"{plan.graph_key.to_user_string()} does not exist yet: materialize it")
         found = search_of(plan, studies_address(context.instance))
         return sensor_result(context.instance, found, POOL, partitions, prefix)
 
@@ -88,9 +88,9 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         tags=dict([ON_DEMAND]),
         metadata={SEARCH_METADATA: dg.MetadataValue.json(about)},
         description=(
-            f"Trials of {plan.recipe} on {plan.dataset}, a partition each. A trial's settings are in "
+            f"Trials of {plan.recipe} on {plan.dataset}, one partition each. A trial's settings are in "
             f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`, or run "
-            f"`graphmill search {plan.dataset}/{plan.name}`. What it means: docs/how-to/search_settings.md."
+            f"`graphmill search {plan.dataset}/{plan.name}`. See docs/how-to/search_settings.md."
         ),
         pool=POOL,
     )
@@ -266,10 +266,10 @@ def _apart(plan: ModelPlan, entries: list[Mapping[str, Any]]) -> dg.AssetCheckRe
     key = plan.key("leaderboard")
     best = entries[0]
     if best["low"] is None or len(entries) < 2:
-        return WINNER.result(key, True, "not measured: that takes two trials, and search.seeds of 2 or more")
+        return WINNER.result(key, True, "not measured: it needs two trials, and search.seeds of 2 or more")
     told = f"the winner's mean lies in {_interval(best)}, the second has {entries[1]['value']:.4f}"
     apart = best["low"] > entries[1]["value"]
-    remedy = "" if apart else "; they may be equals: raise search.seeds to tell them apart"
+    remedy = "" if apart else "; they may be equally good: raise search.seeds to distinguish them"
     return WINNER.result(key, apart, told + remedy)
 
 

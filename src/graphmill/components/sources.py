@@ -56,17 +56,17 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
     sources = [_parse_source(value, root) for value in values]
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise SettingsError(f"two sources are named {twice[0]!r}; each needs a name of its own")
+        raise SettingsError(f"two sources are named {twice[0]!r}; each needs its own name")
     main = [source.name for source in sources if source.gives not in ("features", "knowledge")]
     if len(main) != 1:
         links = ", ".join(name for name, format in FORMATS.items() if format.read is not None)
         raise SettingsError(
             f"a dataset has exactly one source of edges or interactions ({links}), this one has {len(main)}"
-            + (f" ({', '.join(main)}): join the files, or make a dataset of each" if main else "")
+            + (f" ({', '.join(main)}): join the files, or make one dataset of each" if main else "")
         )
     knowledge = [source for source in sources if source.gives == "knowledge"]
     if knowledge and "interactions" not in table_names(sources):
-        raise SettingsError(f"source {knowledge[0].name!r} (part: knowledge) joins interactions, and there are none")
+        raise SettingsError(f"source {knowledge[0].name!r} (part: knowledge) adds to interactions, but there are none")
     return _with_set_names(sources)
 
 

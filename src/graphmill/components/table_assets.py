@@ -36,25 +36,26 @@ TABLES_VERSION = "1"
 
 UNIQUE = Check(
     "nodes_are_unique",
-    "No two rows of the table are the same node. If some are: report it; the reader should have joined them.",
+    "No two rows of the table are the same node. If some are: report a bug; the reader should have merged them.",
     blocking=True,
 )
 FEW_REJECTS = Check(
     "few_rejects",
-    "Few enough rows of the files could not be used. If there are too many, see `rejects`: mend the files or the "
-    "source's columns, or allow more by rejected_share_max in the defs.yaml.",
+    "At most rejected_share_max of the rows could not be used. If there are more, see `rejects`: correct the files "
+    "or the source's columns, or raise rejected_share_max in the defs.yaml.",
     blocking=True,
 )
 ENDS_EXIST = Check(
     "ends_exist",
-    "Both ends of every edge are rows of the nodes table. If one is not: report it; the reader should have refused it.",
+    "Both ends of every edge are rows of the nodes table. If one is not: report a bug; the reader should have "
+    "refused it.",
     blocking=True,
 )
 
 EVALUABLE = Check(
     "users_can_be_evaluated",
-    "Most users have an interaction to test on, beside those to train on. If few have: rankings say little; lower "
-    "k_core or bring more history.",
+    "Most users have an interaction to test on, in addition to those to train on. If few have: rankings say little; "
+    "lower k_core or add more history.",
 )
 CHECKS = {
     "nodes": (UNIQUE,),
@@ -63,11 +64,11 @@ CHECKS = {
 }
 
 NODE_COLUMNS = {
-    "index": "the source's own node number, or the row number where it has none",
-    "id": "the source's id, as written",
+    "index": "the source's own node number, or the row number if it has none",
+    "id": "the source's id, unchanged",
     "type": "node type",
     "name": "the source's name",
-    "source": "the vocabulary that the id is from",
+    "source": "the vocabulary from which the id comes",
 }
 EDGE_COLUMNS = {
     "relation": "name of the relation",
@@ -84,19 +85,20 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
     keys = {name: plan.key(name) for name in table_names(plan.sources)}
     abouts = {
         "interactions": (
-            "Who took what: one row an interaction, in order, repetitions kept. `notes` say what is odd in the files, "
-            "`rejects` which rows could not be used, and why."
+            "Which user took which item: one row per interaction, in order, with repetitions. `notes` list what is "
+            "unusual in the files; `rejects` lists the rows that could not be used, and why."
         ),
         "features": (
-            "Numbers that describe nodes, as of a picture or a text: one table a node type, for models that read features."
+            "Numbers that describe nodes, for example from an image or a text: one table per node type, for models "
+            "that read features."
         ),
         "nodes": (
-            "What the graph is about: one row a node. Where a number in `by_type` surprises you, look at the columns "
+            "The nodes of the graph: one row per node. If a number in `by_type` surprises you, look at the columns "
             "of the source in the defs.yaml."
         ),
         "edges": (
-            "What joins the nodes: one row an edge, as the files have it. `notes` say what is odd, `rejects` which "
-            "rows could not be used, and why."
+            "The edges between the nodes: one row per edge, as in the files. `notes` list what is unusual; `rejects` "
+            "lists the rows that could not be used, and why."
         ),
     }
     raw_inputs = {f"raw_{source.name}": dg.AssetIn(plan.key(f"raw_{source.name}")) for source in plan.sources}
@@ -248,7 +250,7 @@ def _interactions(
             EVALUABLE.result(
                 key,
                 2 * evaluated >= users,
-                f"{evaluated:,} of {users:,} users have something to hold out; the others are trained on, not evaluated",
+                f"{evaluated:,} of {users:,} users have something to hold out; the others are only trained on",
                 metadata={"evaluated": evaluated, "users": users},
             ),
         ],
@@ -278,7 +280,7 @@ def _refused(result: IngestResult) -> str:
     rows = "1 row" if refused == 1 else f"{refused:,} rows"
     first = f"{rows} could not be used: see `rejects`." if refused else "Every row could be used."
     things = "1 thing is" if odd == 1 else f"{odd} things are"
-    return first + (f" {things} odd but legal: see `notes`." if odd else "")
+    return first + (f" {things} unusual but allowed: see `notes`." if odd else "")
 
 
 def _given(table: pa.Table) -> list[str]:

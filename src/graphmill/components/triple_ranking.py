@@ -22,16 +22,17 @@ from graphmill.orchestration.page import asset_page
 
 BEATS = Check(
     "beats_frequency",
-    "Triples rank better than by how often training has the candidate with the relation. If not: train longer, or tune.",
+    "The model ranks triples better than the frequency of the candidate with the relation in training. If not: train "
+    "longer, or tune.",
 )
 MOSTLY = Check(
     "most_relations_beat_frequency",
-    "In most relations the model beats a ranking by frequency. If not: `by_relation` shows in which it does not.",
+    "In most relations the model beats a ranking by frequency. If not: `by_relation` shows the others.",
 )
 CHECKS = (BEATS_BASELINES, BEATS, MOSTLY)
 DESCRIPTION = (
-    "How well the model completes triples that training has not seen, on both sides, beside simpler predictors. Where "
-    "one of them is better, take it, or tune (docs/how-to/search_settings.md)."
+    "How well the model completes triples that it was not trained on, at both ends, compared with simpler "
+    "predictors. If one of them is better, use it, or tune the model (docs/how-to/search_settings.md)."
 )
 OVER_FREQUENCY = "mrr_over_frequency"
 PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
@@ -99,7 +100,7 @@ def shown(
             BEATS.result(
                 key,
                 ratio >= plan.checks.degree_ratio_min,
-                f"{ratio:.3g} times its MRR, bound {plan.checks.degree_ratio_min:g}",
+                f"{ratio:.3g} times its MRR; the bound is {plan.checks.degree_ratio_min:g}",
                 severity=plan.checks.severity,
                 metadata=scalars(
                     {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}

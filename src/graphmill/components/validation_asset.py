@@ -35,7 +35,7 @@ FOLDER = "validation"
 
 NAMED = Check(
     "no_named_failure",
-    "The report finds none of the failures that have a name. If it does: docs/reference/checks.md says what to change.",
+    "The report finds no named failure. If it does: docs/reference/checks.md says what to change.",
 )
 
 Reference = dict[str, Any]
@@ -53,7 +53,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"numpy", "markdown"},
         description=(
-            f"Whether the vectors of {plan.name} are healthy. If not, the summary has the failure's name, and each "
+            f"Whether the vectors of {plan.name} are healthy. If not, the summary names the failure, and each "
             "check says what to change (docs/reference/checks.md). Next: the ranking."
         ),
         checks=[NAMED, *(Check(each.name, each.text) for each in groups_of(plan))],

@@ -39,13 +39,16 @@ _PATH_EDGES = 2000
 class ExplainSettings(Settings):
     """How many edges an explanation examines and how many it reports."""
 
-    edges: int = setting(10, "Edges that are told, those with the largest shares", ge=1)
-    paths: int = setting(5, "Paths that are told", ge=0)
-    neighbors: int = setting(64, "Neighbours of a node and relation that are looked at, at most", ge=1)
+    edges: int = setting(10, "Number of edges to list, those with the largest shares first", ge=1)
+    paths: int = setting(5, "Number of paths to list", ge=0)
+    neighbors: int = setting(64, "Maximum number of neighbours to examine for each node and relation", ge=1)
     max_edges: int = setting(
-        20_000, "Edges of the neighbourhood that the layers' part is traced in, at most; memory grows with it", ge=1
+        20_000,
+        "Maximum number of edges of the neighbourhood through which the layers' contribution is traced; memory grows "
+        "with it",
+        ge=1,
     )
-    steps: int = setting(64, "Points of the integral of gradients, at most; it starts with 16", ge=1)
+    steps: int = setting(64, "Maximum number of points of the integral of gradients; it starts with 16", ge=1)
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a link scores as it does.
+    """The explanation of a link's score.
 
-    ``head``, ``tail``: rows of the node table; ``relation``: its index. ``parts``: name → what it adds to ``score``, the
-    model's own where ``whole`` (nothing was left out of the neighbourhood). ``evidence``: edges with positive shares, the
-    largest first; ``against``: with negative ones, likewise; ``paths``: strongest first, with their relations; ``edges``:
-    how many have a share; ``other``: the shares of all that are not listed, added up.
+    ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: what each named part adds to ``score``.
+    ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own. ``evidence``: edges with
+    positive shares, largest first. ``against``: edges with negative shares, largest first. ``paths``: strongest first, with
+    their relations. ``edges``: how many edges have a share. ``other``: the sum of the shares that are not listed.
     """
 
     relation: int
@@ -117,7 +120,8 @@ def explain_links(
 ) -> list[Explanation]:
     """Explain links of one relation, such as the top rows of a table of predictions.
 
-    ``recipe``, ``model``: as restored; ``relation``: its index; ``heads``, ``tails``: rows of the node table, n each.
+    ``recipe`` and ``model``: of a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node table
+    each.
 
     Raises:
         SettingsError: the recipe's scores cannot be explained by edges.

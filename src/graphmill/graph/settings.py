@@ -13,34 +13,41 @@ class SplitSettings(Settings):
     method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "user_time", "global_time"] = (
         setting(
             "auto",
-            "pairs: parts of each relation's node pairs; by_time: the newest pairs, where edges have times, from one moment "
-            "on for all relations; by_group: all links of group_relations that whole groups of nodes have; leave_one_out: "
-            "the last interaction of a sequence for the test, the one before for validation (valid, test, seed have no "
-            "part); of each user's interactions a random part (random) or the newest (user_time); the newest of all "
-            "interactions (global_time); auto: leave_one_out for sequences, random for interactions beside facts, which "
-            "stay in train, else pairs",
+            "pairs: draw a share of each relation's node pairs; by_time: hold out the newest pairs, from one moment on "
+            "for all relations; by_group: hold out all links of group_relations at whole groups of nodes; leave_one_out: "
+            "the last interaction of a sequence is the test and the one before it the validation (valid, test and seed "
+            "are not used); random or user_time: a random share, or the newest, of each user's interactions; "
+            "global_time: the newest of all interactions; auto: leave_one_out for sequences, random for interactions "
+            "that come with facts (which stay in train), pairs otherwise",
         )
     )
     valid: float = setting(
-        0.05, "Part held out for validation, of each relation's pairs or each user's items", ge=0.0, lt=1.0
+        0.05, "Share of each relation's pairs, or of each user's items, that is held out for validation", ge=0.0, lt=1.0
     )
-    test: float = setting(0.05, "Part held out for the test", ge=0.0, lt=1.0)
-    seed: int = setting(0, "Seed of the draw; the same seed holds out the same pairs when the data grows", ge=0)
+    test: float = setting(0.05, "Share that is held out for the test", ge=0.0, lt=1.0)
+    seed: int = setting(
+        0, "Seed for drawing the held-out pairs; the same seed holds out the same pairs when the data grows", ge=0
+    )
     given: Literal["keep", "redraw", "add_valid"] = setting(
         "keep",
-        "A split that comes with the data: keep it as it is (valid, test and seed then have no part); draw anew; or keep "
-        "it and take `valid` of each user's training interactions for validation (add_valid; KGAT's data has none)",
+        "What to do with a split that comes with the data: keep uses it unchanged (valid, test and seed are then not "
+        "used); redraw draws a new one; add_valid keeps it and moves the share `valid` of each user's training "
+        "interactions into validation (KGAT's data has none)",
     )
 
-    group_type: str = setting("", "by_group: the node type whose nodes are grouped (disease)")
-    group_relations: list[str] = setting([], "by_group: the relations whose links held-out groups lose (indication)")
+    group_type: str = setting("", "by_group: the node type whose nodes form the groups (such as disease)")
+    group_relations: list[str] = setting(
+        [], "by_group: the relations whose links are held out for the held-out groups (such as indication)"
+    )
     group_file: str = setting(
-        "", "by_group: a table with the columns id and group; empty: each node of the type is a group of its own"
+        "", "by_group: a table with the columns id and group; empty: each node of the type is its own group"
     )
     test_groups: list[str] = setting(
-        [], "by_group: groups of the test by name; empty, as valid_groups: drawn until `test` of the links are held out"
+        [],
+        "by_group: names of the groups in the test; if this and valid_groups are empty, groups are drawn until the "
+        "share `test` of the links is held out",
     )
-    valid_groups: list[str] = setting([], "by_group: groups of the validation")
+    valid_groups: list[str] = setting([], "by_group: names of the groups in the validation")
 
     @model_validator(mode="after")
     def _groups_belong_to_their_method(self) -> "SplitSettings":
@@ -69,19 +76,24 @@ class GraphSettings(Settings):
     """How tables become a typed graph."""
 
     include_node_types: list[str] = setting(
-        [], "Node types of the graph, in this order; edges need both ends in it. Empty = all, in order of appearance"
+        [],
+        "Node types of the graph, in this order; an edge is kept if both of its ends have such a type. Empty = all, "
+        "in order of appearance",
     )
     add_reverse: Literal["missing", "never", "inverse"] = setting(
         "missing",
-        "missing: add an edge's reverse where the table does not hold it; never: edges as given; "
-        "inverse: a relation 'inverse_<name>' beside each directed relation",
+        "missing: add an edge's reverse if the table does not have it; never: keep the edges as they are; inverse: "
+        "add a relation 'inverse_<name>' for each directed relation",
     )
     isolated_nodes: Literal["keep", "drop"] = setting(
-        "keep", "Nodes without any edge in the graph: keep them (each node of the types gets a vector), or drop them"
+        "keep",
+        "What to do with nodes that have no edge in the graph: keep them, so that each node of the types gets a "
+        "vector, or drop them",
     )
     parallel_edges: Literal["keep", "merge"] = setting(
         "keep",
-        "Edges of one relation between the same two nodes that differ in display_relation: keep each, or merge them",
+        "Edges of one relation between the same two nodes that differ in display_relation: keep them all, or merge "
+        "them into one",
     )
     split: SplitSettings = setting(SplitSettings(), "Held-out node pairs")
 

@@ -19,40 +19,42 @@ class InfluenceSettings(Settings):
 
     mode: Literal["test", "self", "single"] = setting(
         "test",
-        "test: training triples that made held-out ones likely or unlikely; self: each training triple on itself, where "
-        "mistakes stand out; single: one triple, given by name",
+        "test: find the training triples that made held-out triples likely or unlikely; self: measure the influence "
+        "of each training triple on itself, which reveals mistakes; single: explain one triple, given by name",
     )
-    split: Literal["test", "valid"] = setting("test", "test: the held-out triples that are explained")
-    max_test_triples: int = setting(100, "test: explain at most so many, drawn by seed; 0 = all", ge=0)
-    triple: list[str] = setting([], "single: head, relation and tail, each as id or name")
+    split: Literal["test", "valid"] = setting("test", "test: the split whose triples are explained")
+    max_test_triples: int = setting(100, "test: explain at most this many triples, drawn by the seed; 0 = all", ge=0)
+    triple: list[str] = setting([], "single: head, relation and tail, each by id or name")
     unit: Literal["label", "row"] = setting(
         "label",
-        "What a training triple answers for: label: what its own label adds to the loss; row: the whole row of its "
-        "query, whose other tails then share the blame",
+        "What counts as a training triple's part of the loss: label: what its own label adds; row: the whole row of "
+        "its query, so that the row's other tails share the influence",
     )
     variant: Literal["exact", "last_layer_same_tail_only"] = setting(
         "exact",
-        "exact: all layers; last_layer_same_tail_only: the output layer, which can only see training triples that share "
-        "an answer entity",
+        "exact: use all layers; last_layer_same_tail_only: use only the output layer, which finds only training "
+        "triples with the same answer entity",
     )
-    layers: list[str] = setting([], "exact: only these layers, such as [projection, convolution]; empty = all")
+    layers: list[str] = setting([], "exact: use only these layers, such as [projection, convolution]; empty = all")
     precondition: Literal["none", "adam"] = setting(
         "none",
-        "adam: divide by √v + ε of the checkpoint's Adam state, as its steps did; exact, but one matrix per explained "
-        "triple",
+        "adam: divide gradients by √v + ε from the checkpoint's Adam state, as the training steps did; exact, but it "
+        "needs one matrix for each explained triple",
     )
     checkpoints: int = setting(
-        5, "At most so many checkpoints, spread over the falling loss; 0 = all that the run keeps", ge=0
+        5, "Use at most this many checkpoints, spread over the falling loss; 0 = all that the run keeps", ge=0
     )
-    top_k: int = setting(10, "Proponents and opponents listed for each explained triple", ge=1)
-    batch_size: int = setting(1024, "Labels differentiated at a time; changes no result", ge=1)
+    top_k: int = setting(10, "Number of proponents and opponents listed for each explained triple", ge=1)
+    batch_size: int = setting(1024, "Number of labels differentiated at once; does not change the result", ge=1)
     precision: Literal["fp32", "bf16", "fp16"] = setting(
-        "fp32", "Of the two large matrix products of a backward pass; dot products are summed in fp32"
+        "fp32", "Precision of the two large matrix products of a backward pass; dot products are summed in fp32"
     )
     memory_budget: str = setting(
-        "2GiB", 'What the table training × explained triples may take, such as "2GiB"; more passes when it is too large'
+        "2GiB",
+        'Memory for the table of training triples × explained triples, such as "2GiB"; a larger table is computed in '
+        "several passes",
     )
-    seed: int = setting(0, "Seed of the draw of triples", ge=0)
+    seed: int = setting(0, "Seed for drawing triples", ge=0)
 
     @field_validator("variant", mode="before")
     @classmethod

@@ -35,7 +35,7 @@ def engine_setting() -> Any:
     """The field ``engine`` of a format's settings."""
     return setting(
         "auto",
-        'memory; duckdb: out of core, within about 2 GB, for files that do not fit (pip install "graphmill[duckdb]"); auto: '
+        'memory: in memory; duckdb: out of core, in about 2 GB, for larger files (pip install "graphmill[duckdb]"); auto: '
         "by the files' size and the free memory. The tables are the same",
         identity=False,
     )

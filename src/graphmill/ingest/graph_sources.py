@@ -31,13 +31,13 @@ class GraphFilesSettings(Settings):
 
     type_rule: TypeRule = setting(
         "rarest",
-        "which type a node with several has: rarest: the one of fewest nodes (the most specific); first; last; joined: a "
-        "type of its own for each combination",
+        "which type a node with several types gets: rarest: the one with the fewest nodes (the most specific); "
+        "first; last; joined: a new type for each combination",
     )
-    missing_type: str = setting("node", "the type of nodes that no file gives one", min_length=1)
-    strict: bool = setting(False, "refuse the files where a row is rejected or anything odd is found")
+    missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
+    strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
     max_rejects: int = setting(
-        100_000, "refuse the files as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the files as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
     )
     engine: Engine = engine_setting()
 

@@ -38,11 +38,11 @@ class InteractionColumns(Settings):
 
     user: str = setting("", "column with the user's id")
     item: str = setting("", "column with the item's id")
-    weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
+    weight: str = setting("", "column with the weight (rating, plays); none: ignore the file's weights")
     timestamp: str = setting(
         "",
-        "column with the time: seconds, ms, µs, ns (each number by its size) or dates (ISO 8601, with dashes); none: "
-        "the file's is not used",
+        "column with the time: seconds, ms, µs or ns (the unit is found from each number's size) or dates (ISO 8601, "
+        "with dashes); none: ignore the file's times",
     )
 
 
@@ -54,13 +54,17 @@ class InteractionsCsvSettings(Settings):
         "auto",
         "one character between fields, the word tab, or auto: comma, tab, semicolon or bar, whichever fits the header",
     )
-    min_weight: float = setting(0.0, "leave interactions with a smaller weight out; 0: all")
+    min_weight: float = setting(0.0, "leave out interactions with a smaller weight; 0: keep all")
     k_core: int = setting(
-        0, "keep users and items with at least so many interactions, repeated until all have them; 0: all", ge=0
+        0,
+        "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
+        ge=0,
     )
-    strict: bool = setting(False, "refuse the file where a row is rejected or a user, item and time are repeated")
+    strict: bool = setting(
+        False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
+    )
     max_rejects: int = setting(
-        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
     )
 
     @field_validator("delimiter")

@@ -51,20 +51,20 @@ class KgColumns(Settings):
     head_id: str = setting("", "column with the head's id")
     head_type: str = setting("", "column with the head's node type")
     head_name: str = setting("", "column with the head's name; empty: the id")
-    head_source: str = setting("", "column with the vocabulary that the head's id is from")
-    tail_index: str = setting("", "column with the tail's number; set both or neither")
+    head_source: str = setting("", "column with the vocabulary from which the head's id comes")
+    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
     tail_id: str = setting("", "column with the tail's id")
     tail_type: str = setting("", "column with the tail's node type")
     tail_name: str = setting("", "column with the tail's name; empty: the id")
-    tail_source: str = setting("", "column with the vocabulary that the tail's id is from")
+    tail_source: str = setting("", "column with the vocabulary from which the tail's id comes")
     timestamp: str = setting(
         "",
-        "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or a date of ISO "
-        "8601; blank cells: an edge without a time",
+        "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or an ISO "
+        "8601 date; a blank cell means no time",
     )
-    relation_constant: str = setting("", "one relation for all rows, where no column has it")
-    head_type_constant: str = setting("", "one node type for all heads, where no column has it")
-    tail_type_constant: str = setting("", "one node type for all tails, where no column has it")
+    relation_constant: str = setting("", "one relation for all rows, if no column has it")
+    head_type_constant: str = setting("", "one node type for all heads, if no column has it")
+    tail_type_constant: str = setting("", "one node type for all tails, if no column has it")
 
     @model_validator(mode="after")
     def _complete(self) -> "KgColumns":
@@ -93,9 +93,9 @@ class KgCsvSettings(Settings):
     columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto: what fits the columns")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
-    strict: bool = setting(False, "refuse the file where a row is rejected or anything odd is found")
+    strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
     max_rejects: int = setting(
-        100_000, "refuse the file as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the file as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
     )
 
     engine: Engine = engine_setting()

@@ -42,19 +42,19 @@ class EdgeColumns(Settings):
     tail_type: str = setting("", "column with the tail's node type")
     head_name: str = setting("", "column with the head's name")
     tail_name: str = setting("", "column with the tail's name")
-    timestamp: str = setting("", "column with the edge's time, a number or a date; blank cells: an edge without a time")
+    timestamp: str = setting("", "column with the edge's time, a number or a date; a blank cell means no time")
 
 
 class EdgeFile(Settings):
     """One edge file."""
 
-    file: str = setting("", "the file, from the folder")
+    file: str = setting("", "path of the file within the folder")
     relation: str = setting("", "one relation for all rows, such as treats")
-    head_type: str = setting("", "one node type for all heads; empty: that of the node with this id")
-    tail_type: str = setting("", "one node type for all tails; empty: that of the node with this id")
+    head_type: str = setting("", "one node type for all heads; empty: the type of the node with this id")
+    tail_type: str = setting("", "one node type for all tails; empty: the type of the node with this id")
     columns: EdgeColumns = setting(EdgeColumns(), "column map")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
-    header: bool = setting(True, "whether the first line has names; if not, the columns are named 0, 1, ...")
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
@@ -62,16 +62,16 @@ class EdgeFile(Settings):
 class NodeFile(Settings):
     """One node file."""
 
-    file: str = setting("", "the file, from the folder")
+    file: str = setting("", "path of the file within the folder")
     type: str = setting("", "one node type for all rows")
     id_column: str = setting("id", "column with the id")
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
-    source_column: str = setting("", "column with the vocabulary that the id is from")
+    source_column: str = setting("", "column with the vocabulary from which the id comes")
     features: list[str] = setting([], "columns of numbers that become features of the nodes")
-    feature_set: str = setting("", "name of this file's features, where a type has several sets")
+    feature_set: str = setting("", "name of this file's features, if a type has several sets")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
-    header: bool = setting(True, "whether the first line has names; if not, the columns are named 0, 1, ...")
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
@@ -80,8 +80,8 @@ class KgFilesSettings(GraphFilesSettings):
     """How a ``kg_files`` source is read."""
 
     edges: list[EdgeFile] = setting([], "the edge files")
-    nodes: list[NodeFile] = setting([], "the node files; none: nodes are those of the edges")
-    type_separator: str = setting("|", "characters between several types of a node")
+    nodes: list[NodeFile] = setting([], "the node files; without any, the nodes are those of the edges")
+    type_separator: str = setting("|", "characters that separate several types of a node")
 
     @model_validator(mode="after")
     def _complete(self) -> KgFilesSettings:

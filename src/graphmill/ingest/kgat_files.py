@@ -53,11 +53,12 @@ class KgatFilesSettings(Settings):
 
     part: Literal["all", "interactions", "knowledge"] = setting(
         "all",
-        "what to read: interactions and knowledge, or one of them; knowledge joins the interactions of another source",
+        "what to read: interactions and knowledge, or one of them; knowledge adds facts to the interactions of "
+        "another source",
     )
-    strict: bool = setting(False, "refuse the data set where an entry is rejected, or a pair is repeated")
+    strict: bool = setting(False, "refuse the data set if an entry is rejected or a pair is repeated")
     max_rejects: int = setting(
-        100_000, "refuse the data set when more entries than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the data set if more than this many entries cannot be used; 0: never", ge=0, identity=False
     )
 
 

@@ -30,10 +30,13 @@ class KgxSettings(GraphFilesSettings):
     """How a ``kgx`` source is read."""
 
     missing_type: str = setting("NamedThing", "the type of nodes without a category", min_length=1)
-    nodes: str = setting("", "the node file, from the folder; empty: the one whose name has nodes; none: read none")
-    edges: str = setting("", "the edge file, from the folder; empty: the one whose name has edges")
-    features: list[str] = setting([], "columns of numbers of the node file that become features")
-    short_names: bool = setting(True, "predicates and categories without the prefix biolink:")
+    nodes: str = setting(
+        "",
+        "path of the node file within the folder; empty: the file whose name contains nodes; none: read no node file",
+    )
+    edges: str = setting("", "path of the edge file within the folder; empty: the file whose name contains edges")
+    features: list[str] = setting([], "columns of numbers in the node file that become features")
+    short_names: bool = setting(True, "remove the prefix biolink: from predicates and categories")
 
 
 def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str, str | Path]:

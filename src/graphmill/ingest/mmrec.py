@@ -48,17 +48,17 @@ class MmrecSettings(Settings):
 
     features: list[str] = setting(
         ["auto"],
-        "matrices of item features as name=file, files from the folder of the interactions; auto: every *_feat*.npy there, "
-        "named by what stands before _feat; none: read none",
+        "matrices of item features as name=file, in the folder of the interactions; auto: every *_feat*.npy there, "
+        "named by the part of the file name before _feat; none: read no features",
     )
     ids: Literal["auto", "numbers", "names"] = setting(
         "auto",
-        "numbers: items are 0 to the largest number, those without interactions included; names: the ids that occur; "
-        "auto: numbers where all ids are, without large gaps",
+        "numbers: items are 0 to the largest number, also those without interactions; names: items are the ids that "
+        "occur; auto: numbers if all ids are numbers without large gaps",
     )
-    strict: bool = setting(False, "refuse the file where a row is rejected, or a pair is repeated")
+    strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
     max_rejects: int = setting(
-        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
     )
 
 

@@ -35,7 +35,7 @@ class Neo4jSettings(GraphFilesSettings):
     """How a ``neo4j`` source is read."""
 
     features: list[str] = setting(
-        [], "properties of nodes that become features, where a file has them: names without type"
+        [], "names of node properties that become features, without the type; read from the files that have them"
     )
 
 

@@ -32,17 +32,23 @@ from graphmill.settings import Settings, setting
 class NodeFeatureSettings(Settings):
     """How a ``node_features`` source is read."""
 
-    node_type: str = setting("", "the type of node that the features are of; required")
-    name: str = setting("", "name of this set, such as image; needed where a type has several")
-    key: Literal["id", "index"] = setting("id", "what a row names its node by: its id within the type, or its index")
-    key_column: str = setting("", "CSV and Parquet: the column with the key; empty: named as the key is")
-    type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
-    columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all others that hold numbers")
-    ids_path: str = setting("", ".npy: the list of ids, one a line; empty: the file beside it that ends in .ids.txt")
+    node_type: str = setting("", "node type of the features; required")
+    name: str = setting("", "name of this set, such as image; needed if a type has several sets")
+    key: Literal["id", "index"] = setting(
+        "id", "how a row identifies its node: by its id within the type, or by its index"
+    )
+    key_column: str = setting(
+        "", "CSV and Parquet: the column with the key; empty: the column with the name of the key"
+    )
+    type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are skipped")
+    columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all other columns that hold numbers")
+    ids_path: str = setting(
+        "", ".npy: the list of ids, one per line; empty: the file in the same folder that ends in .ids.txt"
+    )
     delimiter: str = setting(
         "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
     )
-    strict: bool = setting(False, "refuse the file where a row is rejected, or a node has no features")
+    strict: bool = setting(False, "refuse the file if a row is rejected or a node has no features")
 
     @field_validator("node_type")
     @classmethod

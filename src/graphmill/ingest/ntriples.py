@@ -52,7 +52,8 @@ class NTriplesSettings(GraphFilesSettings):
     """How an ``ntriples`` source is read."""
 
     short_names: bool = setting(
-        True, "relations and types by what follows the last # or / of their IRI, where that tells them apart"
+        True,
+        "shorten relations and types to the part of the IRI after the last # or /, if the short names stay distinct",
     )
 
     @model_validator(mode="after")

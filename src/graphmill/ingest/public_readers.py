@@ -1,4 +1,4 @@
-"""Files → tables in one call: the format told by the content, the columns by the header, where nothing is said."""
+"""Reads files into tables in one call. Unless told, it finds the format from the content and the columns from the header."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from graphmill.ingest.tables import IngestResult
 
 @dataclass(frozen=True, repr=False)
 class Tables(IngestResult):
-    """What a reader made of a file: ``nodes`` and ``edges`` (Arrow), ``rejects`` (rows that could not be used, with file,
-    line and reason), ``counts`` and ``notes`` (what is odd but legal), ``features`` by node type, and its ``format``.
+    """The tables that a reader made from a file.
+
+    ``nodes`` and ``edges`` (Arrow tables); ``rejects`` (rows that could not be used, with file, line and reason);
+    ``counts`` and ``notes`` (what is unusual but allowed); ``features`` by node type; ``format`` (its name).
     """
 
     format: str = ""
@@ -25,13 +27,13 @@ class Tables(IngestResult):
 
 
 def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
-    """Read a knowledge graph: a table of edges, triples, or files of nodes and edges.
+    """Read a knowledge graph from a table of edges, from triples, or from files of nodes and edges.
 
     Args:
         path: local path or fsspec URL.
-        format: one of docs/reference/ingestion.md, such as ``kg_csv``; "": told by the content.
-        settings: of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``.
-            Columns of a CSV that are not named are guessed from its header; ``notes`` say how.
+        format: a format of docs/reference/ingestion.md, such as ``kg_csv``; "": found from the content.
+        settings: settings of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id":
+            "to"}``. Columns of a CSV that are not named are guessed from its header; ``notes`` lists the guesses.
 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown format or setting.
@@ -46,12 +48,12 @@ def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
 
 
 def read_interactions(path: str | Path, format: str = "", **settings: Any) -> Tables:
-    """Read who interacted with what.
+    """Read interactions of users with items, such as purchases, ratings or plays.
 
     Args:
         path: local path or fsspec URL.
-        format: ``interactions_csv``, ``sequence``, ``mmrec`` or ``kgat``; "": told by the content.
-        settings: of the format (docs/reference/ingestion.md), such as ``columns={"user": "customer"}``.
+        format: ``interactions_csv``, ``sequence``, ``mmrec`` or ``kgat``; "": found from the content.
+        settings: settings of the format (docs/reference/ingestion.md), such as ``columns={"user": "customer"}``.
 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown format or setting.

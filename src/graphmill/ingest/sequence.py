@@ -54,14 +54,19 @@ class SequenceSettings(Settings):
     """How a ``sequence`` source is read."""
 
     separator: Literal["auto", "tab", "double_colon", "comma", "semicolon", "bar", "space"] = setting(
-        "auto", "what stands between columns; space: any white space; auto: what most of the first lines fit"
+        "auto",
+        "the separator between columns; space: any white space; auto: the separator that most of the first lines fit",
     )
     k_core: int = setting(
-        0, "keep users and items with at least so many interactions, repeated until all have them; 0: all", ge=0
+        0,
+        "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
+        ge=0,
     )
-    strict: bool = setting(False, "refuse the file where a row is rejected or a user, item and time are repeated")
+    strict: bool = setting(
+        False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
+    )
     max_rejects: int = setting(
-        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
     )
 
 

@@ -53,22 +53,22 @@ class _Symbols:
 
 
 class TriplesSettings(Settings):
-    """Which files make up a triples data set, where they do not have their usual names, and how strict to be."""
+    """The files of a triples data set, if they do not have their usual names, and how strict to be."""
 
     train: str = setting("", "Training triples; empty = train.txt in the directory")
-    valid: str = setting("", "Validation triples; empty = valid.txt where there is one")
-    test: str = setting("", "Test triples; empty = test.txt where there is one")
-    entity_to_id: str = setting("", "entity<TAB>index lines; empty = node_dict.txt, or numbered in order of appearance")
-    relation_to_id: str = setting("", "relation<TAB>index lines; empty = rel_dict.txt, or numbered likewise")
-    names: str = setting("", "name<TAB>index lines; empty = node_name_dict.txt, or each entity's id")
+    valid: str = setting("", "Validation triples; empty = valid.txt if it exists")
+    test: str = setting("", "Test triples; empty = test.txt if it exists")
+    entity_to_id: str = setting("", "Lines of entity<TAB>index; empty = node_dict.txt, or numbers by first appearance")
+    relation_to_id: str = setting("", "Lines of relation<TAB>index; empty = rel_dict.txt, or numbers by appearance")
+    names: str = setting("", "Lines of name<TAB>index; empty = node_name_dict.txt, or each entity's id")
     node_type: str = setting("entity", "The type of all nodes", min_length=1)
-    source: str = setting("", "The source of all nodes; empty = the directory's name")
+    source: str = setting("", "The vocabulary (column source) of all nodes; empty = the directory's name")
     timed: bool = setting(
-        False, "Lines have a fourth column, the time (a number or a date of ISO 8601), for split.method: by_time"
+        False, "Lines have a fourth column with the time (a number or an ISO 8601 date), for split.method: by_time"
     )
     engine: Engine = engine_setting()
-    strict: bool = setting(False, "Refuse the data set when a line is rejected or a triple is in two splits")
-    max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
+    strict: bool = setting(False, "Refuse the data set if a line is rejected or a triple is in two splits")
+    max_rejects: int = setting(0, "Refuse the data set if more than this many lines cannot be used; 0 = no limit", ge=0)
 
 
 @guarded

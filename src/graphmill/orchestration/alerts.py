@@ -44,7 +44,9 @@ class Alert:
 class AlertTargets(dg.ConfigurableResource):
     """Where alerts go: addresses as Apprise has them, such as ``mailtos://…`` or ``slack://…``."""
 
-    targets: list[str] = Field(description="Addresses of Apprise; they hold tokens, so take them from the environment.")
+    targets: list[str] = Field(
+        description="Addresses of Apprise. They contain tokens, so read them from the environment."
+    )
     ui: str = Field(
         default="", description="Address of the Dagster UI, for links, such as http://dagster.example:3000."
     )
@@ -65,7 +67,7 @@ class AlertTargets(dg.ConfigurableResource):
             sent.append(bool(sender.notify(title=title, body="\n".join(shown))))
         if not any(sent):
             where = ", ".join(_scheme(target) for target in self.targets)
-            raise ResourceError(f"no target took the alert ({where}): it is sent again at the next look")
+            raise ResourceError(f"no target accepted the alert ({where}): it is sent again at the next check")
 
     def link(self, path: str) -> str:
         """A link to a page of the UI, in brackets, or ""."""
@@ -97,7 +99,7 @@ def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -
         @dg.run_failure_sensor(
             name=f"{name}_runs",
             default_status=dg.DefaultSensorStatus.RUNNING,
-            description="Tells of each run that failed.",
+            description="Reports each failed run.",
         )
         def runs(context: dg.RunFailureSensorContext, alerts: AlertTargets) -> None:
             run = context.dagster_run
@@ -112,7 +114,7 @@ def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -
             name=f"{name}_looks",
             minimum_interval_seconds=LOOK_SECONDS,
             default_status=dg.DefaultSensorStatus.RUNNING,
-            description=f"Tells once of each {', '.join(kind.replace('_', ' ') for kind in looked_at)}.",
+            description=f"Reports once each {', '.join(kind.replace('_', ' ') for kind in looked_at)}.",
         )
         def looks(context: dg.SensorEvaluationContext, alerts: AlertTargets) -> dg.SensorResult:
             return look(context, alerts, looked_at, least)

@@ -33,8 +33,8 @@ def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> 
             execution_timezone=timezone,
             default_status=dg.DefaultScheduleStatus.STOPPED,
             description=(
-                "Builds the graph from its files again and trains, by the clock. Off until you switch it on here. An "
-                "unchanged graph reuses the finished run, so that it costs seconds."
+                "Rebuilds the graph from its files and trains, on a schedule. It is off until you switch it on here. "
+                "If the graph has not changed, the finished run is reused within seconds."
             ),
         )
     except dg.DagsterInvalidDefinitionError as error:
@@ -101,14 +101,14 @@ def evaluate(
     if seen == before["settled"]:
         return dg.SensorResult(skip_reason="the files have not changed", cursor=json.dumps(after))
     if seen != before["seen"]:
-        reason = "the files are new or changing: waiting until two looks find them the same"
+        reason = "the files are new or changing: waiting until two checks in a row find them unchanged"
         return dg.SensorResult(skip_reason=reason, cursor=json.dumps(after))
     content = hashlib.blake2b(
         "\n".join(f"{name} {digest(path)}" for name, path in sorted(paths.items())).encode(), digest_size=16
     ).hexdigest()
     after = {**after, "settled": seen, "content": content}
     if content == before["content"]:
-        reason = "the files were touched, their content is the same"
+        reason = "the files were touched, but their content is the same"
         return dg.SensorResult(skip_reason=reason, cursor=json.dumps(after))
     after["runs"] = before["runs"] + 1
     request = dg.RunRequest(run_key=f"{content}-{after['runs']}", tags={"graphmill/content": content})

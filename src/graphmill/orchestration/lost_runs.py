@@ -76,8 +76,8 @@ class Memory:
     minimum_interval_seconds=INTERVAL_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Ends runs whose process was killed, as failed, within two minutes, so that they block neither the queue nor the "
-        "accelerator. Keep it on; the next run goes on from the last checkpoint."
+        "Marks runs whose process was killed as failed, within two minutes, so that they block neither the queue nor "
+        "the accelerator. Keep it on. The next run resumes from the last checkpoint."
     ),
 )
 def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:

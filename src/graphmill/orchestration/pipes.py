@@ -76,17 +76,17 @@ class WorkerClient(dg.ConfigurableResource):
     )
     grace_seconds: float = Field(
         default=60.0,
-        description="Time that a cancelled worker has to save its checkpoint, in seconds; then it is killed.",
+        description="Time that a cancelled worker has to save its checkpoint, in seconds; after it the worker is killed.",
     )
     max_retries: int = Field(
         default=2,
-        description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time.",
+        description="How often the step is repeated after a kill, a stop or a lack of memory; it resumes each time.",
     )
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run whose model says nothing of it: kind (local, torchrun, ray, k8s, slurm) and what "
-        "it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
+        description="Where trainings run unless their model says otherwise: kind (local, torchrun, ray, k8s, slurm) and "
+        "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
 
     def place(self, own: LauncherSettings | None) -> LauncherSettings:
@@ -135,10 +135,12 @@ class WorkerClient(dg.ConfigurableResource):
             )
             tree = _start(launcher, job)
             try:
-                code = _watch(tree, inbox, worker_above(context.instance, context.run.run_id))
+                code = _watch(tree, inbox, context.log.warning, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
-                context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
+                context.log.info(
+                    f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s to save a checkpoint"
+                )
                 tree.stop(self.grace_seconds)
                 raise
             tree.kill()  # what the worker may have left behind
@@ -259,19 +261,22 @@ class _Inbox:
         self._seen = len(messages)
 
 
-def _watch(tree: Worker, inbox: _Inbox, above: int = 0) -> int:
-    """Wait for the end of the worker, handing on its messages; return the exit code.
+def _watch(tree: Worker, inbox: _Inbox, say: Callable[[str], None], above: int = 0) -> int:
+    """Wait for the end of the worker, handing on its messages; return the exit code. What it waits for is said once.
 
     ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
     on beside the next one.
     """
-    noted = time.monotonic()
+    noted, said = time.monotonic(), ""
     while (code := tree.poll()) is None:
         inbox.read()
         if above and os.getppid() != above:
-            raise dg.Failure(f"the process {above} of the run is gone, so its step ends, too", allow_retries=False)
+            raise dg.Failure(f"the process {above} of the run is gone, so its step ends as well", allow_retries=False)
         if time.monotonic() - noted >= NOTE_DESCENDANTS_EVERY_SECONDS:
             tree.note_descendants()
+            if (waits := tree.waits_for()) and waits != said:
+                say(waits)
+                said = waits
             noted = time.monotonic()
         time.sleep(POLL_SECONDS)
     return code

@@ -70,6 +70,10 @@ class ChildTree:
         """The last lines of standard error, at most ``STDERR_LINES`` lines and ``STDERR_BYTES`` bytes."""
         return self._stderr.text(wait=self._process.poll() is not None)
 
+    def waits_for(self) -> str:
+        """A process begins at once."""
+        return ""
+
     def note_descendants(self) -> None:
         """Add the present descendants to those seen; call it now and then while the child runs."""
         try:

@@ -50,7 +50,7 @@ def started_line(message: Message) -> str:
     if message.get("device_reason"):
         parts[0] += f" ({message['device_reason']})"
     if message.get("resumed_from_epoch"):
-        parts.append(f"going on after epoch {message['resumed_from_epoch']}")
+        parts.append(f"continuing after epoch {message['resumed_from_epoch']}")
     estimate = message.get("estimate") or {}
     if estimate.get("seconds_total"):
         parts.append(f"about {duration(estimate['seconds_total'])} to go")

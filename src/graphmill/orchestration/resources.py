@@ -21,7 +21,7 @@ class AcceleratorResource(dg.ConfigurableResource):
     )
     index: int = Field(default=0, description="Which CUDA device of this machine (≥ 0).")
     allow_fallback: bool = Field(
-        default=True, description="Use the CPU when the device is absent or fails; recorded. false: fail instead."
+        default=True, description="Use the CPU if the device is absent or fails, and record this. false: fail instead."
     )
 
     def overrides(self) -> dict[str, object]:

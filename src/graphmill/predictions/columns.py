@@ -1,24 +1,24 @@
 """What the columns of a table of predicted links are. Importable without torch."""
 
 COLUMNS = {
-    "head_id": "the head's id, as written",
-    "head_name": "the head's name, where the data has one",
+    "head_id": "the head's id, unchanged",
+    "head_name": "the head's name, if the data has one",
     "head_type": "the head's node type",
     "relation": "the relation's name",
-    "tail_id": "the tail's id, as written",
-    "tail_name": "the tail's name, where the data has one",
+    "tail_id": "the tail's id, unchanged",
+    "tail_name": "the tail's name, if the data has one",
     "tail_type": "the tail's node type",
-    "score": "the model's score; comparable within a relation",
-    "rank": "1 is the head's best tail among those that were not left out",
-    "usual_rank": "geometric mean of the tail's rank over other heads: low for tails that are high for everybody",
-    "relative_rank": "rank / usual_rank: below 1, the tail is higher for this head than it usually is",
-    "probability": "calibrated on validation links, at the base rate that the report names; empty where there were too few",
-    "known": "the split that has the link already; empty for a new one",
-    "path_length": "2 or 3: the shortest path that joins both in training (not counting their own edge); 0: none found; "
-    "empty: not looked for",
-    "paths": "the best three such paths by name, those over nodes of low degree first",
+    "score": "the model's score; compare it only within a relation",
+    "rank": "rank among the head's tails that were not left out; 1 is the best",
+    "usual_rank": "geometric mean of the tail's rank over other heads; low for tails that rank high for every head",
+    "relative_rank": "rank / usual_rank; below 1, the tail ranks higher for this head than for other heads",
+    "probability": "calibrated on validation links, at the base rate in the report; empty if there were too few links",
+    "known": "the split that already has the link; empty for a new link",
+    "path_length": "length of the shortest path between the two in training, without their own edge: 2 or 3; 0: none found; "
+    "empty: not searched",
+    "paths": "the best three such paths by name; paths over nodes of low degree come first",
 }
 EXPLAINED = {
-    "because": "the three edges with the largest shares of the score; empty where the link was not explained",
+    "because": "the three edges with the largest shares of the score; empty if the link was not explained",
 }
 """Columns of the files alone, of the links with the best scores."""

@@ -25,22 +25,26 @@ class PromotionSettings(Settings):
 
     when: Literal["checks_pass", "better", "manual"] = setting(
         "manual",
-        "manual: only by graphmill promote; checks_pass: every check passed; better: they passed, and the metric is above "
-        "the live version's (without one, as checks_pass)",
+        "manual: promote only with graphmill promote; checks_pass: when every check has passed; better: when every "
+        "check has passed and the metric is above the live version's (as checks_pass if there is no live version)",
     )
-    metric: str = setting("", "What is compared, on validation queries; empty: the metric that chose the best epoch")
+    metric: str = setting(
+        "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
+    )
     min_gain: float = setting(
         0.0,
-        "better: the lower end of the gain's 95 % interval must be above this; below 0, such as -0.005: not worse by more",
+        "better: the lower end of the gain's 95 % interval must be above this value; a negative value, such as "
+        "-0.005, allows a version that is worse by at most that much",
     )
     max_drift: float = setting(
         0.0,
-        "Keep the live version where neighbours moved more than this many times the seed's own effect; 0: any",
+        "Keep the live version if neighbours moved more than this many times as far as another seed moves them; 0: "
+        "no limit",
         ge=0,
     )
-    except_checks: list[str] = setting([], "Names of checks that may fail")
+    except_checks: list[str] = setting([], "Names of checks that may fail without preventing a promotion")
     copy_to: str = setting(
-        "", "Folder or URL (s3://BUCKET/FOLDER) that live versions are copied to, as D/M/VERSION, with current.json"
+        "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
     )
     index: Literal["exact", "faiss", "usearch"] = setting(
         "exact",
@@ -48,14 +52,17 @@ class PromotionSettings(Settings):
         'written into the version (pip install "graphmill[index]")',
     )
     recommendations: int = setting(
-        20, "Best items of each user that a recommender's version holds for `graphmill serve`; 0: none", ge=0, le=1000
+        20,
+        "Number of best items of each user that a recommender's version holds for `graphmill serve`; 0: none",
+        ge=0,
+        le=1000,
     )
     sinks: list[str] = setting(
         [],
-        "Where the vectors are written, too, before a version goes live: files ending in .duckdb, .parquet, .csv or .npy, "
-        "or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
+        "Further places to which the vectors are written before a version goes live: files ending in .duckdb, "
+        ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
-    keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
+    keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
     @field_validator("except_checks")
     @classmethod
@@ -115,10 +122,10 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if facts.is_champion:
         return Decision("promoted", f"the run that is live, made again with {facts.remade}")
     if not facts.champion:
-        return Decision("promoted", "every check passed, and nothing was live before")
+        return Decision("promoted", "every check passed, and there was no live version")
     if settings.max_drift:
         if facts.drift is None:
-            return Decision("kept", "how far it moved is not known, and promote.max_drift asks for it")
+            return Decision("kept", "the drift is not known, and promote.max_drift needs it")
         if facts.drift > settings.max_drift:
             moved = f"neighbours moved {facts.drift:.2g} times as far as by another seed"
             return Decision("kept", f"{moved}, more than promote.max_drift = {settings.max_drift:g}")

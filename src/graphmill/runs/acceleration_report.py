@@ -53,18 +53,19 @@ _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 class AccelerationReportSettings(Settings):
     """Which configurations are compared, and for how many epochs."""
 
-    epochs: int = setting(3, "Epochs that each configuration trains; the first is slower than the rest", ge=1)
+    epochs: int = setting(3, "Number of epochs that each configuration trains; the first is slower than the rest", ge=1)
     baseline: list[str] = setting(
         [],
-        "On top of the model's own settings in every row, where the study is of other settings than the model's, such as "
-        "acceleration.batch_size=2048",
+        "Changes to the model's own settings in every row, if the report is to study other settings than the "
+        "model's, such as acceleration.batch_size=2048",
     )
     accelerated: list[str] = setting(
-        [], "On top of these for the row 'accelerated', such as acceleration.precision=bf16"
+        [], "Further changes in the row 'accelerated', such as acceleration.precision=bf16"
     )
     singles: list[str] = setting(
         list(SINGLES),
-        "Tried on the baseline one at a time, each a row: section.name=value, or several joined by ' + '; [] = none",
+        "Changes to the baseline, tried one at a time, each in its own row: section.name=value, or several joined by "
+        "' + '; [] = none",
     )
 
 

@@ -110,7 +110,7 @@ def _about(files: CardFiles) -> Section:
     epoch = files.export.get("epoch")
     system = RECIPES[files.recipe].about if files.recipe in RECIPES else "a system that is not recorded"
     sentence = (
-        f"{rows:,} vectors of {dim} numbers, one a node of `{files.dataset}`, made by {system}"
+        f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
         f"{f'; from epoch {epoch}' if epoch is not None else ''}."
     )
     return Section(
@@ -128,7 +128,7 @@ def _in_short(files: CardFiles) -> list[str]:
     if sentence := _against(files):
         said.append(sentence)
     elif not beside_baselines(files):
-        said.append("It has not been ranked beside baselines yet.")
+        said.append("It has not been compared with baselines yet.")
     if files.health and files.health_is_of_export:
         failure = files.health.get("failure")
         said.append(f"**{failure}**: {files.health['detail']}" if failure else f"Health: **{files.health['status']}**.")
@@ -168,11 +168,11 @@ def _figures(files: CardFiles) -> Section:
     elif files.ranking:
         text.append("It was ranked at another epoch; `graphmill rank RUN` ranks it again.")
     else:
-        text.append("Not ranked beside baselines yet; `graphmill rank RUN` does it.")
+        text.append("Not compared with baselines yet; `graphmill rank RUN` does it.")
     own = _by_split(files)
     tables.append(Table(["metric", "validation", "test"], own))
     if not own:
-        text.append("Held-out figures are not known: no report of the training is here.")
+        text.append("Held-out figures are not known: the report of the training is missing.")
     elif files.report.get("selected_on") == "test":
         text.append("**The epoch was chosen on the test split, so its figures are optimistic.**")
     return Section("figures", "Figures beside baselines", text, tables)
@@ -199,9 +199,7 @@ def _health(files: CardFiles) -> Section:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
     failure, verdicts = files.health.get("failure"), files.health["verdicts"]
     good = sum(verdict["status"] == "pass" for verdict in verdicts)
-    found = (
-        f"**{failure}**: {files.health['detail']}" if failure else "None of the failures that can be named was found."
-    )
+    found = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -216,7 +214,7 @@ def _health(files: CardFiles) -> Section:
 
 def _drift(files: CardFiles) -> Section:
     if not files.drift:
-        return Section("drift", "Drift", ["Not compared with a version that was live before."])
+        return Section("drift", "Drift", ["Not compared with an earlier live version."])
     rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in files.drift["findings"]]
     overall = files.drift["overall"]
     kept = (
@@ -246,7 +244,7 @@ def _data(files: CardFiles) -> Section:
     return Section(
         "data",
         "Data",
-        [*text, "The licence and the origin of the data are not recorded; those of its source hold."],
+        [*text, "The licence and the origin of the data are not recorded; the terms of its source apply."],
         [
             Table(["node type", "nodes"], [[name, number(count)] for name, count in graph["node_types"].items()]),
             Table(["relation", "edges"], [[name, number(count)] for name, count in relations[:_SHOWN_RELATIONS]]),
@@ -271,13 +269,13 @@ def _settings(files: CardFiles) -> Section:
 _USES = {
     "links": (
         "For ranking candidate links between the node types that the graph has, for finding similar nodes, and as features "
-        "of other models. A predicted link is a hypothesis from the graph's patterns and no evidence: have a person who "
+        "of other models. A predicted link is a hypothesis from the graph's patterns and not evidence: have a person who "
         "knows the field check it before anybody acts on it. Scores of two relations cannot be compared, and a score is no "
         "probability."
     ),
     "items": (
         "For ranking items for the users that were trained on, for finding similar users and items, and as features of "
-        "other models. It repeats what people did, popularity included, and knows nothing of why."
+        "other models. It repeats what people did, including popularity, and does not know why."
     ),
 }
 
@@ -293,7 +291,7 @@ def _limits(files: CardFiles) -> Section:
     if files.health and files.health_is_of_export:
         bad = [f"{v['name']} ({v['status']})" for v in files.health["verdicts"] if v["status"] != "pass"]
         if bad:
-            text.append(f"Health figures out of their bounds: {', '.join(bad)}.")
+            text.append(f"Health figures out of bounds: {', '.join(bad)}.")
     notes = [str(note) for note in files.export.get("notes") or ()]
     return Section("limits", "Intended use and limits", [*text, *notes])
 
@@ -321,7 +319,7 @@ def _made(files: CardFiles) -> Section:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
     shown = Table(["what", "value"], rows)
     if not files.settings:
-        return Section("made", "How it was made", ["How to make it again is not known."], [shown])
+        return Section("made", "How it was made", ["It is not known how to reproduce it."], [shown])
     again = "# settings.yaml, in the project's folder; then: graphmill train settings.yaml"
     return Section("made", "How it was made", (), [shown], [f"{again}\n{files.settings_file()}"])
 

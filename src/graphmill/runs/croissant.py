@@ -51,8 +51,8 @@ CONTEXT: dict[str, Any] = {
 }
 _MEDIA = {".parquet": "application/x-parquet", ".csv": "text/csv", ".npy": "application/octet-stream"}
 _COLUMNS = (
-    ("node_index", "sc:Integer", "The source's own node number, or the row number where it has none"),
-    ("node_id", "sc:Text", "The source's id, as written"),
+    ("node_index", "sc:Integer", "The source's own node number, or the row number if it has none"),
+    ("node_id", "sc:Text", "The source's id, unchanged"),
     ("node_name", "sc:Text", "The source's name"),
     ("node_type", "sc:Text", "Node type"),
 )
@@ -69,8 +69,8 @@ def croissant(files: CardFiles, prefix: str = "") -> dict[str, Any]:
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": f"{files.dataset}-{files.recipe or 'embeddings'}",
-        "description": f"{rows} vectors of {dim} float32 numbers, one a node of {files.dataset}.",
-        "license": "Not recorded; the terms of the source data hold",
+        "description": f"{rows} vectors of {dim} float32 numbers, one for each node of {files.dataset}.",
+        "license": "Not recorded; the terms of the source data apply",
         "url": f"urn:graphmill:{fingerprint or 'unknown'}",
         "creator": {"@type": "sc:Organization", "name": f"Not recorded; made with graphmill {software}"},
         "datePublished": _when(files),
@@ -103,7 +103,7 @@ def _records(file: str, dim: int) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": name,
         "name": name,
-        "description": "One row a node of the graph, in its order",
+        "description": "One row for each node of the graph, in its order",
         "key": [{"@id": f"{name}/node_type"}, {"@id": f"{name}/node_id"}],
         "field": [*columns, {**vector, "repeated": True}],
     }

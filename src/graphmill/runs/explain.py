@@ -26,12 +26,12 @@ TRACIN = "influence of training triples (TracIn)"
 
 @dataclass(frozen=True)
 class ExplainedLink:
-    """One link and its reasons, by name.
+    """One link and its explanation, by name.
 
-    ``edges``: head, relation, tail and share, the largest first and negative ones last; ``paths``: path (as text), nodes,
-    relations and strength; ``parts``: what the score is the sum of; ``method``: what a share is. ``whole``: no edge was left
-    out of the neighbourhood. ``deletion``: with ``verify``, the score without the listed positive edges, and without as many
-    others around the two nodes.
+    ``edges``: head, relation, tail and share, largest share first and negative ones last. ``paths``: path (as text), nodes,
+    relations and strength. ``parts``: the terms whose sum is the score. ``method``: how shares are computed. ``whole``: no
+    edge was left out of the neighbourhood. ``deletion``: with ``verify``, the score without the listed positive edges, and
+    the score without as many other edges around the two nodes.
     """
 
     head: str

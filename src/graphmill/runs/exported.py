@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A finished run, or a folder of exported embeddings (which has vectors, neighbours and checks only).
+    """A finished run, or a folder of exported embeddings (which has only vectors, neighbours and checks).
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
     (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it.
@@ -61,7 +61,7 @@ class Run:
         return rows
 
     def row(self, node: str, node_type: str = "") -> int:
-        """Row of a node id; ``node_type`` decides where ids of several types collide.
+        """Return the row of a node id. Give ``node_type`` if nodes of several types have this id.
 
         Raises:
             InputError: no such node, or several types have this id.
@@ -85,7 +85,7 @@ class Run:
         return len(self.embeddings.ids)
 
     def __getitem__(self, node: str) -> np.ndarray:
-        """float32 [d]: the vector of a node id."""
+        """The vector of a node id: float32 [d]."""
         return np.asarray(self.embeddings.vectors[self.row(node)])
 
     def neighbors(self, node: str, k: int = 10, node_type: str = "") -> pd.DataFrame:
@@ -99,10 +99,10 @@ class Run:
         return pd.DataFrame({**self._about(nearby.rows[0], "node_"), "cosine": nearby.similarities[0]})
 
     def score(self, heads: Sequence[str], relation: str, tails: Sequence[str]) -> np.ndarray:
-        """float32 [n]: the model's score of each link, from this export alone; higher is likelier, within one relation.
+        """Score links from this export alone: float32 [n]. Within one relation, a higher score means a likelier link.
 
-        ``relation``: its name, or source|name|target where several have that name. ``heads`` and ``tails``: n node ids
-        each, of the relation's two types.
+        ``relation`` is a name, or source|name|target if several relations have that name. ``heads`` and ``tails`` are n
+        node ids each, of the relation's source and target type.
 
         Raises:
             InputError: the export cannot score (another system, another loss), or there is no such relation or node.
@@ -128,7 +128,7 @@ class Run:
 
     @cached_property
     def scorer(self) -> ExportedScorer | SoftmaxScorer:
-        """Scores links from this export alone. Raises :class:`InputError` where it cannot."""
+        """The scorer of links from this export alone. Raises :class:`InputError` if the export cannot score."""
         from graphmill.runs.links_of_export import scorer_of_export
 
         path = self._directory / SCORING
@@ -140,7 +140,7 @@ class Run:
         return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a node: node_index, node_id, node_name, node_type, and the dimensions d0 … as float32."""
+        """One row per node: node_index, node_id, node_name, node_type, and the dimensions d0, d1, … as float32."""
         import pandas as pd
 
         e = self.embeddings
@@ -171,13 +171,13 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame:
-        """One row an epoch: its losses (means over steps), and the validation figures where there are any."""
+        """One row per epoch: its losses (means over steps), and its validation figures if it was evaluated."""
         from graphmill.runs.history import history
 
         return history(self.path / "metrics.jsonl")
 
     def read_json(self, name: str) -> Mapping[str, Any]:
-        """A JSON file of the run directory. Raises :class:`InputError` where it is missing: an export alone has none."""
+        """Read a JSON file of the run directory. Raises :class:`InputError` if it is missing; an export alone has none."""
         from graphmill.training.run_directory import RunDirectory
 
         found: Mapping[str, Any] = RunDirectory(self.path).read_json(name)
@@ -186,9 +186,9 @@ class Run:
     # -- how good it is ----------------------------------------------------------------------------------------------
 
     def validate(self) -> HealthReport:
-        """The health of the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
+        """Check the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
 
-        With the graph at hand, links ranked by cosine show whether rows and ids belong together.
+        If the graph is on this machine, links are also ranked by cosine: this shows whether the rows belong to the ids.
         """
         from graphmill.runs.validation import validate_file
 
@@ -196,10 +196,10 @@ class Run:
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
     def rank(self, split: str = "test") -> pd.DataFrame:
-        """Rank held-out links or items by the model and by its baselines: one row per metric, one column per scorer.
+        """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        Takes as long as ``graphmill rank``: baselines that are trained are trained once, and reused. It writes
-        ``ranking.json``.
+        It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
+        and then reused.
         """
         import pandas as pd
 
@@ -212,9 +212,9 @@ class Run:
         return table
 
     def card(self) -> Markdown:
-        """The run's card: data, settings that differ, figures beside baselines, health, limits, how it was made.
+        """The run's card: data, changed settings, figures beside baselines, health, limits, and how the run was made.
 
-        From the run's files alone; what is in none of them is said to be missing. A notebook shows it as a page.
+        It is made from the run's files; the card says what they lack. A notebook shows it as a page.
         """
         from graphmill.runs.card import Markdown, card_text
         from graphmill.runs.card_files import read_card_files
@@ -222,9 +222,9 @@ class Run:
         return Markdown(card_text(read_card_files(self.path)))
 
     def report(self, out: str | Path = "") -> Markdown:
-        """Return the card, computing the health if no file has it; with ``out`` also write it as one HTML page.
+        """Return the card, with the health computed if no file has it. With ``out``, also write it as one HTML page.
 
-        The page has the pictures in it: losses, health, ranking, drift.
+        The page includes the pictures: losses, health, ranking, drift.
         """
         from graphmill.runs.card import Markdown, card_text
         from graphmill.runs.card_files import read_card_files
@@ -246,22 +246,21 @@ class Run:
         known: bool | str = False,
         **settings: Any,
     ) -> pd.DataFrame:
-        """Predicted links that the graph lacks: the ``k`` best tails of each head in each relation.
+        """Predict links that the graph lacks: the ``k`` best tails of each head in each relation.
 
         Args:
-            head: an id or a name, several, or "*" for all nodes; without one, the ``k`` best links of each relation over
-                all of its heads.
-            relation: a name (or source|name|target), or several; default: all that begin at the heads.
-            k: tails for each head.
-            node_type: of the heads, where nodes of several types share an id or a name.
-            known: also links that the graph has; or "exclude_train", to leave out those of training alone.
-            settings: others of ``LinkSettings`` (docs/how-to/predict_links.md), such as ``base_rate=0.01``.
+            head: an id or a name, a list of these, or "*" for all nodes; default: the ``k`` best links of each relation.
+            relation: a name (or source|name|target), or a list; default: all relations that begin at the heads.
+            k: the number of tails for each head.
+            node_type: the type of the heads; needed if nodes of several types have the same id or name.
+            known: True includes links that the graph has; "exclude_train" leaves out only training links.
+            settings: further ``LinkSettings`` (docs/how-to/predict_links.md), such as ``base_rate=0.01``.
 
         Returns:
-            head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (comparable within a relation
-            only), rank, usual_rank, relative_rank, probability, known, path_length, paths. An export that can score and
-            whose graph is not here gives the ``k`` best tails of one head in one relation; the last six columns but
-            ``known`` are empty then, and only links of its training are known.
+            head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (compare it only within a
+            relation), rank, usual_rank, relative_rank, probability, known, path_length, paths. If the graph is not on
+            this machine, an export that can score gives the ``k`` best tails of one head in one relation. Then the last
+            six columns except ``known`` are empty, and ``known`` marks only training links.
 
         Raises:
             SettingsError: the system recommends items instead, or a setting is wrong. InputError: no such node or relation.
@@ -295,11 +294,11 @@ class Run:
         return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
 
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
-        """Why the model scores a link as it does: ``.edges``, ``.paths``, ``.parts`` and ``.score``, all by name.
+        """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
-        Of HGT the edges of the graph and their shares of the score; of ConvE the training triples by influence (TracIn).
-        ``head``, ``tail``: ids or names. ``verify``: also the score without the edges that are listed. ``settings``:
-        ``edges``, ``paths``, ``neighbors``, ``max_edges``, ``steps`` (docs/how-to/why_this_link.md).
+        HGT gives edges of the graph with their shares of the score; ConvE gives training triples by influence (TracIn).
+        ``head`` and ``tail`` are ids or names. ``verify`` also computes the score without the listed edges. ``settings``
+        are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and ``steps`` (docs/how-to/why_this_link.md).
 
         Raises:
             SettingsError: the system's links cannot be explained, or an unknown setting.
@@ -341,14 +340,15 @@ class Run:
         features: str | Path | Mapping[str, str | Path] = "",
         **settings: Any,
     ) -> Run:
-        """Vectors for nodes that joined later: by edges to known ones (as :func:`graphmill.read_edges` reads; HGT, KGAT), by
-        features (a file, or one for each set by its name; MMGCN, DRAGON), or both.
+        """Compute vectors for nodes that joined after the training. Nothing is trained.
 
-        Returns an export in the folder ``output`` (default: ``embeddings_later`` in the run) of known nodes, with the
-        vectors that they had, and new ones, which ``new_nodes.parquet`` has alone. Nothing is trained.
+        ``edges`` is a file with edges to known nodes, as :func:`graphmill.read_edges` reads it (HGT, KGAT). ``features`` is
+        a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON). Returns an export in the
+        folder ``output`` (default: ``embeddings_later`` in the run): known nodes keep their vectors, new nodes are added,
+        and ``new_nodes.parquet`` has only the new ones.
 
         Raises:
-            SettingsError: the system has none for such nodes. InputError: no new node, or a file that cannot be used.
+            SettingsError: the system cannot embed such nodes. InputError: no new node, or a file that cannot be used.
         """
         from graphmill.runs.embed import FOLDER, embed_run
         from graphmill.runs.joining_nodes import read_joining
@@ -370,8 +370,8 @@ class Run:
     ) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
 
-        ``history``: a file of interactions (``format``, ``settings`` as for :func:`graphmill.read_interactions`), or one
-        person's item ids, oldest first: for the people in it, who need not have been there in the training.
+        ``history`` is a file of interactions (``format`` and ``settings`` as for :func:`graphmill.read_interactions`), or
+        the item ids of one user, oldest first. Its users get recommendations even if they were not in the training.
 
         Raises:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.

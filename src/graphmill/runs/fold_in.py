@@ -61,7 +61,7 @@ def recommend_history(
     """
     require_counts(restored, k, exclude_seen)
     if not isinstance(restored.recipe, FoldsIn):
-        raise SettingsError(f"{restored.recipe.name} has no recommendations from a history; take recommend without one")
+        raise SettingsError(f"{restored.recipe.name} cannot recommend from a history; use recommend without one")
     met = _one_user(restored, history) if not isinstance(history, IngestResult) else _of_tables(restored, history)
     usable = _usable(restored, met, source)
     items, scores, about = cast(FoldsIn, restored.recipe).fold_in(

@@ -62,7 +62,7 @@ def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool =
     preset = str(values.get("preset", "auto"))
     filled = with_names_of_today(registry.settings_model(name), values)
     if fill_preset and preset != "auto":
-        known = registry.presets(name)
+        known = registry.presets(name, values)
         if preset not in known:
             raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], filled)
@@ -123,7 +123,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
         # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
         memory = device_memory(choice.device).total or memory_limit()
         preset, why = registry.choose_preset(name, choice.device.type, memory, _training_edges(settings.data))
-        if registry.presets(name)[preset]:
+        if registry.presets(name, values)[preset]:
             settings = parse_settings(merge(values, {"preset": preset}), where)
             acceleration = settings.acceleration
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]

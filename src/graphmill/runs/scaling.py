@@ -157,8 +157,8 @@ class DataEstimate:
         """What it is, and what comes next."""
         return (
             f"{self.path} is read as {self.format}: about {self.need.rows:,} rows, {format_size(self.need.text)} of text; "
-            f"{format_size(self.room)} of memory is free. Whether a training fits says `graphmill estimate SYSTEM --set "
-            "data=GRAPH`, when the graph is built."
+            f"{format_size(self.room)} of memory is free. Once the graph is built, `graphmill estimate SYSTEM --set "
+            "data=GRAPH` says whether a training fits."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ ROWS_FILE = "parameter_rows.json"
 WEIGHTS_FILE = "weights.safetensors"
 """A promoted version's parameters by name; their rows are in :data:`ROWS_FILE` beside it."""
 CHAMPION = "champion"
+BOTH = "identity"
+"""Label of a table of users and items, whose keys are "user ID" and "item ID"."""
 
 
 @dataclass
@@ -56,8 +58,16 @@ class WarmStart:
 
         return initialise
 
+    def _table(self, label: str) -> tuple[Tensor | None, list[str]]:
+        """The parameter of this label and its rows' keys; BPR-MF's two tables as the one that MMGCN has."""
+        parts = [self.tensors.get(kind) for kind in ("user", "item")]
+        if label != BOTH or label in self.tensors or any(part is None for part in parts):
+            return self.tensors.get(label), self.rows.get(label, [])
+        keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
+        return torch.cat([part for part in parts if part is not None]), keys
+
     def _copy(self, label: str, own: list[str], parameter: nn.Parameter) -> int:
-        old = self.tensors.get(label)
+        old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
             return 0
         with torch.no_grad():
@@ -66,7 +76,9 @@ class WarmStart:
                     return 0
                 parameter.copy_(old)
                 return 1
-            place = {key: row for row, key in enumerate(self.rows[label])}
+            place = {key: row for row, key in enumerate(rows)}
+            if label == BOTH and len(place) == len(rows) and not any(key in place for key in own):
+                own = [key.partition(" ")[2] for key in own]  # until release 0.2 keys did not say the kind
             pairs = [(row, place[key]) for row, key in enumerate(own) if key in place]
             if pairs:
                 here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))

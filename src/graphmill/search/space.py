@@ -36,11 +36,14 @@ class SearchSettings(BaseModel):
         description="Setting by path → a list of choices, or {low, high, log, step}; such as training.learning_rate"
     )
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="How the next trial is chosen")
-    trials: int = Field(30, ge=1, description="Trials to make, finished ones of an earlier call included")
-    budget_seconds: int = Field(0, ge=0, description="No trial begins after this much time in trials; 0: no bound")
+    trials: int = Field(30, ge=1, description="Number of trials, including finished ones of earlier calls")
+    budget_seconds: int = Field(0, ge=0, description="Begin no trial after this much time in trials; 0: no limit")
     metric: str = Field("", description="Validation metric to maximise; empty: evaluation.selection_metric")
-    seeds: int = Field(1, ge=1, description="Trainings of each trial, with seeds 0, 1, …; their mean counts")
-    prune: bool = Field(True, description="End a trial whose validation is below the median of the others at its epoch")
+    seeds: int = Field(1, ge=1, description="Number of trainings for each trial, with seeds 0, 1, …; their mean counts")
+    prune: bool = Field(
+        True,
+        description="End a trial early if its validation metric is below the median of the other trials at the same epoch",
+    )
     seed: int = Field(0, ge=0, description="Seed of the sampler")
 
 

@@ -101,7 +101,7 @@ def _paged(name: str, found: list[Any], asked: dict[str, Any]) -> Answer:
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 _NODE = {"$ref": "#/components/schemas/Node"}
-_NEXT = {"type": ["integer", "null"], "description": "`offset` of the next page; null at the end"}
+_NEXT = {"type": ["integer", "null"], "description": "`offset` of the next page; null on the last page"}
 
 
 def _rows(of: str) -> dict[str, Any]:
@@ -118,40 +118,48 @@ ENDPOINTS = (
     ),
     Endpoint(
         "neighbors",
-        "The nearest nodes by cosine, nearest first. `search` says how they were found: exact, or by the version's index.",
-        (*NODE, *page(), Parameter("among", "Only neighbours of this type; searched exactly")),
+        "The nodes whose vectors have the highest cosine with the node's, nearest first. `search` says how they were found: "
+        "`exact`, or the name of the version's index.",
+        (*NODE, *page(), Parameter("among", "Only neighbours of this type. The search is then exact")),
         _neighbors,
         {"node": _NODE, "search": TEXT, "neighbors": _rows("Neighbor"), "next": _NEXT},
     ),
     Endpoint(
         "links",
-        "Predicted links that begin at a node: the k likeliest targets in each relation, or in one, without those that the "
-        "model was trained on. Scores compare within a relation. `from` says where a link comes from: `table`, what the run "
-        "had predicted before it was promoted (the asset `_links`, or `graphmill links RUN`), with usual ranks, calibrated "
-        "probabilities and, of the best, the edges that carry them; or `scores`, computed for this answer, where the table "
-        "has no such head or rank. For HGT, ConvE and ComplEx.",
+        "Predicted links that begin at a node: the k likeliest targets in each relation, or in one relation. Links that the "
+        "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
+        "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
+        "usual ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link was "
+        "scored for this answer, because the table lacks this head or has too few of its links. For HGT, ConvE and "
+        "ComplEx.",
         (
             *NODE,
-            Parameter("relation", "A relation's name, or source|name|target; without it all that begin at the node"),
+            Parameter(
+                "relation",
+                "A relation's name, or source|name|target. Without it, every relation that begins at the node",
+            ),
             *page(),
-            Parameter("known", "Also links that the model was trained on", "flag", False),
-            Parameter("paths", "Supporting paths of length 2 or 3 beside each link", "number", 3, 0, 10),
+            Parameter("known", "Include links that the model was trained on", "flag", False),
+            Parameter(
+                "paths", "Maximum number of supporting paths (of length 2 or 3) for each link", "number", 3, 0, 10
+            ),
         ),
         _links,
         {"node": _NODE, "links": _rows("Link"), "next": _NEXT},
     ),
     Endpoint(
         "explain",
-        "Why a link is predicted. Where the version's run and its graph are on this machine (`from` is `run`): of HGT the "
-        "edges and paths that carry the score, with their shares; of ConvE the training triples by influence (TracIn), "
-        "which takes as long as `graphmill explain`. Else (`table`) only the edges in `because`, of links that the table "
-        "has them of; `why_not` says what is missing.",
+        "Why a link is predicted. If the version's run and its graph are on this machine, the explanation is computed and "
+        "`from` is `run`. For HGT it gives the edges and paths that contribute to the score, with their shares. For ConvE "
+        "it gives the training triples by influence (TracIn), which takes as long as `graphmill explain`. Otherwise `from` "
+        "is `table`: if the table of predicted links explains this link, the answer has the edges in `because`; `why_not` "
+        "says why nothing was computed.",
         (
             *NODE,
             Parameter("relation", "A relation's name, or source|name|target"),
             Parameter("target", "The id of the node that the link leads to"),
-            Parameter("target_type", "Its type, where several types share the id"),
-            Parameter("edges", "Edges at most", "number", 10, 1, 100),
+            Parameter("target_type", "The type of that node. Needed only if nodes of several types have this id"),
+            Parameter("edges", "Maximum number of edges in the answer", "number", 10, 1, 100),
         ),
         _explain,
         {
@@ -170,33 +178,38 @@ ENDPOINTS = (
     ),
     Endpoint(
         "recommendations",
-        "The best new items of a user, as many as the version holds (promote.recommendations).",
+        "The best new items of a user. `promote.recommendations` sets how many a version holds.",
         (*NODE, *page(20)),
         _recommendations,
         {"node": _NODE, "recommendations": _rows("Recommendation"), "next": _NEXT},
     ),
     Endpoint(
         "search",
-        "Nodes whose name or id contains a text, in any case; equal ones and beginnings first.",
+        "Nodes whose name or id contains a text; upper and lower case are equal. Exact matches come first, then names "
+        "and ids that begin with the text.",
         (
-            Parameter("q", "The text"),
+            Parameter("q", "The text to look for"),
             Parameter("type", "Only nodes of this type"),
-            Parameter("k", "Nodes at most", "number", 10, 1, 100),
+            Parameter("k", "Maximum number of nodes in the answer", "number", 10, 1, 100),
         ),
         _search,
         {"nodes": _rows("Node")},
     ),
     Endpoint(
         "card",
-        "What the version is: data, counts, settings, figures, how it was made.",
-        (Parameter("format", "json, or the text of card.md", default="json", values=("json", "markdown")),),
+        "The version's card: its data, counts, settings, figures, and how it was made.",
+        (
+            Parameter(
+                "format", "json, or markdown for the text of card.md", default="json", values=("json", "markdown")
+            ),
+        ),
         _card,
         {"card": {"type": "object"}, "markdown": TEXT},
     ),
     Endpoint(
         "report",
-        "Figures to look at: held-out metrics, health verdicts, the ranking beside its baselines, loss curves, drift, and "
-        "its `pictures` as `data:` addresses. What the run had not when it was promoted is null.",
+        "Figures for a report: held-out metrics, health verdicts, the ranking of the model and its baselines, loss curves, "
+        "drift, and `pictures` as `data:` addresses. A part is null if the run did not have it when it was promoted.",
         (),
         _report,
         {name: {"type": ["object", "null"]} for name in ("about", "health", "ranking", "drift")}
@@ -204,13 +217,14 @@ ENDPOINTS = (
     ),
     Endpoint(
         "projection",
-        "The vectors in two dimensions: drawn nodes of every type, or with id or name a node and its k nearest.",
+        "The vectors in two dimensions. The nodes are a random sample of every type; if id or name is given, they are that "
+        "node and its k nearest.",
         (
             *NODE,
-            Parameter("k", "Neighbours, where a node is given", "number", 10, 1, 100),
-            Parameter("points", "Nodes at most", "number", 3000, 10, MOST_POINTS),
+            Parameter("k", "How many neighbours to show, if a node is given", "number", 10, 1, 100),
+            Parameter("points", "Maximum number of nodes in the answer", "number", 3000, 10, MOST_POINTS),
             Parameter(
-                "method", "pca (scikit-learn), or umap where umap-learn is installed", default="pca", values=METHODS
+                "method", "pca (by scikit-learn), or umap if umap-learn is installed", default="pca", values=METHODS
             ),
         ),
         _projection,
@@ -219,7 +233,10 @@ ENDPOINTS = (
             "explained": {"type": "array", "items": NUMBER},
             "types": {"type": "array", "items": TEXT},
             "total": {"type": "integer"},
-            "points": {"type": "object", "description": "id, name, type (number in types), x, y: a list each"},
+            "points": {
+                "type": "object",
+                "description": "Lists of equal length: id, name, type (an index into types), x, y",
+            },
         },
     ),
 )

@@ -29,19 +29,19 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     },
     "Edge": {"head": TEXT, "relation": TEXT, "tail": TEXT, "share": NUMBER},
     "Recommendation": {"rank": {"type": "integer"}, "id": TEXT, "name": TEXT, "score": NUMBER},
-    "Error": {"error": {"type": "string", "description": "One sentence: what is wrong, and what to do"}},
+    "Error": {"error": {"type": "string", "description": "One sentence that says what is wrong and what to do"}},
 }
 ERRORS = {
     400: "A parameter is unknown, missing or out of bounds.",
     401: "The token is missing or wrong.",
-    404: "There is no such dataset, model, version, node or relation, or this version has no such answers.",
+    404: "There is no such dataset, model, version, node or relation, or this version cannot give such an answer.",
     409: "Several nodes have this id or name.",
-    503: "The version cannot be read, or too many requests came at once.",
+    503: "The version cannot be read, or too many requests arrive at once.",
 }
 OTHERS = {
-    "/v1": "Every model: its live version and its number of versions.",
-    "/v1/{dataset}/{model}": "The versions of a model, the newest first: figures, when and why each went live, by whom.",
-    "/healthz": "Whether the service is up; `degraded` names models whose live version cannot be read.",
+    "/v1": "Every model, with its live version and the number of its versions.",
+    "/v1/{dataset}/{model}": "The versions of a model, newest first: figures, and when, why and by whom each went live.",
+    "/healthz": "Whether the service is up. `degraded` lists the models whose live version cannot be read.",
 }
 
 
@@ -55,7 +55,7 @@ def description() -> dict[str, Any]:
         "info": {
             "title": "graphmill serve",
             "version": __version__,
-            "description": "Read-only answers over promoted versions. Every answer of a version carries its name.",
+            "description": "Read-only answers from promoted versions. Every answer names the version that it comes from.",
         },
         "paths": paths,
         "components": {
@@ -98,12 +98,12 @@ def markdown() -> str:
     lines = [
         "# The HTTP API",
         "",
-        "What [`graphmill serve`](../how-to/serve.md) answers; `GET /openapi.json` says the same to programs.",
-        "Everything is read-only JSON. `{version}` is a version's name, or `current` for the live one; every answer carries",
-        f"the name of the version that it comes from. At most {MOST_ROWS:,} rows come at once: `next` is the `offset` of",
-        "the next page, and null at the end.",
+        "[`graphmill serve`](../how-to/serve.md) answers these addresses. `GET /openapi.json` describes them for programs.",
+        "All answers are read-only JSON. `{version}` is the name of a version, or `current` for the live one. Every answer",
+        f"names the version that it comes from. An answer has at most {MOST_ROWS:,} rows. `next` is the `offset` of the",
+        "next page; it is null on the last page.",
         "",
-        "| address | answers |",
+        "| address | answer |",
         "|---|---|",
         *(f"| `GET {path}` | {about} |" for path, about in OTHERS.items()),
         "| `GET /pictures/{path}?width=N` | A picture of a run directory, as Dagster's asset pages show it. |",
@@ -112,19 +112,26 @@ def markdown() -> str:
     for each in ENDPOINTS:
         lines += [f"## {each.name}", "", f"`GET {path_of(each)}`", "", each.about, ""]
         if each.parameters:
-            lines += ["| parameter | what | values |", "|---|---|---|"]
+            lines += ["| parameter | meaning | values; default |", "|---|---|---|"]
             lines += [f"| `{p.name}` | {p.about.replace('|', BAR)} | {_values(p)} |" for p in each.parameters]
             lines.append("")
         fields = ", ".join(f"`{name}`{_shape(schema)}" for name, schema in each.gives.items())
-        lines += [f"Gives `dataset`, `model`, `version`, {fields}.", ""]
+        lines += [f"The answer has the fields `dataset`, `model`, `version`, {fields}.", ""]
     lines += ["## Shapes", "", "| name | fields |", "|---|---|"]
     lines += [f"| {name} | {', '.join(f'`{n}`{_shape(s)}' for n, s in own.items())} |" for name, own in SCHEMAS.items()]
-    lines += ["", "## Errors", "", 'An error is `{"error": "one sentence"}` with its status.', "", "| status | when |"]
+    lines += [
+        "",
+        "## Errors",
+        "",
+        'An error is `{"error": "one sentence"}` with one of these statuses.',
+        "",
+        "| status | when |",
+    ]
     lines += ["|---|---|", *(f"| {status} | {why} |" for status, why in ERRORS.items())]
     lines += [
-        "| 405 | Another method than GET or HEAD. |",
+        "| 405 | The method is neither GET nor HEAD. |",
         "| 414 | The address is longer than 4,096 characters. |",
-        "| 421 | The service is bound to this machine, and the request names another host. |",
+        "| 421 | The service listens only on this machine, but the request names another host. |",
     ]
     return "\n".join(lines) + "\n"
 

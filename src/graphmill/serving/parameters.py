@@ -73,15 +73,22 @@ def read_query(allowed: Sequence[Parameter], given: Sequence[tuple[str, str]]) -
 
 
 NODE = (
-    Parameter("id", "The node's id, as the input files have it; this or `name`"),
-    Parameter("name", "The node's name, in any case; this or `id`"),
-    Parameter("type", "The node's type, where several types share the id or name"),
+    Parameter("id", "The node's id, as in the input files. Give this or `name`"),
+    Parameter("name", "The node's name, in upper or lower case. Give this or `id`"),
+    Parameter("type", "The node's type. Needed only if nodes of several types have this id or name"),
 )
 
 
 def page(default: int = 10) -> tuple[Parameter, ...]:
     """``k`` and ``offset``."""
     return (
-        Parameter("k", "Rows at most in one answer", "number", default, 1, MOST_ROWS),
-        Parameter("offset", "Rows to pass over: an answer's `next`", "number", 0, 0, 9 * MOST_ROWS),
+        Parameter("k", "Maximum number of rows in one answer", "number", default, 1, MOST_ROWS),
+        Parameter(
+            "offset",
+            "How many rows to skip. For the next page, give `next` of the last answer",
+            "number",
+            0,
+            0,
+            9 * MOST_ROWS,
+        ),
     )

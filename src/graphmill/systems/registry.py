@@ -53,11 +53,12 @@ def settings_model(name: str) -> type[SystemSettings]:
     return model
 
 
-def presets(name: str) -> dict[str, dict[str, Any]]:
-    """The recipe's presets: name → the fields that it fills."""
+def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+    """The recipe's presets: name → the fields that it fills; ``values``: written settings, where presets depend on them."""
     module = import_module(f"{entry(name).module}.settings")
-    found: dict[str, dict[str, Any]] = getattr(module, "PRESETS", {"none": {}})
-    return found
+    if hasattr(module, "presets_of"):
+        return dict(module.presets_of(values or {}))
+    return dict(getattr(module, "PRESETS", {"none": {}}))
 
 
 def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> tuple[str, str]:

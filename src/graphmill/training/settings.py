@@ -12,8 +12,8 @@ from pydantic import field_validator, model_validator
 from graphmill.settings import Retired, Settings, setting
 
 OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
-LOSS_CHUNKS = "full: parts in which a step's loss is computed, for less memory; the gradient is the same"
-OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
+LOSS_CHUNKS = "full: number of parts in which a step's loss is computed, to save memory; the gradient is the same"
+OPTIMIZER = "The optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
@@ -28,7 +28,7 @@ class TrainingSettings(Settings):
         "moments": Retired("fp32", "Adam's state is always fp32; leave the setting out"),
     }
 
-    epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
     optimizer: OptimizerName = setting("adamw", OPTIMIZER)
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
@@ -40,24 +40,29 @@ class TrainingSettings(Settings):
         "cosine", "Shape of the decay after the warm-up"
     )
     lr_decay_epochs: int = setting(
-        0, "Epochs until the rate is at its lowest, where it stays; 0 = epochs at the first start, then stored", ge=0
+        0,
+        "Epoch at which the rate reaches its lowest value, where it stays; 0 = the number of epochs at the first "
+        "start, which is then stored",
+        ge=0,
     )
     lr_decay_rate: float = setting(0.98, "exponential only: factor per lr_decay_steps", gt=0.0, le=1.0)
     lr_decay_steps: int = setting(1000, "exponential only: steps per factor", ge=1)
-    lr_lowest: float = setting(0.01, "Lowest rate, as a part of the peak rate (cosine and linear)", ge=0.0, le=1.0)
+    lr_lowest: float = setting(0.01, "Lowest rate, as a fraction of the peak rate (cosine and linear)", ge=0.0, le=1.0)
     patience_epochs: int = setting(
         20, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
     )
     min_delta: float = setting(0.0, "Smallest gain that counts as better", identity=False, ge=0.0)
     init_from: str = setting(
-        "", "RUN or RUN@EPOCH whose vectors to start from, by node id; champion = the live version; empty = fresh"
+        "",
+        "RUN or RUN@EPOCH whose vectors to start from, matched by node id; champion = the live version; empty = "
+        "start fresh",
     )
     force: bool = setting(False, "Start over even if the same training is finished", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
 
 
 class AccelerationSettings(Settings):
-    """How the arithmetic is done: device, batching, precision, memory, processes. The same model for every recipe."""
+    """How the arithmetic is done: device, batching, precision, memory, processes. The same fields for every recipe."""
 
     LESS_MEMORY: ClassVar[str] = (
         "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
@@ -73,16 +78,18 @@ class AccelerationSettings(Settings):
         }.items()
     } | {"max_skips": Retired(10, "ten steps in a row may be skipped; leave the setting out", identity=False)}
 
-    device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
+    device: Literal["auto", "cuda", "mps", "cpu"] = setting(
+        "auto", "auto takes cuda, then mps, then cpu", identity=False
+    )
     allow_fallback: bool = setting(True, "Use the CPU if the requested device is absent or fails", identity=False)
-    batching: Literal["auto", "full"] = setting("auto", "The part of the graph in one step; HGT can sample it")
+    batching: Literal["auto", "full"] = setting("auto", "The part of the graph that one step uses; HGT can sample it")
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
     loss_chunks: int = setting(1, LOSS_CHUNKS, identity=False, ge=1)
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
         "auto",
-        "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32. tf32: fp32 whose "
-        "matrix products CUDA rounds",
+        "auto: bf16 on CUDA devices that support it, fp16 on older ones, fp32 elsewhere; losses and softmax are "
+        "always in fp32. tf32: fp32, with matrix products that CUDA rounds",
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     compile: Literal["off", "default", "reduce-overhead"] = setting(
@@ -91,20 +98,20 @@ class AccelerationSettings(Settings):
     memory_cleanup: Literal["phase", "off", "steps"] = setting(
         "phase", "When to empty the device cache", identity=False
     )
-    memory_cleanup_every: int = setting(8, "memory_cleanup: steps only: every so many steps", identity=False, ge=1)
-    memory_budget: str = setting(
-        "auto", 'Memory that the run may use:  "auto" or a size such as "6GiB"', identity=False
+    memory_cleanup_every: int = setting(
+        8, "Only with memory_cleanup: steps: number of steps between two cleanups", identity=False, ge=1
     )
+    memory_budget: str = setting("auto", 'Memory that the run may use: "auto" or a size such as "6GiB"', identity=False)
     on_oom: Literal["shrink", "stop"] = setting(
         "shrink", "What to do when memory runs out: use smaller chunks of the same step, or stop", identity=False
     )
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
     clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0, allow_inf_nan=True)
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
-        "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
+        "none", "Scale the learning rate by batch / base batch (sqrt suits Adam, linear suits SGD)"
     )
     num_workers: int = setting(
-        0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
+        0, "Threads that prepare batches in advance; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
     )
     pin_memory: bool = setting(
         True, "Copy batches from page-locked memory on CUDA, so that no step waits for them", identity=False
@@ -112,28 +119,32 @@ class AccelerationSettings(Settings):
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     sharding: Literal["none", "rows"] = setting(
         "none",
-        "rows: each of several processes holds its rows of the tables and their moments, and the edges into them "
-        "(batching: full)",
+        "rows: each of several processes holds only its own rows of the tables, their optimizer state, and the edges "
+        "into them (batching: full)",
         identity=False,
     )
-    backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
+    backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, gloo elsewhere", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
-    checkpoint_every_epochs: int = setting(1, "Save after every so many epochs; 0 = off", identity=False, ge=0)
-    keep_last: int = setting(2, "Newest checkpoints to keep", identity=False, ge=1)
-    keep_best: int = setting(1, "Best checkpoints to keep", identity=False, ge=0)
-    keep_influence: int = setting(0, "Checkpoints spread over the falling loss, for TracIn", identity=False, ge=0)
+    checkpoint_every_epochs: int = setting(1, "Number of epochs between two checkpoints; 0 = off", identity=False, ge=0)
+    keep_last: int = setting(2, "Number of newest checkpoints to keep", identity=False, ge=1)
+    keep_best: int = setting(1, "Number of best checkpoints to keep", identity=False, ge=0)
+    keep_influence: int = setting(
+        0, "Number of checkpoints to keep for TracIn, spread over the falling loss", identity=False, ge=0
+    )
     resume: Literal["auto", "never", "require"] = setting(
         "auto", "Resume from the last checkpoint of the same fingerprint", identity=False
     )
     on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
         "stop", "What to do when a loss or gradient is not finite; the step is never applied", identity=False
     )
-    deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
+    deterministic: Literal["auto", "on", "off"] = setting(
+        "auto", "Whether to use deterministic algorithms; auto: on for the CPU", identity=False
+    )
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(
         "changed", "Hash the graph's files only if they are new or have changed, or at every start", identity=False
     )
-    keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
+    keep_runs: int = setting(5, "Number of older run directories of a model to keep", identity=False, ge=1)
 
 
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -144,7 +155,7 @@ LINK_BASELINES = ("knn", "spectral", "complex")
 
 
 class EvaluationSettings(Settings):
-    """What is measured while training, and by what the best epoch is chosen."""
+    """What is measured during training, and which metric chooses the best epoch."""
 
     eval_every: int = setting(5, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["mrr", "hits"], "Metrics computed at each evaluation", identity=False)
@@ -155,7 +166,7 @@ class EvaluationSettings(Settings):
     )
     baselines: list[str] = setting([], "Baselines to compare with the model's final figures", identity=False)
     max_queries: int = setting(
-        0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
+        0, "Number of validation queries per relation during training (a seeded sample); 0 = all", identity=False, ge=0
     )
 
     AT_K: ClassVar[tuple[str, ...]] = ()
@@ -222,13 +233,14 @@ class LinkEvaluationSettings(EvaluationSettings):
 
     baselines: list[str] = setting(
         list(LINK_BASELINES),
-        "Baselines of the ranking beside degree: knn, spectral (vectors by SVD, as wide as the model's), complex (trained)",
+        "Baselines of the ranking, in addition to degree: knn, spectral (vectors by SVD, as wide as the model's), "
+        "complex (trained)",
         identity=False,
     )
     baseline_minutes: float = setting(
         2.0,
-        "Time of ComplEx, the baseline, with its tuning: minutes of one CPU core, counted by its work, so that every "
-        "machine does the same",
+        "Time for training and tuning the baseline ComplEx, in minutes of one CPU core; it is counted by the amount "
+        "of work, so that every machine does the same",
         identity=False,
         gt=0.0,
     )
@@ -241,10 +253,11 @@ class ExportSettings(Settings):
         True, "CSV with the vector as a JSON list: node_index, node_id, node_name, node_type, embedding", identity=False
     )
     parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
-    npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)
+    npy: bool = setting(False, "A .npy matrix, with the ids in a second file", identity=False)
     copy_to: str = setting(
         "",
-        "Folder or URL (s3://BUCKET/FOLDER) that the run directory is copied to when it is exported, ranked or promoted",
+        "Folder or URL (s3://BUCKET/FOLDER) to which the run directory is copied when it is exported, ranked or "
+        "promoted",
         identity=False,
     )
     align: Literal["champion", "none"] = setting(
@@ -263,7 +276,7 @@ class TrackerSettings(Settings):
     address: str = setting(
         "", "mlflow: http://HOST:PORT or sqlite:///FILE; empty: $MLFLOW_TRACKING_URI", identity=False
     )
-    experiment: str = setting("graphmill", "The tracker's experiment", identity=False, min_length=1)
+    experiment: str = setting("graphmill", "Name of the experiment in the tracker", identity=False, min_length=1)
     every_seconds: float = setting(10.0, "Seconds between two updates", identity=False, gt=0)
 
     @model_validator(mode="after")

@@ -12,8 +12,10 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import link_queries, rank_links
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.resolve import fingerprint, parse_settings
+from graphmill.runs.resolve import fingerprint, parse_settings, read_settings
+from graphmill.settings import RenamedSetting
 from graphmill.systems.hgt.batch import round_up
+from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS_OF_LINK_CONTRASTIVE
 from graphmill.systems.hgt.settings import PRESETS, choose_preset
 from graphmill.training.contract import Encoded
 from tests.training.cases import CASES, trained, typed_graph
@@ -131,18 +133,40 @@ def test_what_cannot_be_honoured_is_refused_in_one_sentence(values: dict[str, An
 
 
 def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
-    for name, preset in PRESETS.items():
-        filled = parse_settings({"recipe": "hgt", "preset": name}, "x")
-        for section, fields in preset.items():
-            for key, value in fields.items():
-                assert getattr(getattr(filled, section), key) == value
-    own = parse_settings({"recipe": "hgt", "preset": "quality", "training": {"epochs": 7}}, "x")
+    for loss, presets in (("softmax", PRESETS), ("link_contrastive", PRESETS_OF_LINK_CONTRASTIVE)):
+        for name, preset in presets.items():
+            filled = parse_settings({"recipe": "hgt", "preset": name, "objective": {"loss": loss}}, "x")
+            for section, fields in preset.items():
+                for key, value in fields.items():
+                    assert getattr(getattr(filled, section), key) == value
+    other = {"loss": "link_contrastive"}
+    own = parse_settings({"recipe": "hgt", "preset": "quality", "objective": other, "training": {"epochs": 7}}, "x")
     assert own.training.epochs == 7  # type: ignore[attr-defined]
     assert own.training.learning_rate == 0.0005  # type: ignore[attr-defined]
     assert choose_preset("mps", 8 << 30)[0] == "m1_8gb"
     assert choose_preset("mps", 64 << 30)[0] == "m1_32gb"
     assert choose_preset("cpu", 4 << 30)[0] == "low_memory"
     assert choose_preset("cpu", 24 << 30)[0] == "none"
+
+
+def test_the_defaults_are_the_settings_that_were_measured(repository: Path) -> None:
+    """What ``benchmarks.link_quality`` trains by is what a user gets who writes nothing."""
+    ours = parse_settings({"recipe": "hgt", "preset": "none"}, "x").model_dump()
+    measured = parse_settings(read_settings(repository / "examples/hgt/hetionet_softmax.yaml"), "y").model_dump()
+    same = {"data": "", "evaluation": {}}  # when the epochs are evaluated, and by how many queries
+    assert ours | same == measured | same
+
+
+@pytest.mark.parametrize("objective", [{"loss": "link_contrastive"}, {"negatives_per_positive": 4}])
+def test_the_loss_of_release_0_1_keeps_its_defaults(objective: dict[str, Any]) -> None:
+    plain = parse_settings({"recipe": "hgt", "objective": objective}, "x")
+    for section, defaults in LINK_CONTRASTIVE.items():
+        for name, value in defaults.items():
+            assert getattr(getattr(plain, section), name) == value
+    old_name = {"acceleration": {"edge_sample_size": 70}, "model": {"hidden_dim": 16}}
+    with pytest.warns(RenamedSetting):
+        own = parse_settings({"recipe": "hgt", "objective": objective, **old_name}, "x")
+    assert (own.sampling.edge_sample_size, own.model.hidden_dim) == (70, 16)  # type: ignore[attr-defined]
 
 
 def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: TypedGraph) -> None:

@@ -24,7 +24,7 @@ from graphmill.runs.warm_start import read_warm_start
 from graphmill.sampling.negatives import contains
 from graphmill.systems.kgat import graph as kgat_graph
 from graphmill.systems.kgat.graph import CollaborativeGraph
-from graphmill.systems.kgat.model import Kgat, final
+from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.recipe import KgatRecipe
 from graphmill.systems.kgat.settings import KgatObjective
 from graphmill.systems.recommenders import row_selection as row_selection
@@ -171,16 +171,17 @@ def test_a_step_looks_up_what_all_nodes_would_have(
     for at in (rows, None):
         torch.manual_seed(5)  # the masks are those of all nodes
         states = model(model.nodes(), recipe._matrix(model), at)
-        vectors = final(states if at is not None else [state[rows] for state in states])
+        vectors = model.final(states if at is not None else [state[rows] for state in states])
         weight = torch.linspace(-1, 1, vectors.numel(), dtype=torch.float64).view_as(vectors)
         parameters = [*model.tables, *model.layers.parameters()]
         found.append((vectors.detach(), *torch.autograd.grad((vectors * weight).sum(), parameters)))
     torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["bi_interaction", "gcn", "graphsage"])
-def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
-    recipe = recipe_of(graph, model={"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2})
+@pytest.mark.parametrize(("kind", "length"), [("bi_interaction", 1.0), ("gcn", 0.5), ("graphsage", 1.0)])
+def test_layers_are_the_equations(graph: TypedGraph, kind: str, length: float) -> None:
+    own = {"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2, "layer_length": length}
+    recipe = recipe_of(graph, model=own)
     model = model_of(recipe)
     g = recipe.facts
     dense = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
@@ -199,9 +200,9 @@ def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
             state = F.leaky_relu((state + around) @ w.weight.T + w.bias, 0.2) + F.leaky_relu(
                 (state * around) @ p.weight.T + p.bias, 0.2
             )
-        parts.append(state / state.norm(dim=1, keepdim=True).clamp_min(1e-12))
+        parts.append(length * state / state.norm(dim=1, keepdim=True).clamp_min(1e-12))
     wanted = torch.cat(parts, 1)
-    torch.testing.assert_close(final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(model.final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
@@ -217,7 +218,7 @@ def test_the_losses_are_the_equations(graph: TypedGraph, loss: str, negatives: i
         pairs, norm = recipe.terms(model, batch, encoded)
     # The rows that are looked up, put back among all nodes.
     vectors = torch.zeros(graph.num_nodes, recipe.embedding_width, dtype=torch.float64)
-    vectors[batch.nodes] = final(list(encoded.tensors.values())).detach()
+    vectors[batch.nodes] = model.final(list(encoded.tensors.values())).detach()
     users, items = (vectors[o:] for o in (recipe.view.user_offset, recipe.view.item_offset))
     u, p, n = users[batch.users], items[batch.positives], items[batch.negatives.reshape(len(batch), negatives)]
     gap = (u * p).sum(1)[:, None] - (u[:, None] * n).sum(2)

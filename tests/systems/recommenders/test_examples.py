@@ -25,7 +25,7 @@ def test_all_of_them_have_examples() -> None:
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
     """Its figures stand in benchmarks/LOG.md."""
-    from benchmarks.recommenders import EPOCHS, OWN, START
+    from benchmarks.recommenders import EPOCHS, OWN, START, STARTS
 
     start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("bpr_mf", "kgat"))
     assert (start["objective"], start["training"]["epochs"]) == (START, EPOCHS)
@@ -33,6 +33,12 @@ def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
     assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
     assert measured["training"].items() <= own["training"].items()
     assert own["training"]["epochs"] == 145
+    names = ("bpr_mf_softmax", "kgat_softmax")
+    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in names)
+    wanted, measured = STARTS["softmax, short layers"], OWN["softmax, short layers"]
+    assert (start["objective"], start["training"]["epochs"]) == (wanted["objective"], wanted["epochs"])
+    assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
+    assert own["training"] == measured["training"] | {"patience_epochs": 0}
 
 
 @pytest.mark.parametrize("name", NAMES)

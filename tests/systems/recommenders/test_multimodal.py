@@ -14,6 +14,7 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.row_norm import normalise_rows
+from graphmill.runs.warm_start import WarmStart
 from graphmill.settings import parse
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.modalities import modalities
@@ -126,6 +127,23 @@ def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> 
     assert keys["identities.user"] == theirs["user"]
     assert keys["identities.item"] == theirs["item"]
     assert len({label for label, _ in keys.values()}) == len(keys)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_mmgcns_table_starts_from_both_tables_of_bpr_mf_and_from_its_own(graph: TypedGraph, earlier: bool) -> None:
+    """A user and an item may have one id, so the rows of the one table say which they are; those of release 0.1 did not."""
+    recipe, alone = recipe_of("mmgcn", graph), recipe_of("bpr_mf", graph)
+    model, there = recipe.build(Execution()), alone.build(Execution())
+    if earlier:
+        tensors = {"identity": torch.randn_like(model.identity)}
+        rows = {"identity": recipe.ids("user") + recipe.ids("item")}
+    else:
+        tensors = {"user": there.user.detach(), "item": there.item.detach()}
+        rows = {"user": recipe.ids("user"), "item": recipe.ids("item")}
+    start = WarmStart("x", tensors, rows)
+    start.applied_to(recipe)(model)
+    assert torch.equal(model.identity, torch.cat(list(tensors.values())))
+    assert start.copied == len(model.identity)
 
 
 def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGraph) -> None:

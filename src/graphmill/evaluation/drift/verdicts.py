@@ -36,22 +36,27 @@ ASSUMED_OVERLAP = 0.5
 class DriftThresholds(Settings):
     """The bounds above which an embedding has drifted."""
 
-    moved_warn: float = setting(1.2, "Neighbours lost, over those that another seed loses: a warning from here", gt=0)
-    moved_fail: float = setting(1.4, "The same: a failure from here", gt=0)
-    lost_warn: float = setting(
-        0.02, "Part of the graph's node pairs, or nodes, that are gone: a warning from here", ge=0
+    moved_warn: float = setting(
+        1.2, "Warn when the vectors lost this many times as many neighbours as another seed makes them lose", gt=0
     )
-    lost_fail: float = setting(0.2, "The same: a failure from here", ge=0)
+    moved_fail: float = setting(
+        1.4, "Fail when the vectors lost this many times as many neighbours as another seed makes them lose", gt=0
+    )
+    lost_warn: float = setting(0.02, "Warn when this share of the graph's node pairs or nodes is gone", ge=0)
+    lost_fail: float = setting(0.2, "Fail when this share of the graph's node pairs or nodes is gone", ge=0)
     hidden_max: float = setting(
         0.7,
-        "With lost data: vectors that moved less than this times as far as by another seed, by neighbours or by cosine, are "
-        "a warm start that hides it",
+        "When data was lost: if the vectors moved less than this many times as far as another seed moves them (by "
+        "neighbours or by cosine), a warm start hides the loss",
         ge=0,
     )
-    collapsed_max: float = setting(0.1, "Spread of a type, after over before, from which it has collapsed", gt=0, lt=1)
+    collapsed_max: float = setting(
+        0.1, "A type has collapsed if its spread, divided by its spread before, is below this", gt=0, lt=1
+    )
     seeds: int = setting(
         2,
-        "Further seeds to train once, whose effect is the unit; 0: assume that a seed changes half of the neighbours",
+        "Number of further seeds to train once, to measure the effect of a seed; 0: assume that a seed changes half "
+        "of the neighbours",
         ge=0,
     )
 
@@ -164,7 +169,8 @@ def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
             "fail",
             f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
             "spectrum: they belong to other ids than before.",
-            "Compare how ids and rows are paired in both exports; nothing that looks vectors up by id may use this.",
+            "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
+            "up by id.",
         )
     ]
 
@@ -175,7 +181,7 @@ def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerd
             "type_collapsed",
             "fail",
             f"The vectors of type '{own.name}' spread {own.spread_ratio:.2g} times as much as before: they have collapsed.",
-            "See the type's checks in the validation, and which of its relations the graph still has.",
+            "See the type's checks in the validation, and check which of its relations the graph still has.",
         )
         for own in figures.types
         if own.shared >= 10 and own.spread_ratio < bounds.collapsed_max
@@ -193,7 +199,7 @@ def _lost(
                 "nodes_vanished",
                 "fail" if gone >= bounds.lost_fail else "warn",
                 f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
-                "See which types in the table; a source may be missing, or filtered by graph.include_node_types.",
+                "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
             )
         )
     if graph is None or graph.lost_share < bounds.lost_warn:
@@ -201,7 +207,9 @@ def _lost(
     largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
     said = f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})" if where else "")
-    remedy = "If the data should not have shrunk: look at the sources and their rejected rows before this goes live."
+    remedy = (
+        "If the data should not have shrunk: check the sources and their rejected rows before this version goes live."
+    )
     near, how = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
     if near < bounds.hidden_max:
         found.append(
@@ -210,7 +218,7 @@ def _lost(
                 "fail" if graph.lost_share >= bounds.lost_fail else "warn",
                 f"{said}, and the vectors do not show it: {how} {near:.2g} times as much as by another "
                 "seed, as after a warm start (training.init_from).",
-                remedy + " Train afresh to see what the data say.",
+                remedy + " Train from scratch to see the effect of the data.",
             )
         )
     else:
@@ -237,11 +245,11 @@ def _moved(
         if all_of_it.cosine_raw >= SAME:
             return DriftVerdict("unchanged", "pass", "The vectors are the same.")
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
-    how = "" if unit.measured else ", the seed's effect being assumed, not measured"
+    how = "" if unit.measured else " (the effect of a seed is assumed, not measured)"
     said = f"{kept}: {multiple:.2g} times the change that another seed brings{how}."
     if multiple < bounds.moved_warn:
         return DriftVerdict("seed_only", "pass", said)
-    remedy = "The findings before this one say why." if explained else "Compare settings and data of the two runs."
+    remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
     # What has a cause with a name of its own is not failed twice.
     status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
     return DriftVerdict("moved", status, said, remedy)

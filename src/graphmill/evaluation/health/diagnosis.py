@@ -24,49 +24,50 @@ DUPLICATED_ROWS = "duplicated_rows"
 SHUFFLED_IDS = "shuffled_ids"
 FAILURES: dict[str, tuple[str, str]] = {
     NON_FINITE: (
-        "rows with NaN or infinity; the message says how many of which type",
-        "the training diverged or the file is damaged. Lower `learning_rate`; precision `fp32` or `bf16` instead of `fp16`; "
-        "`on_nonfinite: stop` names the first bad tensor",
+        "some rows hold NaN or infinity; the message says how many of each type",
+        "The training diverged, or the file is damaged. Lower `learning_rate`, or use precision `fp32` or `bf16` "
+        "instead of `fp16`. `on_nonfinite: stop` names the first bad tensor",
     ),
     DEAD_ROWS: (
-        "rows that are zero, or a millionth of the others",
-        "nodes that no message reaches, a type without features. Drop isolated nodes, or give the type an embedding or "
-        "features",
+        "some rows are zero, or a million times smaller than the others",
+        "No message reaches these nodes, or their type has no features. Drop isolated nodes, or give the type an "
+        "embedding or features",
     ),
     COMPLETE_COLLAPSE: (
-        "all rows practically one vector: mean cosine ≥ 0.95",
-        "too few negatives or too much smoothing. Raise `contrastive_weight` or `negatives_per_positive`, fewer layers, "
-        "lower `weight_decay`. More epochs do not help",
+        "all rows are nearly one vector: mean cosine ≥ 0.95",
+        "There are too few negatives, or there is too much smoothing. Raise `contrastive_weight` or "
+        "`negatives_per_positive`, use fewer layers, or lower `weight_decay`. More epochs do not help",
     ),
     CONE: (
         "all rows share a direction: mean cosine above 0.5, or uniformity above −1",
-        "the same, milder. Turn `layer_norm` on; lower `temperature`",
+        "The same causes, to a smaller degree. Turn `layer_norm` on, or lower `temperature`",
     ),
     SUBSPACE: (
         "the rows use few of the dimensions, although the mean cosine is 0",
-        "wider `hidden_dim`; more steps; lower `weight_decay`; a dimension that is larger than the graph needs is no harm, "
-        "then lower `embedding_dim`",
+        "Raise `hidden_dim`, train for more steps, or lower `weight_decay`. If the dimension is only larger than the "
+        "graph needs, this does no harm; you can lower `embedding_dim`",
     ),
     TYPE_ONLY: (
-        "a point per node type and nothing within",
-        "the model learned to tell types apart and nothing else. More negatives of the same type; check that supervision "
-        "edges are not in the messages",
+        "the vectors of each node type are one point",
+        "The model learned only to distinguish types. Use more negatives of the same type, and check that "
+        "supervision edges do not carry messages",
     ),
     COLLAPSED_TYPE: (
-        "one or some types are a point, or vary in one or two directions; the message says which",
-        "the type has few or no training links. Give it features, more supervision, or relations",
+        "some types are a point, or vary in only one or two directions; the message says which",
+        "The type has few or no training links. Give it features, more supervision, or more relations",
     ),
     ROGUE_DIMENSION: (
         "one to three dimensions (named, counted from 0) carry most of the variance or of the mean cosine",
-        "one feature on another scale, no normalisation. `layer_norm`, or standardise dimensions before comparing",
+        "One feature has another scale and is not normalised. Use `layer_norm`, or standardise the dimensions before "
+        "comparing",
     ),
     DUPLICATED_ROWS: (
-        "rows equal to others bit for bit",
-        "nodes without links or features all get the same; a clamped id; one block written twice",
+        "some rows are bit for bit equal to others",
+        "Nodes without links or features all get the same vector; or an id was clipped; or a block was written twice",
     ),
     SHUFFLED_IDS: (
-        "the geometry is sound but held-out links rank as by chance",
-        "rows and ids were put together in different orders, or nothing was learned: compare the ids with the graph's node "
+        "the geometry is sound, but held-out links rank no better than by chance",
+        "Rows and ids have different orders, or the model learned nothing. Compare the ids with the graph's node "
         "table; if they agree, train longer",
     ),
 }
@@ -148,7 +149,7 @@ def _collapsed_types_at_a_point(figures: Figures, thresholds: HealthThresholds) 
 def _complete_collapse(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
     if figures.cosines.overall < thresholds.complete_cosine_min:
         return None
-    return Diagnosis(COMPLETE_COLLAPSE, f"All rows are practically one: mean cosine {figures.cosines.overall:.3f}.")
+    return Diagnosis(COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {figures.cosines.overall:.3f}.")
 
 
 def _rogue(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
@@ -180,7 +181,7 @@ def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | Non
     stands_out = bool(thin and rich) and np.mean(rich) >= RANK_CONTRAST * np.mean([own.effective_rank for own in thin])
     if stands_out or (thin and len(judged) > 1 and not whole):
         shown = ", ".join(f"'{own.name}' (effective rank {own.effective_rank:.1f})" for own in thin)
-        return Diagnosis(COLLAPSED_TYPE, f"The rows of a type vary in few directions only: {shown}.")
+        return Diagnosis(COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}.")
     if thin or whole:
         return Diagnosis(
             SUBSPACE,
@@ -205,7 +206,7 @@ def _crowded(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None
     """Concentrated although neither the mean cosine nor the rank shows it: a cone is the nearest name."""
     if figures.uniformity.value <= thresholds.uniformity_max:
         return None
-    return Diagnosis(CONE, f"The rows crowd on the sphere: uniformity {figures.uniformity.value:.2f}.")
+    return Diagnosis(CONE, f"The rows are concentrated on the sphere: uniformity {figures.uniformity.value:.2f}.")
 
 
 def _shuffled(thresholds: HealthThresholds, link_signal: float) -> Diagnosis | None:
@@ -213,6 +214,6 @@ def _shuffled(thresholds: HealthThresholds, link_signal: float) -> Diagnosis | N
         return None
     return Diagnosis(
         SHUFFLED_IDS,
-        f"The vectors are healthy, but held-out links rank as by chance (mean |AMRI| {link_signal:.2f}): "
-        "vectors and ids do not belong together, or nothing was learned.",
+        f"The vectors are healthy, but held-out links rank no better than by chance (mean |AMRI| {link_signal:.2f}): "
+        "vectors and ids do not belong together, or the model learned nothing.",
     )

@@ -23,7 +23,7 @@ def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
             label=f"{own.name} {values.mean():.2f}",
         )
     axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
-    axes.set_xlabel("part of the 10 nearest neighbours that stayed")
+    axes.set_xlabel("share of the 10 nearest neighbours that stayed")
     axes.set_ylabel("part of the nodes")
     axes.set_title(f"{figures.overall.overlap_10:.0%} of the neighbours stayed")
     axes.legend(fontsize="small", frameon=False)

@@ -43,62 +43,69 @@ class RatioCheck:
 RATIO_CHECKS = (
     RatioCheck(
         "mrr_over_degree",
-        Threshold("degree_ratio_min", 1.3, "Macro MRR over degree-only's macro MRR.", ge=0),
+        Threshold("degree_ratio_min", 1.3, "Macro MRR divided by that of a ranking by degree.", ge=0),
         "The model ranks links better than popularity alone.",
-        "The model ranks links little better than popularity alone: what it learned is mostly degrees.",
+        "The model ranks links little better than popularity alone: it has learned mostly degrees.",
         "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
         "× in macro MRR",
-        "the model learned mostly popularity: degree-matched negatives while training, more negatives, longer training",
+        "the model learned mostly popularity. Use degree-matched negatives in training or more negatives, or train "
+        "longer",
         "beats_degree_only",
-        "Links rank better than by the popularity of the target alone. If not: the model has learnt little but degrees.",
+        "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
     ),
     RatioCheck(
         "share_above_degree",
-        Threshold("degree_share_min", 0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1),
+        Threshold(
+            "degree_share_min", 0.7, "Share of relations whose MRR is above that of a ranking by degree.", ge=0, le=1
+        ),
         "In most relations the model beats popularity.",
-        "In too many relations popularity alone ranks as well.",
-        "See which relations in the table; small ones need more epochs or features.",
+        "In too many relations popularity alone ranks as well as the model.",
+        "The table shows which relations; small ones need more epochs or features.",
         "of the relations",
-        "see which in the table; small relations need features or more epochs; `model.relation_strength` (on by default) "
-        "keeps overfitted ones near popularity",
+        "the table shows which relations. Small ones need features or more epochs; `model.relation_strength` (on by "
+        "default) keeps overfitted ones near popularity",
         "most_relations_beat_degree",
-        "In most relations the model beats popularity. If not: `by_relation` shows in which it does not.",
+        "In most relations the model beats popularity. If not: `by_relation` shows the others.",
     ),
     RatioCheck(
         "mrr_over_random",
-        Threshold("random_ratio_min", 2.0, "Macro MRR over that of random scores.", ge=0),
+        Threshold("random_ratio_min", 2.0, "Macro MRR divided by that of random scores.", ge=0),
         "The ranking is far from chance.",
         "The ranking is close to chance.",
         "Train longer, raise embedding_dim, or look at the relations below the baseline.",
         "×",
-        "nothing was learned: check the loss curve, then the ids",
+        "the model learned nothing: check the loss curve, then the ids",
         "beats_random",
-        "Links rank far better than by chance. If not: ids and vectors may not belong together, or it was not trained.",
+        "The model ranks links far better than chance. If not: ids and vectors may not belong together, or it was "
+        "not trained.",
     ),
     RatioCheck(
         "mrr_over_best_baseline",
         Threshold(
             "baseline_ratio_min",
             1.0,
-            "The model's figure over that of the best baseline (kNN, ComplEx, popularity, EASE, …).",
+            "The model's figure divided by that of the best baseline (kNN, ComplEx, popularity, EASE, …).",
             ge=0,
         ),
         "{sentence}",
         "{sentence}",
-        "Take {best} where its vectors or scores do, or change the model until it is above.",
+        "Use {best} if its vectors or scores are enough, or change the model until it is better.",
         "×",
-        "a simpler model is better: take it (`recipe: complex`, or kNN's scores), or change the model until it is above",
+        "a simpler model is better: use it (`recipe: complex`, or kNN's scores), or change the model until it is "
+        "better",
     ),
     RatioCheck(
         "mrr_over_no_message",
-        Threshold("message_ratio_min", 1.0, "Macro MRR over that of the same model without message passing.", ge=0),
-        "Messages along the graph help.",
-        "The same model without message passing ranks as well: the layers add nothing.",
-        "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may do for this graph.",
+        Threshold(
+            "message_ratio_min", 1.0, "Macro MRR divided by that of the same model without message passing.", ge=0
+        ),
+        "Message passing along the graph helps.",
+        "The same model without message passing ranks equally well: the layers add nothing.",
+        "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may be enough for this graph.",
         "×",
-        "the layers add nothing: fewer layers, less dropout, wider `hidden_dim`",
+        "the layers add nothing: use fewer layers, less dropout, or a wider `hidden_dim`",
         "messages_help",
-        "Links rank better than by the same model without message passing. If not: fewer layers do as well.",
+        "The model ranks links better than the same model without message passing. If not: fewer layers are enough.",
         above=True,
     ),
 )

@@ -9,7 +9,7 @@ SIMPLER = {
     "markov": "a Markov chain",
     "item_knn": "item-kNN",
     "ease": "EASE",
-    "replay": "a replay of the own history",
+    "replay": "a replay of the user's own history",
     "bpr_mf": "BPR-MF",
 }
 """What a system of items is held against, in words."""

@@ -50,6 +50,9 @@ class Worker(Protocol):
     def note_descendants(self) -> None:
         """Called now and then while it runs."""
 
+    def waits_for(self) -> str:
+        """Why it has not begun, in a sentence; empty once it runs, and where nobody knows."""
+
     def stop(self, grace_seconds: float) -> None:
         """Ask it to save and end; after ``grace_seconds`` end all that is left."""
 

@@ -16,6 +16,14 @@ _LOST_SECONDS = 60.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 
 
+def _unscheduled(status: Any) -> str:
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            why = " ".join(str(condition.message or condition.reason or "no reason given").split()).rstrip(".")
+            return f"launcher: the pod waits for a node: {why}. It starts when there is one; cancel the run to give up"
+    return ""
+
+
 def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
     """The Job: the image, the command, the environment, the data folder's volume, and what it asks for."""
     asked: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
@@ -66,7 +74,8 @@ class KubernetesWorker:
             raise MissingExtraError('launcher: k8s needs its client here: pip install "graphmill[k8s]"') from None
         self._namespace, self._asked_at, self._away = settings.namespace, 0.0, 0.0
         self._code: int | None = None
-        self._stuck = ""
+        self._lost = False
+        self._stuck = self._waits = ""
         label = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-") or "worker"
         self._name = f"{label}-{uuid.uuid4().hex[:8]}"
         try:
@@ -91,7 +100,7 @@ class KubernetesWorker:
             except Exception:  # the API server is away, perhaps for a moment
                 self._away = self._away or time.monotonic()
                 if time.monotonic() - self._away > _LOST_SECONDS:
-                    self._code = -9
+                    self._code, self._lost = -9, True
         return self._code
 
     def _state(self) -> int | None:
@@ -101,6 +110,7 @@ class KubernetesWorker:
             job = self._jobs.read_namespaced_job(self._name, self._namespace, _request_timeout=30)
             return -9 if job.status.failed else None  # its pod went with its node
         status = pods[0].status
+        self._waits = _unscheduled(status)
         for each in status.container_statuses or ():
             if each.state.terminated is not None:
                 return int(each.state.terminated.exit_code)
@@ -123,6 +133,10 @@ class KubernetesWorker:
             return str(self._pods.read_namespaced_pod_log(name, self._namespace, tail_lines=40, _request_timeout=30))
         return ""
 
+    def waits_for(self) -> str:
+        """What the scheduler says of a pod that has no node: a volume claim that is not there, too little room."""
+        return self._waits
+
     def note_descendants(self) -> None:
         """Kubernetes looks after its pods itself."""
 
@@ -134,8 +148,8 @@ class KubernetesWorker:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Delete what still runs; a Job that has ended stays a day, for its log."""
-        if self._code is None:
+        """Delete what still runs, or may run beyond our sight; a Job that has ended stays a day, for its log."""
+        if self._code is None or self._lost:
             self._delete(0)
 
     def _delete(self, grace: int) -> None:

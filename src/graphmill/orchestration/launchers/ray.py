@@ -13,6 +13,9 @@ STOP_WAIT_SECONDS = 120
 """How long Ray waits for a job that was asked to stop; longer than the grace that a step gives its worker."""
 _TAIL_BYTES = 4096
 _ASK_EVERY_SECONDS = 1.0
+WAITS_SECONDS = 30.0
+"""From then on a job that has not begun is said to wait."""
+WAITS = "launcher: no node of the Ray cluster has room for this training yet (see `ray status`); it starts when one has"
 _LOST_SECONDS = 60.0
 """How long the dashboard may be away before the worker counts as lost."""
 
@@ -38,11 +41,12 @@ class RayWorker:
         except Exception as error:  # of requests, of Ray's own, and plain ones, by version
             what = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise ResourceError(
-                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head` and give its "
-                "dashboard's address in launcher.address"
+                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head "
+                "--dashboard-host=0.0.0.0` and give its dashboard's address in launcher.address"
             ) from None
         self._asked_at, self._seen_at = 0.0, time.monotonic()
         self._code: int | None = None
+        self._pending, self._group, self._looked_at = False, job.processes > 1, self._seen_at
 
     def poll(self) -> int | None:
         """Asks Ray once a second."""
@@ -55,6 +59,7 @@ class RayWorker:
                     self._code = -9
                 return self._code
             self._seen_at = self._asked_at
+            self._pending = str(info.status) == "PENDING"
             if str(info.status) == "SUCCEEDED":
                 self._code = 0
             elif str(info.status) in ("FAILED", "STOPPED"):
@@ -68,6 +73,14 @@ class RayWorker:
             return str(self._client.get_job_logs(self._id))[-_TAIL_BYTES:]
         except Exception:  # a cluster that is gone tells nothing
             return ""
+
+    def waits_for(self) -> str:
+        """A job, or the placement group of its actors, that no node has room for."""
+        now = time.monotonic()
+        if now - self._looked_at < WAITS_SECONDS:
+            return ""
+        self._looked_at = now
+        return WAITS if self._pending or (self._group and self.stderr_tail().rstrip().endswith(WAITS)) else ""
 
     def note_descendants(self) -> None:
         """Ray looks after its processes itself."""

@@ -2,6 +2,7 @@
 
 Starts one actor for each process in a placement group, spread over the nodes where it can be, and gives each worker
 torchrun's variables. When one ends badly or its actor is lost, all end: the next attempt goes on from the checkpoint.
+The job ends after its last worker: on a stop the first one still writes the checkpoint when the others have ended.
 """
 
 import os
@@ -12,8 +13,14 @@ import sys
 import time
 from typing import Any
 
+from graphmill.orchestration.launchers.ray import STOP_WAIT_SECONDS, WAITS, WAITS_SECONDS
+
 KILLED = 128 + signal.SIGKILL
 _LOOK_SECONDS = 0.3
+_SAVE_SECONDS = STOP_WAIT_SECONDS - 20.0
+"""How long workers that were asked to stop may take; then they are killed, before Ray kills this process."""
+_LOSS_SECONDS = 30.0
+"""The same where one of them was lost, which the others notice as a rule."""
 
 
 class Rank:
@@ -49,6 +56,12 @@ class Rank:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
 
 def main(arguments: list[str]) -> int:
     """Run all ranks; the exit code of the first that did not end well, else 0."""
@@ -61,7 +74,11 @@ def main(arguments: list[str]) -> int:
     ray.init(address="auto", log_to_driver=True)
     bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {}), **memory}
     group = placement_group([bundle] * processes, strategy="SPREAD")
-    ray.get(group.ready())
+    try:
+        ray.get(group.ready(), timeout=WAITS_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        print(WAITS, flush=True)
+        ray.get(group.ready())
     ranks: list[Any] = [
         ray.remote(Rank)
         .options(
@@ -77,32 +94,47 @@ def main(arguments: list[str]) -> int:
     common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": host, "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
     common |= {"LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": str(max(1, int(cpus)))}
     common |= {name: value for name, value in os.environ.items() if name.startswith(("DAGSTER_PIPES", "PYTORCH_"))}
-    ray.get([each.start.remote(arguments[4:], os.getcwd(), {**common, "RANK": str(i)}) for i, each in enumerate(ranks)])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda came, _: asked.append(came))
+    ray.get([each.start.remote(arguments[4:], os.getcwd(), {**common, "RANK": str(i)}) for i, each in enumerate(ranks)])
     return _wait(ranks, asked)
 
 
 def _wait(ranks: list[Any], asked: list[int]) -> int:
-    """Until all have ended, or one has ended badly."""
+    """Until all have ended; the code of the first that ended badly, else 0. One that ended badly ends the others."""
     import ray
 
-    told = False
+    bad: list[int] = []
+    told = 0.0
     while True:
-        try:
-            codes = ray.get([rank.poll.remote() for rank in ranks])
-        except ray.exceptions.RayError:
-            codes = [KILLED]
-        bad = [code for code in codes if code]
-        if bad or all(code is not None for code in codes):
-            for rank in ranks:
-                ray.kill(rank)
-            return int(bad[0]) if bad and bad[0] > 0 else KILLED if bad else 0
-        if asked and not told:
-            told = True
-            ray.get([rank.stop.remote() for rank in ranks])
+        codes = _each(ranks, "poll")
+        bad = bad or [code for code in codes if code]
+        if all(code is not None for code in codes):
+            break
+        now = time.monotonic()
+        if (asked or bad) and not told:
+            told = now
+            _each(ranks, "stop")
+        if told and now - told > (_SAVE_SECONDS if asked else _LOSS_SECONDS):
+            _each(ranks, "kill")
         time.sleep(_LOOK_SECONDS)
+    for rank in ranks:
+        ray.kill(rank)
+    return bad[0] if bad and bad[0] > 0 else KILLED if bad else 0
+
+
+def _each(ranks: list[Any], method: str) -> list[int | None]:
+    """What every rank's method returns; of a lost actor, whose worker goes with it, KILLED."""
+    import ray
+
+    found: list[int | None] = []
+    for answer in [getattr(rank, method).remote() for rank in ranks]:
+        try:
+            found.append(ray.get(answer))
+        except ray.exceptions.RayError:
+            found.append(KILLED)
+    return found
 
 
 if __name__ == "__main__":

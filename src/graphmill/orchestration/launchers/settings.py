@@ -30,20 +30,22 @@ class LauncherSettings(Settings):
         "local and torchrun: this machine, in one process or in acceleration.processes; ray: a Ray cluster; k8s: a "
         "Kubernetes Job; slurm: srun",
     )
-    address: str = setting("", "Ray: address of its dashboard, such as http://head:8265; empty: RAY_API_SERVER_ADDRESS")
+    address: str = setting(
+        "", "Ray: address of the cluster's dashboard, such as http://head:8265; empty: RAY_API_SERVER_ADDRESS"
+    )
     cpus: float = setting(1.0, "CPUs of each process", gt=0)
     gpus: float = setting(0.0, "GPUs of each process", ge=0)
-    memory_gib: float = setting(0.0, "Memory of each process in GiB; 0: not asked for", ge=0)
-    python: str = setting("python", "The interpreter there that has graphmill installed")
-    root: str = setting("", "The project's folder as the other machine sees it; empty: at the same path as here")
+    memory_gib: float = setting(0.0, "Memory of each process in GiB; 0: no request", ge=0)
+    python: str = setting("python", "The Python interpreter on the other machine, with graphmill installed")
+    root: str = setting("", "Path of the project's folder on the other machine; empty: the same path as here")
     srun: str = setting("srun", "Slurm: the command with its options, such as `srun --gres=gpu:1 --time=12:00:00`")
-    image: str = setting("", "Kubernetes: the image, which has graphmill and the project installed")
+    image: str = setting("", "Kubernetes: the image, with graphmill and the project installed")
     namespace: str = setting("default", "Kubernetes: the namespace")
     context: str = setting(
-        "", "Kubernetes: context of the kubeconfig; empty: this pod's own account, else the current one"
+        "", "Kubernetes: context of the kubeconfig; empty: this pod's own account, or else the current context"
     )
     claim: str = setting("data", "Kubernetes: the PersistentVolumeClaim that holds the project's data folder")
-    secrets: list[str] = setting([], "Kubernetes: Secrets whose keys become variables of the worker")
+    secrets: list[str] = setting([], "Kubernetes: Secrets whose keys become environment variables of the worker")
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:

@@ -1,4 +1,4 @@
-"""The protocol of experiment trackers. ``mlflow_tracker`` implements it for MLflow; users may bring a class."""
+"""The protocol of experiment trackers. ``mlflow_tracker`` implements it for MLflow; users can write their own class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphmill.training.settings import TrackerSettings
 
 
 class Point(NamedTuple):
-    """One figure after an epoch; ``time`` in seconds since 1970."""
+    """One figure after an epoch. ``time`` is in seconds since 1970."""
 
     name: str
     value: float
@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class About:
-    """What a run is called and made of. ``key`` is its own: starting it twice makes one run in the tracker."""
+    """Name, parameters and tags of a run. ``key`` identifies it: starting it twice makes one run in the tracker."""
 
     key: str
     name: str
@@ -32,22 +32,25 @@ class About:
 
 
 class Tracker(Protocol):
-    """Made with the section ``tracker`` of the settings. Any exception means: not now; the same is sent again later."""
+    """A tracker, created with the section ``tracker`` of the settings.
+
+    Any exception means that the tracker is not available now; the same data is sent again later.
+    """
 
     def start(self, about: About) -> str:
-        """Make the run, or find the one with this key; the tracker's own id of it."""
+        """Create the run, or find the run with this key. Return the tracker's id of the run."""
 
     def log(self, run: str, points: Sequence[Point]) -> None:
         """Add to the curves."""
 
     def finish(self, run: str, figures: Mapping[str, float], tags: Mapping[str, str], card: str) -> None:
-        """The training has ended: final ``figures``, places of files among ``tags``, and a page of Markdown, or "".
+        """Record the end of the training: final ``figures``, ``tags`` (with paths of files), and a Markdown ``card`` or "".
 
-        Called again when there is more to tell, such as where the vectors were exported to.
+        It is called again when there is more to record, such as the place of the exported vectors.
         """
 
     def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
-        """``version`` of ``model`` (``D/M``) goes by ``alias`` from now on; ``run``: the id of its run, or ""."""
+        """Give ``version`` of ``model`` (``D/M``) the name ``alias``. ``run``: the id of its run, or ""."""
 
 
 _MLFLOW = "graphmill.runs.tracking.mlflow_tracker:MlflowTracker"

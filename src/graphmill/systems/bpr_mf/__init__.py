@@ -7,7 +7,7 @@ ENTRIES = {
         __name__,
         "BprMfSettings",
         "BprMfRecipe",
-        "BPR-MF: matrix factorisation for recommendation; a baseline of the others, and where they can start",
+        "BPR-MF: matrix factorisation for recommendation; a baseline and a starting point for the other recommenders",
         ranks="items",
         recommends=True,
     ),

@@ -17,7 +17,7 @@ class BprMfObjective(RecommenderObjective):
     """The loss of the pairs, with the norm of the step's vectors."""
 
     regularisation: float = setting(
-        0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0
+        0.01, "λ of ½‖·‖² of the vectors of the user, the item and the negative, averaged over the step", ge=0.0
     )
 
 
@@ -25,7 +25,7 @@ class BprMfTraining(SteadyTraining):
     """Training defaults: cheap epochs, so many of them."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)
-    epochs: int = setting(200, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
 class BprMfSettings(RecommenderSettings):

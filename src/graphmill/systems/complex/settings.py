@@ -10,14 +10,16 @@ from graphmill.training.settings import OPTIMIZER, OptimizerName
 
 
 class ComplexModel(Settings):
-    """Two tables: vectors of nodes, and of relations and the inverses that the graph does not hold."""
+    """Two tables: vectors of nodes, and vectors of relations and of their inverses, if the graph lacks these."""
 
-    embedding_dim: int = setting(128, "Width of the vectors; of ComplEx half real, half imaginary", ge=2)
+    embedding_dim: int = setting(128, "Width of the vectors; for ComplEx, half real and half imaginary", ge=2)
     scoring: Literal["complex", "distmult"] = setting(
-        "complex", "complex: Re Σ h r conj(t), which tells a relation from its inverse; distmult: Σ h r t"
+        "complex", "complex: Re Σ h r conj(t), which distinguishes a relation from its inverse; distmult: Σ h r t"
     )
     popularity: bool = setting(
-        True, "Add w · log(1 + training links into the target), w of the relation: vectors need not say what degrees do"
+        True,
+        "Add w · log(1 + training links into the target) to the score, with one w for each relation, so that the "
+        "vectors need not encode degrees",
     )
 
     @model_validator(mode="after")
@@ -33,17 +35,17 @@ class ComplexObjective(Settings):
     """Cross-entropy of a link's target among the nodes of its type, and the norms of the vectors."""
 
     candidates: int = setting(
-        1000, "Nodes of each target type that a step's softmax runs over, drawn for the step; 0 = all of them", ge=0
+        1000, "Number of nodes of each target type in a step's softmax, drawn for each step; 0 = all of them", ge=0
     )
     n3: float = setting(
-        0.1, "λ of the nuclear 3-norm: Σ |v|³ over head, relation and tail, a mean over the step", ge=0.0
+        0.1, "λ of the nuclear 3-norm: Σ |v|³ over head, relation and tail, averaged over the step", ge=0.0
     )
 
 
 class ComplexTraining(SteadyTraining):
     """ComplEx's training defaults."""
 
-    epochs: int = setting(50, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(50, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     optimizer: OptimizerName = setting("adagrad", OPTIMIZER)
     learning_rate: float = setting(0.1, "Peak learning rate at the recipe's base batch", gt=0.0)
 

@@ -21,15 +21,19 @@ def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
 
 
 class ConveModel(Settings):
-    """The network. The two pictures of a query stand above each other, so the convolution sees twice the height."""
+    """The network. Head and relation become two images, one above the other, so the convolution sees twice the height."""
 
     embedding_dim: int = setting(200, "Width of entity and relation vectors", ge=2)
-    embedding_height: int = setting(0, "Height of a vector's picture; 0 = by the width: 10 for 200, 8 for 128", ge=0)
-    embedding_width: int = setting(0, "Width of a vector's picture; 0 = by the height: 20 for 200, 16 for 128", ge=0)
+    embedding_height: int = setting(
+        0, "Height of the image into which a vector is reshaped; 0 = from the width: 10 for 200, 8 for 128", ge=0
+    )
+    embedding_width: int = setting(
+        0, "Width of the image into which a vector is reshaped; 0 = from the height: 20 for 200, 16 for 128", ge=0
+    )
     output_channels: int = setting(32, "Feature maps of the convolution", ge=1)
     kernel_height: int = setting(3, "Height of the convolution's kernel", ge=1)
     kernel_width: int = setting(3, "Width of the convolution's kernel", ge=1)
-    input_dropout: float = setting(0.2, "Dropout of the pictures", ge=0.0, lt=1.0)
+    input_dropout: float = setting(0.2, "Dropout of the images", ge=0.0, lt=1.0)
     feature_map_dropout: float = setting(0.2, "Dropout of whole feature maps", ge=0.0, lt=1.0)
     output_dropout: float = setting(0.3, "Dropout before the last norm; 0.5 suits FB15k-237", ge=0.0, lt=1.0)
     entity_bias: bool = setting(True, "A learnable bias for each entity as a tail")
@@ -67,11 +71,11 @@ class ConveObjective(Settings):
 
     loop: Literal["kvsall", "slcwa"] = setting(
         "kvsall",
-        "kvsall: a query (head, relation) with all its known tails, against every entity; slcwa: a triple against "
-        "negatives_per_positive random tails, for very many entities",
+        "kvsall: score a query (head, relation) with all its known tails against every entity; slcwa: score a triple "
+        "against negatives_per_positive random tails, for very many entities",
     )
     label_smoothing: float = setting(
-        0.1, "ε of kvsall's targets: 1 − ε of known tails, ε/(N − 1) of the others; 0 = ones and zeros", ge=0.0, lt=1.0
+        0.1, "ε of kvsall's targets: known tails get 1 − ε, the others ε/(N − 1); 0 = ones and zeros", ge=0.0, lt=1.0
     )
     negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
 
@@ -89,7 +93,8 @@ class ConveAcceleration(AccelerationSettings):
 
     loss_chunks: int = setting(
         1,
-        "Parts of the loss, over entities: the norms need the step's whole batch, so its rows are never divided",
+        "Number of parts of the loss, divided over entities; rows are never divided, because batch norm needs the "
+        "step's whole batch",
         identity=False,
         ge=1,
     )

@@ -17,33 +17,43 @@ class DragonModel(Settings):
     """The network: a tower per modality, and two homogeneous graphs."""
 
     embedding_dim: int = setting(64, "Width of each modality's representation", ge=1)
-    num_layers: int = setting(2, "Propagations over the user-item graph, without parameters", ge=0, le=16)
+    num_layers: int = setting(
+        2, "Number of propagations over the user-item graph; they have no parameters", ge=0, le=16
+    )
     modalities: list[str] = setting([], "Names of the item feature sets to learn from, in order; [] = all")
     fusion: Literal["concatenate", "sum"] = setting(
-        "concatenate", "How modalities become one vector: concatenated, or added up; users weigh them either way"
+        "concatenate",
+        "How the modalities are combined into one vector: concatenated or summed; in both cases each user weights them",
     )
-    item_layers: int = setting(1, "Propagations over the item-item graph of the features; 0 = without it", ge=0, le=8)
+    item_layers: int = setting(
+        1, "Number of propagations over the item-item graph of the features; 0 = do not use this graph", ge=0, le=8
+    )
     item_neighbours: int = setting(
-        10, "Items nearest in each modality that an item is joined to, itself included", ge=2
+        10, "Number of nearest items in each modality to which an item is linked, itself included", ge=2
     )
     item_graph_weights: list[float] = setting(
         [],
-        "Weight of each modality's item-item graph, in order; [] = equal. The authors' are 0.1 and 0.9 (image, text)",
+        "Weight of each modality's item-item graph, in order; [] = equal weights. The authors use 0.1 and 0.9 "
+        "(image, text)",
     )
     user_neighbours: int = setting(
-        40, "Users that share most training items that a user is joined to; 0 = without the user-user graph", ge=0
+        40,
+        "Number of users to which a user is linked, those with the most shared training items; 0 = no user-user graph",
+        ge=0,
     )
     user_weighting: Literal["softmax", "mean"] = setting(
-        "softmax", "Weights of those users: softmax over the numbers of shared items, or equal"
+        "softmax", "Weights of these users: softmax over the numbers of shared items, or equal"
     )
     identity_dim: int = setting(
         0,
-        "Width of vectors of users and items by id, trained beside the features' part by the same loss of their own and put "
-        "behind it, so that scores are summed (training.init_from: a BPR-MF run); 0 = none, as published",
+        "Width of additional vectors of users and items by id. They are trained with their own loss of the same form "
+        "and appended to the feature vectors, so that the two scores are summed (training.init_from: a BPR-MF run); "
+        "0 = none, as published",
         ge=0,
     )
     shuffle_features: bool = setting(
-        False, "Give each item another's features (seeded): what such a run reaches is not owed to the features"
+        False,
+        "Give each item the features of another one (seeded). The result of such a run does not come from the features",
     )
 
     @model_validator(mode="after")
@@ -59,17 +69,17 @@ class DragonModel(Settings):
 
 
 class DragonObjective(RecommenderObjective):
-    """The loss of the pairs with log₂ (either of them), as the authors write it, with the norm of the tables."""
+    """The loss of the pairs (either one, with log₂ as the authors write it), with the norm of the tables."""
 
     regularisation: float = setting(
         0.001,
-        "λ of the squares of the step's preferences and of the modality weights, each a mean over its numbers",
+        "λ of the squares of the step's preferences and of the modality weights, each averaged over its numbers",
         ge=0.0,
     )
     identity_regularisation: float = setting(
         0.1,
-        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, a mean over the step, beside a loss over "
-        "ln 2 (BPR-MF's λ is this times ln 2); without effect where model.identity_dim is 0",
+        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, averaged over the step and added to "
+        "a loss divided by ln 2 (BPR-MF's λ is this times ln 2); no effect if model.identity_dim is 0",
         ge=0.0,
     )
 

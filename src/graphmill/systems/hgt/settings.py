@@ -1,64 +1,71 @@
 """Everything that an HGT training can be told. Importable without torch: the Launchpad is generated from it."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
 from graphmill.systems.base import LinkSettings
+from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
 from graphmill.training.settings import (
     LOSS_CHUNKS,
     AccelerationSettings,
     TrainingSettings,
 )
 
+__all__ = ["PRESETS", "HgtSettings", "choose_preset", "presets_of"]
+
 
 class HgtModel(Settings):
-    """The network: a table per node type, HGT layers, a two-layer head, a decoder; spectral vectors beside, by a softmax."""
+    """The network: a table per node type, HGT layers, a two-layer head, a decoder; with softmax also spectral vectors."""
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
-    hidden_dim: int = setting(256, "Width of tables and layers; a multiple of num_heads", ge=1)
-    num_layers: int = setting(2, "HGT layers; 0 = the same model without message passing", ge=0, le=8)
-    num_heads: int = setting(8, "Attention heads", ge=1)
-    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
-    layer_norm: bool = setting(True, "LayerNorm per node type after the skip")
-    output_norm: bool = setting(
-        True, "LayerNorm of the embedding itself, so that no vector is long because its node has many links"
+    hidden_dim: int = setting(
+        64, "Width of lookup tables and layers; a multiple of num_heads. Loss link_contrastive: 256 by default", ge=1
     )
-    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or dot: z_h · z_t")
+    num_layers: int = setting(2, "Number of HGT layers; 0 = the same model without message passing", ge=0, le=8)
+    num_heads: int = setting(4, "Number of attention heads. Loss link_contrastive: 8 by default", ge=1)
+    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
+    layer_norm: bool = setting(True, "Apply LayerNorm per node type after the skip connection")
+    output_norm: bool = setting(
+        True, "Apply LayerNorm to the embedding itself, so that nodes with many links do not have longer vectors"
+    )
+    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: distmult is Σ z_h r z_t, dot is z_h · z_t")
     learned_share: float = setting(
         0.125,
-        "Loss softmax: part of the embedding's width that the layers learn; the rest are spectral vectors of the typed "
-        "neighbourhoods, which are not trained (0: those alone, 1: none of them)",
+        "Loss softmax: share of the embedding's width that the layers learn; the rest are spectral vectors of the "
+        "typed neighbourhoods, which are not trained (0: only spectral vectors, 1: none)",
         ge=0.0,
         le=1.0,
     )
     complex_dim: int = setting(
         0,
-        "Loss softmax: width of ComplEx vectors that are trained beside, and whose score is added with weights that each "
-        "relation's validation links choose; an export has them in relations.safetensors, not in the embedding (0: none)",
+        "Loss softmax: width of ComplEx vectors that are trained in addition. Their score is added with weights "
+        "chosen on each relation's validation links. An export has them in relations.safetensors, not in the "
+        "embedding (0: none)",
         ge=0,
     )
     pair_features: bool = setting(
         True,
-        "Loss softmax: add to the score how alike neighbourhoods are (kNN) and which paths of one or two edges lead from "
-        "head to target, with weights that each relation's validation links choose; an export has them in "
-        "relations.safetensors, not in the embedding",
+        "Loss softmax: add to the score how similar the two neighbourhoods are (kNN) and which paths of one or two "
+        "edges lead from head to target, with weights chosen on each relation's validation links. An export has them "
+        "in relations.safetensors, not in the embedding",
     )
     neighbour_sums: bool = setting(
         True,
-        "Loss softmax: score a link by how much its target is like the head's other targets in the relation, and its head "
-        "like the target's other heads; false: by the two ends alone",
+        "Loss softmax: score a link by the similarity of its target to the head's other targets in the relation, and "
+        "of its head to the target's other heads; false: score only the two nodes themselves",
     )
     popularity: bool = setting(
         True,
-        "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not hold it",
+        "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not encode it",
     )
     relation_strength: bool = setting(
         True,
-        "Where neither pair_features nor complex_dim weighs the score: rank with each relation's vectors scaled against "
-        "popularity by the factor that its validation links rank best with (0.02 to 1, chosen anew at every evaluation); "
-        "embeddings and training are the same without",
+        "Only if neither pair_features nor complex_dim weights the score: in rankings, scale each relation's vectors "
+        "against popularity by the factor that ranks its validation links best (0.02 to 1, chosen at every "
+        "evaluation). Embeddings and training do not change",
     )
 
     @property
@@ -89,24 +96,28 @@ class HgtObjective(Settings):
 
     loss: Literal["softmax", "link_contrastive"] = setting(
         "softmax",
-        "softmax: the right target against candidates of its type, by spectral vectors and learned ones; link_contrastive: "
-        "a few wrong targets a link, and nodes that share neighbours drawn together (what a file without this field means "
-        "that sets anything below about negatives or the contrastive term)",
+        "softmax: rank the right target among candidates of its type, with spectral and learned vectors; "
+        "link_contrastive: rank it among a few wrong targets, and draw nodes that share neighbours together. A file "
+        "without this field that sets any of the fields below for negatives or the contrastive term means "
+        "link_contrastive",
     )
     candidates: int = setting(
         1024,
-        "softmax: wrong targets drawn a step from each node type, shared by all its links; of a smaller type all",
+        "softmax: number of wrong targets drawn per step from each node type and shared by all its links; all nodes "
+        "of a smaller type",
         ge=1,
     )
     negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
-    contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
+    contrastive_weight: float = setting(
+        0.5, "w: share of the contrastive term in the loss; 0 = links only", ge=0.0, le=1.0
+    )
     temperature: float = setting(0.07, "InfoNCE temperature", gt=0.0)
     similarity_threshold: float = setting(
-        0.1, "Jaccard above which two nodes are positives of each other", ge=0.0, lt=1.0
+        0.1, "Two nodes with a Jaccard similarity above this are positives of each other", ge=0.0, lt=1.0
     )
     contrastive_type: str = setting("disease", "Node type of the contrastive term")
-    contrastive_via: str = setting("gene/protein", "Node type whose shared neighbours make two of them similar")
-    contrastive_anchors: int = setting(1024, "Anchors per step, at most", ge=1)
+    contrastive_via: str = setting("gene/protein", "Node type of the shared neighbours that make two nodes similar")
+    contrastive_anchors: int = setting(1024, "Maximum number of anchors per step", ge=1)
 
     @property
     def contrast(self) -> float:
@@ -136,6 +147,17 @@ _OF_LINK_CONTRASTIVE = (
     *("negatives_per_positive", "negatives", "temperature", "similarity_threshold"),
     *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
 )
+
+
+def _loss_of(values: Mapping[str, Any]) -> str:
+    """The loss that written settings mean; a file that an earlier release wrote by itself has no name for its only one."""
+    objective = values.get("objective", {})
+    if not isinstance(objective, Mapping):
+        return str(getattr(objective, "loss", "softmax"))
+    earlier = reads_own_file() or any(name in _OF_LINK_CONTRASTIVE for name in objective)
+    return str(objective.get("loss", "link_contrastive" if earlier else "softmax"))
+
+
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
     "link_contrastive": {
         "model": ("learned_share", "neighbour_sums", "complex_dim", "pair_features"),
@@ -151,39 +173,57 @@ _COMPLEX_STEPS = 100
 
 
 class HgtTraining(TrainingSettings):
-    """HGT's training defaults."""
+    """HGT's training defaults: few steps, since the form of a softmax's score does most, and more steps overfit (ADR 7)."""
 
     RETIRED: ClassVar[dict[str, Retired]] = {
         **TrainingSettings.RETIRED,
         "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
     }
 
+    epochs: int = setting(
+        2,
+        "Passes to make; raising it continues a finished run. Loss link_contrastive: 100 by default",
+        identity=False,
+        ge=1,
+    )
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+    learning_rate: float = setting(0.005, "Peak learning rate. Loss link_contrastive: 0.001 by default", gt=0.0)
+    weight_decay: float = setting(
+        0.05, "Weight decay on dense weights (decoupled for adamw). Loss link_contrastive: 0.00001 by default", ge=0.0
+    )
+    warmup_steps: int = setting(
+        10,
+        "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none. Loss link_contrastive: 100 by default",
+        ge=0,
+    )
     complex_steps: int = setting(
         _COMPLEX_STEPS,
-        "model.complex_dim: steps of ComplEx an epoch, of 1,024 links each, by Adagrad at a rate of 0.1",
+        "model.complex_dim: ComplEx steps per epoch, of 1,024 links each, by Adagrad with a learning rate of 0.1",
         ge=1,
     )
 
 
 class HgtSampling(Settings):
-    """Which links a step is trained on, and in the sampled modes what it sees of the graph."""
+    """Which links a step is trained on and, in the sampled modes, which part of the graph it sees."""
 
-    edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
+    edge_sample_size: int = setting(
+        200, "Maximum number of supervision pairs per relation and step. Loss link_contrastive: 5,000 by default", ge=1
+    )
     supervision_fraction: float = setting(
-        0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5
+        0.1, "Largest share of a relation's edges to supervise on in one step", gt=0.0, le=0.5
     )
     accumulation_steps: int = setting(
-        4, "edge_sampled, neighbor_sampled: samples (micro-batches) whose gradients make up a step", ge=1
+        4, "edge_sampled, neighbor_sampled: number of samples (micro-batches) whose gradients make up a step", ge=1
     )
     num_neighbors: list[int] = setting(
-        [10, 10], "neighbor_sampled: in-edges drawn per node and relation, for each hop; -1 = all"
+        [10, 10], "neighbor_sampled: number of in-edges drawn per node and relation, for each hop; -1 = all"
     )
-    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per micro-batch, at most", ge=1)
+    node_batch_size: int = setting(2048, "neighbor_sampled: maximum number of seed nodes per micro-batch", ge=1)
     neighbor_sampler: Literal["uniform", "budget"] = setting(
         "uniform",
-        "neighbor_sampled: num_neighbors in-edges of each node and relation a hop, or (budget: HGT's own) so many nodes "
-        "of each type a hop, likelier the more of the sample they send to",
+        "neighbor_sampled only. uniform draws num_neighbors in-edges of each node and relation per hop; budget "
+        "(HGT's own sampler) draws num_neighbors nodes of each type per hop, and prefers nodes that send messages to "
+        "more of the sample",
     )
     relation_neighbors: list[str] = setting(
         [],
@@ -230,12 +270,13 @@ class HgtAcceleration(AccelerationSettings):
         "a smaller model"
     )
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
-        "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
+        "auto", "What the messages of one step run over: the whole graph, or a sample per micro-batch"
     )
     loss_chunks: int = setting(4, LOSS_CHUNKS, identity=False, ge=1)
     inference_rows: int = setting(
         16_384,
-        "Nodes whose final embeddings are computed at a time, layer by layer; fewer need less memory and gather more anew",
+        "Number of nodes whose final embeddings are computed at once, layer by layer; a smaller number needs less "
+        "memory and repeats more work",
         identity=False,
         ge=1,
     )
@@ -263,7 +304,7 @@ class HgtSettings(LinkSettings):
     model: HgtModel = setting(HgtModel(), "The network")
     objective: HgtObjective = setting(HgtObjective(), "The loss")
     training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
-    sampling: HgtSampling = setting(HgtSampling(), "What a step is trained on")
+    sampling: HgtSampling = setting(HgtSampling(), "How a step's training data is sampled")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
 
     @property
@@ -288,11 +329,24 @@ class HgtSettings(LinkSettings):
 
     @model_validator(mode="before")
     @classmethod
+    def _defaults_of_the_loss(cls, values: Any) -> Any:
+        """What is not written gets the default of the loss that is."""
+        if not isinstance(values, dict) or _loss_of(values) == "softmax":
+            return values
+        filled = dict(values)
+        for section, defaults in LINK_CONTRASTIVE.items():
+            own = filled.get(section, {})
+            if isinstance(own, dict):
+                filled[section] = {**defaults, **own}
+        return filled
+
+    @model_validator(mode="before")
+    @classmethod
     def _without_unread(cls, values: Any) -> Any:
         """Files that an earlier release wrote hold settings of the other loss, which it took and did not read."""
         if not (reads_own_file() and isinstance(values, dict)):
             return values
-        loss = values.get("objective", {}).get("loss", "link_contrastive")
+        loss = _loss_of(values)
         for section, names in _OF_THE_OTHER_LOSS[loss].items():
             kept = {name: value for name, value in values.get(section, {}).items() if name not in names}
             values = {**values, section: {**kept, "loss": loss} if section == "objective" else kept}
@@ -340,31 +394,6 @@ class HgtSettings(LinkSettings):
         return self
 
 
-def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
-    return {
-        "sampling": {"edge_sample_size": edges, "accumulation_steps": micro_batches},
-        "acceleration": {"loss_chunks": micro_batches, **acceleration},
-    }
-
-
-# m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
-PRESETS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "low_memory": _steps(3000, 8, batching="edge_sampled", gradient_checkpointing=True),
-    "fast": _steps(8000, 2),
-    "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
-    "m1_8gb": _steps(3000, 8, batching="edge_sampled"),
-    "m1_16gb": _steps(5000, 4, batching="edge_sampled"),
-    "m1_32gb": _steps(8000, 2, batching="edge_sampled"),
-}
-
-
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
-    gib = memory_bytes / 2**30
-    if device == "mps":
-        name = "m1_8gb" if gib <= 8 else "m1_16gb" if gib <= 16 else "m1_32gb"
-        return name, f"Apple GPU with {gib:.0f} GiB"
-    if gib < 6:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+def presets_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The presets with the loss that settings name: steps of many links suit link_contrastive alone."""
+    return PRESETS if _loss_of(values) == "softmax" else PRESETS_OF_LINK_CONTRASTIVE

@@ -101,8 +101,10 @@ class Kgat(nn.Module):
         kind: Aggregation,
         dropout: float,
         slope: float,
+        layer_length: float = 1.0,
     ) -> None:
         super().__init__()
+        self.layer_length = layer_length
         self.tables = nn.ParameterList([nn.Parameter(torch.empty(count, dim)) for count in counts])
         # As one table of all nodes, whose bound depends on how many there are.
         bound = (6.0 / (sum(counts) + dim)) ** 0.5
@@ -122,7 +124,7 @@ class Kgat(nn.Module):
         return torch.cat(list(self.tables))
 
     def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums, rows: Tensor | None = None) -> list[Tensor]:
-        """e⁰ and each layer's result, [N, d] or, of ``rows`` int64 [n] (ascending, each once), [n, d]; :func:`final` makes
+        """e⁰ and each layer's result, [N, d] or, of ``rows`` int64 [n] (ascending, each once), [n, d]; :meth:`final` makes
         vectors of them.
         """
         out, state = [], nodes
@@ -144,8 +146,10 @@ class Kgat(nn.Module):
             state = following
         return [*out, state]
 
-
-def final(states: Sequence[Tensor]) -> Tensor:
-    """[n, d + Σ layer dims], at least fp32: the node's own vector ‖ each layer's result, scaled to length 1."""
-    wide = [x if x.dtype == torch.float64 else x.float() for x in states]
-    return beside_normalised(*wide)
+    def final(self, states: Sequence[Tensor]) -> Tensor:
+        """[n, d + Σ layer dims], at least fp32: the node's own vector ‖ each layer's result, scaled to ``layer_length``."""
+        wide = [x if x.dtype == torch.float64 else x.float() for x in states]
+        joined, own = beside_normalised(*wide), wide[0].shape[1]
+        if self.layer_length == 1.0:
+            return joined
+        return torch.cat((joined[:, :own], joined[:, own:] * self.layer_length), 1)

@@ -26,7 +26,7 @@ from graphmill.kernels.translation import grouped_projection
 from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
-from graphmill.systems.kgat.model import Kgat, final
+from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.batch import PairBatch
@@ -95,6 +95,7 @@ class KgatRecipe(RecommenderRecipe):
             m.aggregation,
             m.message_dropout,
             m.leaky_slope,
+            m.layer_length,
         )
 
     def shard(self, ranks: Ranks) -> None:
@@ -232,7 +233,7 @@ class KgatRecipe(RecommenderRecipe):
         assert encoded is not None
         assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):
-            return self._triple_terms(chunk, encoded)
+            return self._triple_terms(model, chunk, encoded)
         rows = self._projected(model, chunk, encoded)
         loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
         count = float(len(chunk))
@@ -249,7 +250,7 @@ class KgatRecipe(RecommenderRecipe):
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
         return projected.view(len(chunk), 3, projected.shape[1])
 
-    def _triple_terms(self, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """Each node of the chunk once, scaled to length 1 in every layer; of all looked up, those of the chunk."""
         count = float(len(chunk))
         assert chunk.nodes is not None, "every step of this phase names its nodes"
@@ -261,7 +262,7 @@ class KgatRecipe(RecommenderRecipe):
         if len(mine) < len(states[0]):
             users, items = np.searchsorted(mine, users), np.searchsorted(mine, items)
             states = [table_rows(state, self._tensor(mine)) for state in states]
-        rows = final(states)
+        rows = model.final(states)
         loss, norm = self.pair_losses(PairRows(rows, rows, *self._tensors(users, items)))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
@@ -289,7 +290,7 @@ class KgatRecipe(RecommenderRecipe):
         model.eval()
         with torch.no_grad():
             matrix = self._current_matrix(model)  # before the copy of all vectors, which its attention makes as well
-            rows = fetch(final(model(model.nodes(), matrix)).float())
+            rows = fetch(model.final(model(model.nodes(), matrix)).float())
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 
@@ -309,7 +310,7 @@ class KgatRecipe(RecommenderRecipe):
             matrix = facts.matrix
             if self.settings.model.attention:
                 matrix = matrix.with_values(facts.attention(grown))
-            vectors = final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
+            vectors = grown.final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
         return vectors.float().cpu().numpy(), {}
 
     @property

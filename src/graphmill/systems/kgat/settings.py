@@ -15,19 +15,29 @@ class KgatModel(Settings):
     embedding_dim: int = setting(64, "Width of the vectors of users, items and entities", ge=1)
     relation_dim: int = setting(64, "Width of relations and projected nodes", ge=1)
     layer_dims: list[int] = setting(
-        [64, 32, 16], "Width of each layer; their results stand behind the node's own vector"
+        [64, 32, 16], "Width of each layer; the results of all layers are appended to the node's own vector"
     )
     aggregation: Literal["bi_interaction", "gcn", "graphsage"] = setting(
-        "bi_interaction", "How a node meets its neighbourhood: sum and product, sum, or both side by side"
+        "bi_interaction",
+        "How a node is combined with its neighbourhood: by sum and product, by sum, or by concatenation",
     )
     attention: bool = setting(
-        True, "Weigh edges by attention, renewed every epoch; false: the first epoch's weights stay"
+        True, "Weight edges by attention, computed anew every epoch; false: keep the weights of the first epoch"
     )
     first_weights: Literal["random_walk", "symmetric"] = setting(
-        "random_walk", "Weights until the first attention: D⁻¹A or D^−½AD^−½ of each relation, added up over relations"
+        "random_walk",
+        "Edge weights before the first attention: D⁻¹A or D^−½AD^−½ of each relation, summed over relations",
     )
-    message_dropout: float = setting(0.1, "Dropout on each layer's result", ge=0.0, lt=1.0)
-    leaky_slope: float = setting(0.01, "Slope of the leaky ReLU below 0 (the authors' TensorFlow code: 0.2)", ge=0.0)
+    message_dropout: float = setting(0.1, "Dropout on each layer's output", ge=0.0, lt=1.0)
+    leaky_slope: float = setting(
+        0.01, "Slope of the leaky ReLU below 0 (0.2 in the authors' TensorFlow code); 1 makes layers linear", ge=0.0
+    )
+    layer_length: float = setting(
+        1.0,
+        "Length that each layer's output is scaled to in the final vectors (1 as published). A smaller length gives the "
+        "nodes' own vectors, such as those of training.init_from, more weight in the score",
+        gt=0.0,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> "KgatModel":
@@ -39,21 +49,21 @@ class KgatModel(Settings):
 class KgatObjective(RecommenderObjective):
     """The losses of the two phases."""
 
-    regularisation: float = setting(0.00001, "λ of ½‖·‖² of the step's final vectors, a mean over the step", ge=0.0)
-    kg_regularisation: float = setting(0.00001, "λ of ½‖·‖² of the projected vectors of the knowledge phase", ge=0.0)
+    regularisation: float = setting(0.00001, "λ of ½‖·‖² of the step's final vectors, averaged over the step", ge=0.0)
+    kg_regularisation: float = setting(0.00001, "λ of ½‖·‖² of the projected vectors in the knowledge phase", ge=0.0)
     draw: Literal["users", "pairs"] = setting(
-        "users", "Users and one item of each (as published), or every training pair once an epoch"
+        "users", "Draw users and one item of each (as published), or every training pair once per epoch"
     )
-    kg_batch_size: int = setting(0, "Facts per step of the knowledge phase; 0 = by kg_batch", ge=0)
+    kg_batch_size: int = setting(0, "Facts per step of the knowledge phase; 0 = as kg_batch says", ge=0)
     kg_batch: Literal["double", "by_facts"] = setting(
         "double",
-        "Twice the other phase's batch (the convention per GPU), or facts of the data / steps of the other phase "
-        "(the authors' TensorFlow code)",
+        "double: twice the batch of the other phase (the convention per GPU); by_facts: the number of facts divided "
+        "by the steps of the other phase (the authors' TensorFlow code)",
     )
     mask_pairs: bool = setting(
         False,
-        "Leave the interactions that a step is to predict out of its propagation, where each carries the very vector that "
-        "is to be found (published: they stay)",
+        "Remove the interactions that a step predicts from its propagation, because each would carry the vector that "
+        "is to be found (as published, they stay)",
     )
     knowledge_phase: bool = setting(True, "Train the vectors on the graph's facts as well (TransR)")
 
@@ -84,6 +94,11 @@ class KgatSettings(RecommenderSettings):
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")
+
+    @property
+    def unread(self) -> dict[str, list[str]]:
+        """What runs of earlier releases did not have, where it changes nothing: they keep their fingerprint."""
+        return {"model": ["layer_length"]} if self.model.layer_length == 1.0 else {}
 
 
 # The published protocol: 1000 epochs at most, an evaluation every ten, over after ten of them without a better Recall@20.

@@ -11,14 +11,14 @@ class LightGcnModel(Settings):
     """Two tables and a number of layers."""
 
     embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
-    num_layers: int = setting(3, "Layers over which the vectors are smoothed; 0: matrix factorisation", ge=0, le=16)
+    num_layers: int = setting(3, "Number of layers that smooth the vectors; 0: matrix factorisation", ge=0, le=16)
 
 
 class LightGcnObjective(RecommenderObjective):
-    """The loss of the pairs, with the norm of the tables' rows that the step has."""
+    """The loss of the pairs, with the norm of the table rows in the step."""
 
     regularisation: float = setting(
-        0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, a mean over the step", ge=0.0
+        0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, averaged over the step", ge=0.0
     )
 
 
@@ -26,7 +26,7 @@ class LightGcnTraining(SteadyTraining):
     """Training defaults, as published."""
 
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
-    epochs: int = setting(400, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(400, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
 class LightGcnSettings(RecommenderSettings):

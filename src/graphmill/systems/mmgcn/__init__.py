@@ -7,7 +7,7 @@ ENTRIES = {
         __name__,
         "MmgcnSettings",
         "MmgcnRecipe",
-        "MMGCN: recommendation from modalities, a graph network each",
+        "MMGCN: recommendation from modalities, with a graph network for each",
         ranks="items",
         recommends=True,
     ),

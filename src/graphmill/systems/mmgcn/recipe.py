@@ -73,11 +73,12 @@ class MmgcnRecipe(MultimodalRecipe):
         return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """ID embeddings by user and item, preferences by user and modality; all else whole."""
-        users, items = self.ids("user"), self.ids("item")
+        """ID embeddings by kind and id (a user may have an item's id), preferences by user and modality; all else whole."""
+        users = self.ids("user")
+        both = [f"{kind} {key}" for kind in ("user", "item") for key in self.ids(kind)]
         out: dict[str, tuple[str, list[str]]] = {}
         for name, _ in model.named_parameters():
-            rows = users + items if name == "identity" else users if _is_table(name) else []
+            rows = both if name == "identity" else users if _is_table(name) else []
             out[name] = (self._label(name), rows)
         return out
 

@@ -18,23 +18,27 @@ LARGE_BATCH = {
 class MmgcnModel(Settings):
     """The network: a tower per modality."""
 
-    embedding_dim: int = setting(64, "Width of ID embeddings, of every layer's result and of what is exported", ge=1)
-    num_layers: int = setting(3, "Layers of each tower", ge=1, le=16)
+    embedding_dim: int = setting(
+        64, "Width of ID embeddings, of every layer's output and of the exported vectors", ge=1
+    )
+    num_layers: int = setting(3, "Number of layers of each tower", ge=1, le=16)
     modalities: list[str] = setting([], "Names of the item feature sets to learn from, in order; [] = all")
     latent_dims: list[int] = setting(
         [],
-        "Per modality, the width that its features are mapped to before the first layer; 0 = they enter as they are; "
-        "[] = 4 × embedding_dim for the first modality and 0 for the others, as published",
+        "For each modality, the width to which its features are mapped before the first layer; 0 = use them "
+        "unchanged; [] = 4 × embedding_dim for the first modality and 0 for the others, as published",
     )
     combination: Literal["concatenate", "add"] = setting(
         "concatenate",
-        "How neighbours meet a node's own part: concatenate (as published code runs), or add (the paper's)",
+        "How neighbours are combined with a node's own part: concatenate (as the published code does) or add (as in "
+        "the paper)",
     )
     trainable_embeddings: bool = setting(
         True, "Train ID embeddings and preferences; false: they stay random, as in the published implementations"
     )
     shuffle_features: bool = setting(
-        False, "Give each item another's features (seeded): what such a run reaches is not owed to the features"
+        False,
+        "Give each item the features of another one (seeded). The result of such a run does not come from the features",
     )
 
     @model_validator(mode="after")
@@ -54,8 +58,8 @@ class MmgcnObjective(RecommenderObjective):
 
     regularisation: float = setting(
         0.0001,
-        "λ of the squares of the step's ID embeddings and of the preferences, each a mean over their numbers; without "
-        "effect where trainable_embeddings is false",
+        "λ of the squares of the step's ID embeddings and of the preferences, each averaged over its numbers; no "
+        "effect if trainable_embeddings is false",
         ge=0.0,
     )
 

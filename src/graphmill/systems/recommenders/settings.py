@@ -22,16 +22,19 @@ class RecommenderEvaluation(EvaluationSettings):
     selection_metric: str = setting("recall@20", "The metric that chooses the best epoch", identity=False)
     selection_split: Literal["valid", "test"] = setting(
         "valid",
-        "The split that is measured while training, chooses the best epoch and ends the run by patience; test: as KGAT's "
-        "published figures were made, whose test figures are optimistic. A run chosen on test is a run of its own",
+        "The split that is measured during training, chooses the best epoch, and ends the run by patience. test: as "
+        "for KGAT's published figures; test figures are then optimistic. A run chosen on test is a separate run",
     )
-    max_queries: int = setting(0, "Users asked while training (seeded sample); 0 = all", identity=False, ge=0)
+    max_queries: int = setting(
+        0, "Number of users evaluated during training (a seeded sample); 0 = all", identity=False, ge=0
+    )
     mask_validation: bool = setting(
-        False, "At the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
+        False, "In the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
     )
     baselines: list[str] = setting(
         ["popularity", "item_knn", "ease", "bpr_mf"],
-        "Final evaluation: predictors on the same split beside the model; bpr_mf is trained, beside its ranking alone",
+        "Final evaluation: baselines to rank on the same split; bpr_mf is trained, and only appears in the asset "
+        "`_ranking` and `graphmill rank`",
         identity=False,
     )
 
@@ -46,10 +49,13 @@ class RecommenderObjective(Settings):
 
     loss: Literal["bpr", "sampled_softmax"] = setting(
         "bpr",
-        "bpr: −log σ of how much higher the item scores than each negative, their mean; sampled_softmax: −log of its share "
-        "in a softmax over itself and them. With one negative both are the same",
+        "bpr: −log σ of the difference between the score of the item and that of each negative, averaged; "
+        "sampled_softmax: −log of the item's share in a softmax over itself and the negatives. With one negative the "
+        "two are the same",
     )
-    negatives_per_positive: int = setting(1, "Random negatives of each pair (as published: 1)", ge=1, le=1024)
+    negatives_per_positive: int = setting(
+        1, "Number of random negatives for each pair (as published: 1)", ge=1, le=1024
+    )
 
 
 class RecommenderAcceleration(AccelerationSettings):

@@ -15,21 +15,23 @@ class SasrecModel(Settings):
     """The network: item and position tables, blocks of attention and feed-forward."""
 
     embedding_dim: int = setting(64, "Width of items, states and blocks; a multiple of num_heads", ge=1)
-    num_blocks: int = setting(2, "Blocks of attention and feed-forward", ge=1, le=64)
-    num_heads: int = setting(1, "Attention heads", ge=1)
+    num_blocks: int = setting(2, "Number of blocks of attention and feed-forward", ge=1, le=64)
+    num_heads: int = setting(1, "Number of attention heads", ge=1)
     dropout: float = setting(0.2, "Dropout on inputs, attention weights and feed-forward", ge=0.0, lt=1.0)
-    max_length: int = setting(50, "Newest interactions of a sequence that the model sees", ge=1)
+    max_length: int = setting(50, "Number of newest interactions of a sequence that the model sees", ge=1)
     norm: Literal["pre", "post", "original"] = setting(
-        "pre", "Where LayerNorm stands: before each branch, after each residual, or as in SASRec's first code"
+        "pre", "Place of LayerNorm: before each branch, after each residual, or as in SASRec's first code (original)"
     )
     layer_norm_eps: float = setting(1e-8, "Added to the variance in LayerNorm", gt=0.0)
     mhc: Literal["off", "lite", "sinkhorn"] = setting(
-        "off", "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations"
+        "off",
+        "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations "
+        "(sinkhorn)",
     )
-    mhc_streams: int = setting(4, "mhc: residual streams (the expansion rate)", ge=1, le=8)
+    mhc_streams: int = setting(4, "mhc: number of residual streams (the expansion rate)", ge=1, le=8)
     mhc_init_gate: float = setting(0.01, "mhc: initial α of the maps that depend on the input", ge=0.0)
-    mhc_sinkhorn_iterations: int = setting(20, "mhc sinkhorn: iterations", ge=1, le=100)
-    mhc_fp32: bool = setting(True, "mhc: compute the maps in fp32 also under mixed precision")
+    mhc_sinkhorn_iterations: int = setting(20, "mhc: sinkhorn: number of iterations", ge=1, le=100)
+    mhc_fp32: bool = setting(True, "mhc: compute the maps in fp32 even under mixed precision")
 
     @model_validator(mode="after")
     def _fits(self) -> "SasrecModel":
@@ -53,11 +55,11 @@ class TisasrecModel(SasrecModel):
     """SASRec's network with relative times."""
 
     norm: Literal["pre", "post", "original"] = setting(
-        "pre", "Where LayerNorm stands: before each branch, after each residual, or as in TiSASRec's code (original)"
+        "pre", "Place of LayerNorm: before each branch, after each residual, or as in TiSASRec's code (original)"
     )
-    time_span: int = setting(256, "Longest interval told apart, in units of time_unit", ge=1)
+    time_span: int = setting(256, "Longest interval that is distinguished, in units of time_unit", ge=1)
     time_unit: Literal["per_user", "second", "minute", "hour", "day"] = setting(
-        "per_user", "Unit of intervals: the user's smallest gap (as in the paper), or a fixed one"
+        "per_user", "Unit of intervals: the user's smallest gap (as in the paper), or a fixed unit"
     )
 
 
@@ -66,17 +68,21 @@ class SequenceObjective(Settings):
 
     loss: Literal["softmax", "sampled_softmax", "gbce", "bce"] = setting(
         "softmax",
-        "softmax over all items; sampled_softmax over items shared by the batch; gbce: calibrated BCE with k negatives "
-        "(gSASRec); bce: BCE with k negatives that the user has not met (the papers', k = 1)",
+        "softmax: over all items; sampled_softmax: over items shared by the batch; gbce: calibrated BCE with k "
+        "negatives (gSASRec); bce: BCE with k negatives that the user has not taken (the papers use k = 1)",
     )
     negatives_per_positive: int = setting(1, "bce and gbce: negatives per target", ge=1, le=4096)
     sampled_items: int = setting(1024, "sampled_softmax: items drawn per step, by popularity", ge=1)
-    gbce_calibration: float = setting(0.75, "gbce: t; 0 = plain BCE, 1 = undoes the sampling", ge=0.0, le=1.0)
+    gbce_calibration: float = setting(
+        0.75, "gbce: t; 0 = plain BCE, 1 = full correction for the sampling", ge=0.0, le=1.0
+    )
     windows: Literal["all", "last"] = setting(
         "all",
-        "Train on every interaction, in windows of max_length, or on each user's newest window alone (the papers)",
+        "Train on every interaction, in windows of max_length, or only on each user's newest window (as the papers do)",
     )
-    l2_emb: float = setting(0.0, "Weight of the tables' norm in the loss (SASRec: Σ‖·‖², TiSASRec: Σ‖·‖)", ge=0.0)
+    l2_emb: float = setting(
+        0.0, "Weight of the norm of the lookup tables in the loss (SASRec: Σ‖·‖², TiSASRec: Σ‖·‖)", ge=0.0
+    )
 
 
 class SequenceTraining(SteadyTraining):
@@ -97,11 +103,11 @@ class SequenceEvaluation(EvaluationSettings):
     top_k: list[int] = setting([5, 10, 20], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("ndcg@10", "The metric that chooses the best epoch", identity=False)
     sampled_candidates: int = setting(
-        100, "Final evaluation: negatives of the sampled protocol; 0 = without it", identity=False, ge=0
+        100, "Final evaluation: number of negatives of the sampled protocol; 0 = skip it", identity=False, ge=0
     )
     baselines: list[str] = setting(
         ["popularity", "markov", "item_knn", "replay"],
-        "Final evaluation: predictors on the same split beside the model; replay where people take the same again",
+        "Final evaluation: baselines to rank on the same split; replay runs only if users take the same items again",
         identity=False,
     )
 

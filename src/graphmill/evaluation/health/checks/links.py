@@ -6,10 +6,11 @@ from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outc
 
 FIT = Group(
     "ids_fit_links",
-    "Held-out links rank better than chance by cosine. If not: ids and vectors are mixed up, or it learnt nothing.",
+    "Held-out links rank better than chance by cosine. If not: ids and vectors are mixed up, or the model learnt "
+    "nothing.",
     absent="the graph holds out no links, or too few to tell",
 )
-_SIGNAL = "Mean |AMRI| of the held-out link ranking; below, vectors and ids do not belong together."
+_SIGNAL = "Mean |AMRI| of the held-out link ranking; below it, vectors and ids do not belong together."
 
 
 def _link_signal(e: Evidence) -> Outcome | None:
@@ -20,11 +21,11 @@ def _link_signal(e: Evidence) -> Outcome | None:
 LINK_SIGNAL = HealthCheck(
     name="link_signal",
     group=FIT,
-    what="mean AMRI of the link ranking regardless of sign, weighted by queries, over relations with at least 30",
+    what="mean absolute AMRI of the link ranking, weighted by queries, over relations with at least 30 queries",
     thresholds=(Threshold("link_signal_min", 0.1, _SIGNAL, figure="link_signal", ge=0, lt=1),),
     judge=_link_signal,
     good="Held-out links rank better than chance: vectors and ids belong together.",
-    bad="Held-out links rank as by chance.",
+    bad="Held-out links rank no better than by chance.",
     remedy="Compare node ids and row order with the graph that was trained on; if they agree, train longer.",
 )
 CHECKS = (LINK_SIGNAL,)

@@ -8,12 +8,12 @@ from graphmill.evaluation.health.figures import TypeFigures
 
 VARY = Group(
     "types_vary",
-    "Every node type varies inside, and types differ from each other. If not, see `by_type`.",
+    "Vectors vary within every node type, and types differ from each other. If not, see `by_type`.",
     picture="pca",
 )
 DISEASES = Group(
     "disease_band",
-    "Diseases are not too alike. If they are, the message has the usual band, and what to change.",
+    "Diseases are not too similar. If they are, the message gives the usual band and says what to change.",
     absent="the graph has no node type 'disease' with enough rows",
     of_items=False,
 )
@@ -70,7 +70,7 @@ def _diseases(e: Evidence) -> Outcome | None:
     return Outcome(own.cosine, high, "warn", many)
 
 
-_POINT = "Mean cosine within one node type; above, the type has collapsed to a point."
+_POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."
 COSINE = HealthCheck(
     name="type_cosine",
     group=VARY,
@@ -78,11 +78,11 @@ COSINE = HealthCheck(
     thresholds=(Threshold("type_cosine_max", 0.9, _POINT, figure="cosine", per_type=True, gt=0, le=1),),
     judge=_cosine,
     good="Within every type the rows differ.",
-    bad="The rows of type '{type}' are practically the same.",
+    bad="The rows of type '{type}' are nearly the same.",
     remedy=APART,
 )
-_SHARE = "Effective rank within one type, share of the dimensions; below, it has collapsed."
-_NUMBER = "The same as a number; at most 30 % of the dimensions that the type's rows can fill are asked for."
+_SHARE = "Effective rank within one type, as a share of the dimensions; below it, the type has collapsed."
+_NUMBER = "The same as a number; the check asks for at most 30 % of the dimensions that the type's rows can fill."
 RANK = HealthCheck(
     name="type_rank_share",
     group=VARY,
@@ -93,10 +93,10 @@ RANK = HealthCheck(
     ),
     judge=_rank,
     good="Every type varies in many directions.",
-    bad="The rows of type '{type}' vary in few directions only.",
+    bad="The rows of type '{type}' vary only in few directions.",
     remedy=APART,
 )
-_LINE = "Share of a type's variance on its first component; above, it is nearly a line (warning)."
+_LINE = "Share of a type's variance on its first component; above it, the type is nearly a line (warning)."
 TOP1 = HealthCheck(
     name="type_top1_ratio",
     group=VARY,
@@ -106,35 +106,35 @@ TOP1 = HealthCheck(
     good="No type lies on a line.",
     bad="More than half of the variance of type '{type}' lies on one line.",
     breach="warn",
-    breaking="warn: often the line is the degree",
-    remedy="See what the line is (often the degree): colour the PCA picture by it.",
+    breaking="warn: the line is often the degree",
+    remedy="Find out what the line is (often the degree): colour the PCA picture by it.",
 )
-_LESS = "Mean cosine within types less that between types; below, types do not differ (warning)."
+_LESS = "Mean cosine within types minus that between types; below it, types do not differ (warning)."
 SEPARATION = HealthCheck(
     name="type_separation",
     group=VARY,
-    what="mean cosine of pairs of the same type (`within_type_cosine`) less that of different types "
-    "(`between_type_cosine`), ANOSIM's difference (Clarke 1993) on cosines",
+    what="mean cosine of pairs of the same type (`within_type_cosine`) minus that of pairs of different types "
+    "(`between_type_cosine`): ANOSIM's difference (Clarke 1993), on cosines",
     thresholds=(Threshold("type_separation_min", 0.01, _LESS, figure="type_separation", ge=-1, le=1),),
     judge=_separation,
     good="Rows of one type are closer to each other than to other types.",
     bad="Types do not differ: rows of one type are no closer to each other than to any other row.",
     breach="warn",
-    breaking="warn: need not be wrong",
-    remedy="This need not be wrong; it is if types should be recognisable. Train longer, or check the node types.",
+    breaking="warn: this need not be a problem",
+    remedy="This is a problem only if types should be recognisable. Then train longer, or check the node types.",
 )
 _LOW = "Lower end of the band shown for the disease type's mean cosine; not judged."
 _HIGH = "Upper end of that band, judged together with the type's effective rank."
 DISEASE_COSINE = HealthCheck(
     name="disease_cosine",
     group=DISEASES,
-    what="mean cosine within the disease type, where the graph has one",
+    what="mean cosine within the disease type, if the graph has one",
     thresholds=(
         Threshold("disease_cosine_low", 0.5, _LOW, ge=-1, le=1),
         Threshold("disease_cosine_high", 0.8, _HIGH, ge=-1, le=1),
     ),
-    bound="the band {disease_cosine_low} to {disease_cosine_high} is shown; above it is a warning, and a failure only "
-    "if the type's rank is low, too. Below the band is more spread and passes",
+    bound="the band {disease_cosine_low} to {disease_cosine_high} is shown. Above it the check warns, and it fails "
+    "only if the type's rank is also low. Below it the vectors are more spread, and the check passes",
     breaking="warn, fail",
     judge=_diseases,
     remedy=(

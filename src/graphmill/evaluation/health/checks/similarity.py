@@ -9,11 +9,11 @@ COSINE = Group(
 )
 ROGUE = Group(
     "no_rogue_dimension",
-    "No one to three dimensions decide every similarity. If they do, the message says what to change.",
+    "No group of one to three dimensions decides every similarity. If one does, the message says what to change.",
 )
 
-_CONE = "Mean cosine of two different rows; above, all rows share a direction (cone)."
-_ONE = "Mean cosine from which a cone is called a complete collapse: all rows are practically one."
+_CONE = "Mean cosine of two different rows; above it, all rows share a direction (cone)."
+_ONE = "Mean cosine from which a cone is called a complete collapse: all rows are nearly the same."
 _UNIFORMITY = "Uniformity (Wang & Isola); 0 is complete collapse, about −4 is isotropic."
 _ROGUE = "Share of the variance, or of the mean cosine, that one to three dimensions may carry."
 
@@ -26,13 +26,13 @@ CHECKS = (
             Threshold("mean_cosine_max", 0.5, _CONE, figure="mean_cosine", gt=0, lt=1),
             Threshold("complete_cosine_min", 0.95, _ONE, gt=0, lt=1),
         ),
-        bound="{mean_cosine_max}; from {complete_cosine_min} a complete collapse",
+        bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse",
         figure=lambda e: e.figures.cosines.overall,
         good="Two random rows point in different directions.",
-        bad="Two random rows point the same way: similarities say little beyond this common direction.",
+        bad="Two random rows point in the same direction: similarities say little beyond this common direction.",
         remedy=(
             *("raise contrastive_weight", "raise negatives_per_positive", "lower weight_decay", "lower num_layers"),
-            "compare after taking the mean row off",
+            "subtract the mean row before comparing",
         ),
     ),
     HealthCheck(
@@ -43,18 +43,18 @@ CHECKS = (
         thresholds=(Threshold("uniformity_max", -1.0, _UNIFORMITY, figure="uniformity", ge=-4, le=0),),
         figure=lambda e: e.figures.uniformity.value,
         good="The rows spread over the sphere.",
-        bad="The rows crowd into a small part of the sphere.",
+        bad="The rows are concentrated in a small part of the sphere.",
         remedy=("raise contrastive_weight", "raise negatives_per_positive", "train longer"),
     ),
     HealthCheck(
         name="rogue_share",
         group=ROGUE,
-        what="what one to three outlying dimensions carry of the variance, or of the mean cosine (Timkey & van Schijndel, "
-        "arXiv 2109.04404). A dimension that only marks the type does not count",
+        what="the share of the variance, or of the mean cosine, that one to three outlying dimensions carry (Timkey & "
+        "van Schijndel, arXiv 2109.04404). A dimension that only marks the type does not count",
         thresholds=(Threshold("rogue_share_max", 0.5, _ROGUE, gt=0, le=1),),
         figure=lambda e: e.figures.rogue.share,
         good="No single dimension decides the similarities.",
-        bad="One to three dimensions decide every similarity, and the information of the others drowns.",
+        bad="One to three dimensions decide every similarity, and hide the information in the others.",
         remedy=(
             *("turn layer_norm on", "standardise the dimensions before comparing"),
             "check the scales of input features",

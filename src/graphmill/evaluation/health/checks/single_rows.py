@@ -4,7 +4,7 @@ from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outc
 
 SOUND = Group(
     "rows_are_sound",
-    "No row is missing, dead, repeated, or far longer than the rest. If some are, the message says why that is.",
+    "No row is missing, zero, repeated, or far longer than the rest. If some are, the message says why.",
 )
 
 
@@ -22,7 +22,7 @@ def _duplicated(e: Evidence) -> Outcome:
     if rows and share <= most:
         counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
-        look = "Look at these nodes: without edges or features they get what everything like them gets."
+        look = "Look at these nodes: nodes without edges or features all get the same vector."
         return Outcome(share, most, "warn", said, look)
     return DUPLICATED.outcome(share, most, share <= most)
 
@@ -40,11 +40,11 @@ NON_FINITE: HealthCheck = HealthCheck(
 DEAD = HealthCheck(
     name="dead_rows",
     group=SOUND,
-    what="rows that are zero or vanish beside the others",
-    thresholds=(Threshold("dead_rows_max", 0, "Rows that may be all zero (or vanishing beside the others).", ge=0),),
+    what="rows that are zero or vanishingly small",
+    thresholds=(Threshold("dead_rows_max", 0, "Number of rows that may be zero (or vanishingly small).", ge=0),),
     judge=_dead,
     good="No row is zero.",
-    bad="Rows are zero or vanish beside the others: every similarity to those nodes is noise.",
+    bad="Rows are zero or vanishingly small: every similarity to those nodes is noise.",
     remedy="Look for nodes that no message reaches and types without features; drop isolated nodes or connect them.",
 )
 _SHARE = "Share of rows that may repeat another row exactly; any such row is a warning."
@@ -53,17 +53,17 @@ DUPLICATED = HealthCheck(
     group=SOUND,
     what="share of rows that repeat an earlier one exactly",
     thresholds=(Threshold("duplicated_share_max", 0.01, _SHARE, ge=0, le=1),),
-    bound="{duplicated_share_max}; any is a warning",
+    bound="{duplicated_share_max}; any repeated row is a warning",
     judge=_duplicated,
     good="No row repeats another.",
-    bad="Rows repeat other rows bit for bit: those nodes cannot be told apart.",
-    remedy="Look for nodes without edges or features, a clamped id, or one block written twice.",
+    bad="Rows repeat other rows bit for bit: those nodes cannot be distinguished.",
+    remedy="Look for nodes without edges or features, a clipped id, or a block that was written twice.",
 )
-_SPREAD = "Standard deviation of the row norms over their mean; above, hubs are inflated (warning)."
+_SPREAD = "Standard deviation of the row norms divided by their mean; above it, hubs are inflated (warning)."
 NORM_SPREAD = HealthCheck(
     name="norm_spread",
     group=SOUND,
-    what="standard deviation of row norms over their mean",
+    what="standard deviation of the row norms divided by their mean",
     thresholds=(Threshold("norm_spread_max", 1.0, _SPREAD, figure="norm_spread", gt=0),),
     figure=lambda e: e.figures.norm_spread,
     good="The rows have comparable lengths.",

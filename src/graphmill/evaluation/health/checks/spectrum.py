@@ -5,18 +5,18 @@ from graphmill.evaluation.health.direction_bounds import components_90_needed, p
 
 VARIANCE = Group(
     "pca_variance",
-    "Many principal components share the variance. If few have it all, the message says what to change.",
+    "Many principal components share the variance. If a few have nearly all of it, the message says what to change.",
     picture="spectrum",
 )
 WIDER = (
     *("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation"),
     "raise contrastive_weight",
 )
-_NUMBER = "Principal components for 90 % of the variance; at most 30 % of the dimensions are asked for."
-_SHARE = "The same number as a share of the dimensions; below, the rows live in a subspace."
-_RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below, a subspace."
-_ONE = "Uncentred participation ratio; below, one direction carries nearly everything."
-_CENTRED = "Centred participation ratio as a share of the dimensions; below, a subspace."
+_NUMBER = "Principal components for 90 % of the variance; the check asks for at most 30 % of the dimensions."
+_SHARE = "The same number as a share of the dimensions; below it, the rows lie in a subspace."
+_RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below it, the rows lie in a subspace."
+_ONE = "Uncentred participation ratio; below it, one direction carries nearly everything."
+_CENTRED = "Centred participation ratio as a share of the dimensions; below it, the rows lie in a subspace."
 
 CHECKS = (
     HealthCheck(
@@ -42,7 +42,7 @@ CHECKS = (
         thresholds=(Threshold("effective_rank_share_min", 0.1, _RANK, figure="effective_rank_share", ge=0, le=1),),
         figure=lambda e: e.figures.share(e.figures.effective_rank),
         good="The singular values spread over the dimensions.",
-        bad="The singular values concentrate on few directions: the rows live in a subspace.",
+        bad="The singular values concentrate on few directions: the rows lie in a subspace.",
         remedy=WIDER,
     ),
     HealthCheck(

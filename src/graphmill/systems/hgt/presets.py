@@ -1,0 +1,49 @@
+"""What fills HGT's settings that are not written: by the loss, and by the preset. Importable without torch."""
+
+from typing import Any
+
+LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
+    "model": {"hidden_dim": 256, "num_heads": 8},
+    "training": {"epochs": 100, "learning_rate": 0.001, "warmup_steps": 100, "weight_decay": 0.00001},
+    "sampling": {"edge_sample_size": 5000},
+}
+"""Defaults with loss: link_contrastive, where they are others; what nobody wrote is filled with them."""
+
+
+def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
+    return {
+        "sampling": {"edge_sample_size": edges, "accumulation_steps": micro_batches},
+        "acceleration": {"loss_chunks": micro_batches, **acceleration},
+    }
+
+
+# m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "low_memory": {"acceleration": {"batching": "edge_sampled", "gradient_checkpointing": True, "loss_chunks": 8}},
+    "fast": {"model": {"embedding_dim": 256}},
+    "quality": {"model": {"embedding_dim": 1024}},
+    "m1_8gb": {"acceleration": {"batching": "edge_sampled", "loss_chunks": 8}},
+    "m1_16gb": {"acceleration": {"batching": "edge_sampled"}},
+    "m1_32gb": {"acceleration": {"batching": "edge_sampled", "loss_chunks": 2}},
+}
+PRESETS_OF_LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
+    "none": {},
+    "low_memory": _steps(3000, 8, batching="edge_sampled", gradient_checkpointing=True),
+    "fast": _steps(8000, 2),
+    "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
+    "m1_8gb": _steps(3000, 8, batching="edge_sampled"),
+    "m1_16gb": _steps(5000, 4, batching="edge_sampled"),
+    "m1_32gb": _steps(8000, 2, batching="edge_sampled"),
+}
+
+
+def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if device == "mps":
+        name = "m1_8gb" if gib <= 8 else "m1_16gb" if gib <= 16 else "m1_32gb"
+        return name, f"Apple GPU with {gib:.0f} GiB"
+    if gib < 6:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
