@@ -74,9 +74,12 @@ def graph_of(project: Project) -> TypedGraph:
     return TypedGraph.open(project.root / "data" / "06_models" / "toy" / "graph")
 
 
-def run_model(project: Project, *names: str, **replies: Any) -> dg.ExecuteInProcessResult:
+def run_model(
+    project: Project, *names: str, own: dict[str, Any] | None = None, **replies: Any
+) -> dg.ExecuteInProcessResult:
+    """Materialize parts of the model; ``own``: attributes of it."""
     selection = " or ".join(f'key:"toy/hgt_{name}"' for name in names)
-    definitions = project.model(publish="data/06_models/embeddings/out.csv")
+    definitions = project.model(publish="data/06_models/embeddings/out.csv", **(own or {}))
     return project.materialize(project.dataset(), definitions, only=selection, worker=FakeWorker(replies=replies))
 
 
@@ -469,6 +472,18 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     if failing:
         assert "Train longer." in checks(result)["beats_degree_only"].description
         assert checks(result)["beats_baselines"].severity is dg.AssetCheckSeverity.WARN
+
+
+@pytest.mark.parametrize("mrr", [0.25, 0.12])  # that of the best baseline, and less
+def test_a_loss_to_a_baseline_is_an_error_where_it_is_set_so(built: Project, mrr: float) -> None:
+    embeddings(built, healthy(graph_of(built).num_nodes))
+    (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
+    result = run_model(
+        built, "ranking", own={"checks": {"baseline_severity": "error"}}, rank={"result": {"kind": "result"}}
+    )
+    check = checks(result)["beats_baselines"]
+    assert check.severity is dg.AssetCheckSeverity.ERROR
+    assert check.passed is (mrr == 0.25)
 
 
 def test_a_graph_that_holds_out_nothing_is_validated_without_links(project: Project) -> None:

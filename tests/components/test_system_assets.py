@@ -250,6 +250,19 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
 
 
+@pytest.mark.parametrize(("own", "passed"), [(0.3, True), (0.29, False)])
+@pytest.mark.parametrize("set_to", [{}, {"baseline_severity": "error"}])
+def test_a_tie_with_the_best_baseline_passes_and_a_loss_is_as_loud_as_its_severity(
+    project: Project, own: float, passed: bool, set_to: dict[str, str]
+) -> None:
+    system = System(project, "bpr_mf", checks=set_to)
+    figures = {name: {"recall@20": value} for name, value in {"model": own, "popularity": 0.1, "ease": 0.3}.items()}
+    system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
+    check = checks(system.run("ranking", rank={}))["beats_baselines"]
+    assert check.passed is passed
+    assert check.severity.value == ("ERROR" if set_to else "WARN")
+
+
 def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(project: Project) -> None:
     system = System(project, "bpr_mf")
     figures = {"model": {"recall@20": 0.4}, "ease": {"recall@20": 0.3}}

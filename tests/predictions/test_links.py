@@ -256,11 +256,11 @@ def test_an_export_alone_scores_as_its_run(
         source, target = graph.node_type(relation.source), graph.node_type(relation.target)
         heads = np.arange(source.count)
         expected = of_run.score_targets(relation.index, heads).numpy()
-        assert alone.scorer.score_targets(relation.index, heads).numpy() == pytest.approx(expected, abs=1e-4)
+        assert alone.scorer.score_targets(relation.index, heads).numpy() == pytest.approx(expected, abs=1e-5)
         tails = (3 * heads) % target.count
         names = [[ids[row] for row in rows] for rows in (heads + source.offset, tails + target.offset)]
         found = alone.score(names[0], "|".join(relation.key), names[1])
-        assert found == pytest.approx(expected[heads, tails], abs=1e-4)
+        assert found == pytest.approx(expected[heads, tails], abs=1e-5)
         edges = graph.edges(relation.index)
         train = np.asarray(edges.split) == 0
         known = {(int(h), int(t)) for h, t in zip(edges.src[train], edges.dst[train], strict=True)}

@@ -122,10 +122,40 @@ def test_the_complex_of_a_small_graph_makes_few_passes(typed: TypedGraph, tmp_pa
     assert longer["training"]["steps_per_epoch"] == 1
 
 
-def test_it_stops_when_asked(typed: TypedGraph, tmp_path: Path) -> None:
-    def poll() -> None:
-        raise StoppedError("enough")
+@pytest.mark.parametrize("name", ["knn", "spectral"])
+def test_it_stops_wherever_it_is_asked(name: str, typed: TypedGraph, tmp_path: Path) -> None:
+    polls, last = 0, 0
 
-    with pytest.raises(StoppedError):
-        LinkBaselines(typed, "test", tmp_path, width=4, poll=poll).rankings(["knn"])
-    assert not list(tmp_path.glob("*.npz"))
+    def poll() -> None:
+        nonlocal polls
+        polls += 1
+        if polls == last:
+            raise StoppedError("enough")
+
+    LinkBaselines(typed, "test", tmp_path / "whole", width=4, poll=poll).rankings([name])
+    whole = polls
+    assert whole > 10
+    for last in (1, 4, whole // 2, whole):  # noqa: B007
+        polls = 0
+        with pytest.raises(StoppedError):
+            LinkBaselines(typed, "test", tmp_path / "stopped", width=4, poll=poll).rankings([name])
+    assert not list((tmp_path / "stopped").glob("*.npz"))
+
+
+def test_long_stages_say_how_much_of_them_is_done(
+    typed: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_baselines, "NOTE_SECONDS", 0.0)
+    told = Told()
+    LinkBaselines(typed, "test", tmp_path, width=4, outlets=[told]).rankings(["knn", "spectral"])
+    for stage in (
+        "kNN: choosing its settings",
+        "kNN: ranking",
+        "spectral vectors: singular vectors of width 4",
+        "spectral vectors: choosing its settings",
+        "spectral vectors: ranking",
+    ):
+        parts = [note for note in told.notes if note.startswith(f"baseline {stage}, ")]
+        shares = [int(note.split(", ")[-1].removesuffix(" % done")) for note in parts]
+        assert shares == sorted(shares), stage
+        assert shares[-1] == 100, (stage, told.notes)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
-from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.metadata import markdown_table, scalars
 
 BEATS_BASELINES = Check(
@@ -25,16 +25,20 @@ def interval(against: Mapping[str, Any]) -> dict[str, Any]:
     return {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
 
 
+def baselines_severity(plan: ModelPlan) -> SeverityName:
+    """How loudly ``beats_baselines`` fails: error where either setting is."""
+    return "error" if "error" in (plan.checks.severity, plan.checks.baseline_severity) else "warn"
+
+
 def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: PreviousRun) -> dg.AssetCheckResult:
     """The check: the ratio to the best baseline is at least ``checks.baseline_ratio_min``."""
     ratio = against["ratios"][against["best"]]
     bound, value = plan.checks.baseline_ratio_min, ratio["value"]
-    loud = "error" in (plan.checks.severity, plan.checks.baseline_severity)
     return BEATS_BASELINES.result(
         plan.key("ranking"),
         value is None or value >= bound,  # None: no baseline has anything right
         against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
-        severity="error" if loud else "warn",
+        severity=baselines_severity(plan),
         metadata=scalars(
             {
                 "best": against["best"],

@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.against_baselines import baselines_severity
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
@@ -145,10 +146,10 @@ def _check_result(
         return BEATS.result(key, True, "no baseline was measured (evaluation.baselines)")
     return BEATS.result(
         key,
-        ratio > bound,
+        ratio >= bound,
         f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
         + (f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else "")
         + (f". {report['advice']}" if report.get("advice") else ""),
-        severity=plan.checks.severity,
+        severity=baselines_severity(plan),
         metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_baseline")}),
     )

@@ -6,8 +6,9 @@ start from, and what it must beat.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +25,8 @@ SHRINKAGE = 3.0
 #: Smallest log(1 + degree) that a column is divided by.
 _LEAST_LOG = 0.7
 _ITERATIONS = 4
+#: Of the matrix with dense ones, in :func:`factors`: what most of its time goes into.
+PRODUCTS = 2 * _ITERATIONS + 2
 
 
 @dataclass(frozen=True)
@@ -106,19 +109,47 @@ def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix
     return out
 
 
-def factors(matrix: sp.csr_matrix, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def factors(
+    matrix: sp.csr_matrix, width: int, seed: int, poll: Callable[[], None] = lambda: None
+) -> tuple[np.ndarray, np.ndarray]:
     """float32 left singular vectors times singular values [rows, ``width``], and the values [``width``].
 
-    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero.
+    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero. ``poll`` is
+    called before each of its :data:`PRODUCTS`, and may raise to end it.
     """
     from sklearn.utils.extmath import randomized_svd
 
     vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
     kept = min(width, *matrix.shape)
     if kept:
-        left, found, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
+        left, found, _ = randomized_svd(_polled(matrix, poll), kept, n_iter=_ITERATIONS, random_state=seed)
         vectors[:, :kept], values[:kept] = left * found, found
     return vectors, values
+
+
+def _polled(matrix: sp.csr_matrix, poll: Callable[[], None]) -> sp.csr_matrix:
+    """The same matrix, not copied; products of it and of its transpose with dense ones call ``poll`` first."""
+
+    class Polled:
+        def __matmul__(self, other: Any) -> Any:
+            poll()
+            return super().__matmul__(other)  # type: ignore[misc]
+
+        def __rmatmul__(self, other: Any) -> Any:
+            poll()
+            return super().__rmatmul__(other)  # type: ignore[misc]
+
+        def transpose(self, axes: None = None, copy: bool = False) -> Any:
+            kind = Columns if isinstance(self, Rows) else Rows
+            return kind((self.data, self.indices, self.indptr), self.shape[::-1], copy=copy)  # type: ignore[attr-defined]
+
+    class Columns(Polled, sp.csc_matrix):
+        pass
+
+    class Rows(Polled, sp.csr_matrix):
+        pass
+
+    return Rows((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
@@ -128,10 +159,11 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     return result
 
 
-def spectral_vectors(graph: TypedGraph, width: int, seed: int) -> np.ndarray:
+def spectral_vectors(graph: TypedGraph, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> np.ndarray:
     """float32 [nodes, ``width``]: left singular vectors times singular values of the neighbourhoods, scaled to length 1.
 
     Their products are the cosine similarities of :func:`neighbourhood_matrix`'s rows, as far as ``width`` keeps them. A
     node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last columns are zero.
+    ``poll``: as in :func:`factors`.
     """
-    return unit_rows(factors(neighbourhood_matrix(graph), width, seed)[0])
+    return unit_rows(factors(neighbourhood_matrix(graph), width, seed, poll)[0])

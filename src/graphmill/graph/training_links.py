@@ -57,22 +57,49 @@ class TrainingLinks:
         return np.bincount(matrix.indices, minlength=matrix.shape[1])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """``edges.N.indptr`` int64 [sources + 1] and ``edges.N.targets`` int32 of relation N, local numbers; ``shape.N``
-        [2]: sources and targets; ``offsets`` int64 [relations, 2].
+        """All relations in turn, with bytes for what there is: sources without a link take none.
+
+        ``offsets`` and ``edges.shapes`` int64 [relations, 2]: of :attr:`offsets`, and sources and targets. ``edges.rows``
+        int64 [relations]: how many sources have a link. ``edges.sources`` and ``edges.counts`` int32, of each of them: its
+        local number and its number of links. ``edges.targets`` int32: the links' local targets.
         """
-        arrays = {"offsets": np.array(self.offsets, np.int64).reshape(-1, 2)}
-        for number, matrix in enumerate(self.outgoing):
-            arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
-            arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
-            arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
-        return arrays
+        none = np.zeros(0, np.int32)
+        links = [np.diff(matrix.indptr) for matrix in self.outgoing]
+        sources = [np.flatnonzero(counts) for counts in links]
+        return {
+            "offsets": np.array(self.offsets, np.int64).reshape(-1, 2),
+            "edges.shapes": np.array([matrix.shape for matrix in self.outgoing], np.int64).reshape(-1, 2),
+            "edges.rows": np.array([len(rows) for rows in sources], np.int64),
+            "edges.sources": np.concatenate([none, *sources]).astype(np.int32),
+            "edges.counts": np.concatenate([none, *(n[rows] for n, rows in zip(links, sources, strict=True))]).astype(
+                np.int32
+            ),
+            "edges.targets": np.concatenate([none, *(matrix.indices for matrix in self.outgoing)]).astype(np.int32),
+        }
 
     @classmethod
     def read(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The inverse of :meth:`arrays`."""
-        outgoing = []
-        for number in range(len(arrays["offsets"])):
-            indptr, targets = arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"]
-            shape = tuple(arrays[f"shape.{number}"].tolist())
-            outgoing.append(sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), shape))
+        """The inverse of :meth:`arrays`; also of the earlier form, with arrays for each relation."""
+        read = _read if "edges.targets" in arrays else _read_by_relation
+        outgoing = [
+            sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), (sources, count))
+            for indptr, targets, (sources, count) in read(arrays)
+        ]
         return cls(outgoing, [(int(a), int(b)) for a, b in arrays["offsets"]])
+
+
+def _read(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
+    """Of each relation indptr, targets, and its numbers of sources and targets."""
+    row = link = 0
+    for rows, (sources, count) in zip(arrays["edges.rows"].tolist(), arrays["edges.shapes"].tolist(), strict=True):
+        counts = np.zeros(sources + 1, np.int64)
+        counts[1 + arrays["edges.sources"][row : row + rows]] = arrays["edges.counts"][row : row + rows]
+        indptr = np.cumsum(counts)
+        yield indptr, arrays["edges.targets"][link : link + indptr[-1]], [sources, count]
+        row, link = row + rows, link + int(indptr[-1])
+
+
+def _read_by_relation(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
+    """The same from ``edges.N.indptr`` [sources + 1] and ``edges.N.targets`` of relation N, and ``shape.N`` [2]."""
+    for number in range(len(arrays["offsets"])):
+        yield arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"], arrays[f"shape.{number}"].tolist()

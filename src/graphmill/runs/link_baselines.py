@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphmill.evaluation.baselines.neighbours import (
     TUNING_QUERIES,
     NeighbourScorer,
@@ -30,9 +32,10 @@ from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.spectral import PRODUCTS
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
-from graphmill.runs.messages import Outlet
+from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.train import train
 from graphmill.systems.complex.cost import step_cost
 from graphmill.systems.complex.recipe import ComplexScorer
@@ -52,6 +55,8 @@ FIRST_SHARE = 2 / 3
 """Part of the time in which all forms take part; the best of them has the rest."""
 MOST_PASSES = 60
 """Over the links in all, where a graph is so small that its time would allow more."""
+NOTE_SECONDS = 10.0
+"""Between two notes of how much of a stage is done."""
 FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
 """Of one core: what makes minutes of a training's work, so that every machine does the same."""
 
@@ -106,6 +111,8 @@ class LinkBaselines:
             began, clock = time.process_time(), time.monotonic()
             scorer, about = self.scorer(name)
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
+            if isinstance(scorer, NeighbourScorer):
+                scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
             found = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             self._keep(path, to_bytes(found, about))
@@ -119,13 +126,24 @@ class LinkBaselines:
         return self._complex() if name == "complex" else self._neighbours(name)
 
     def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:
-        rows_of = knn_rows(self.edges) if name == "knn" else spectral_rows(self.edges, self.width, self.seed)
+        rows_of = knn_rows(self.edges) if name == "knn" else self._spectral_rows()
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
-        setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
+        chosen = self._progress(f"{title(name)}: choosing its settings", len(rows_of) * _heads(self._valid))
+        macro = self.average == "macro"
+        setting, _ = choose(self.edges, self._valid, rows_of, macro=macro, poll=self.poll, progress=chosen)
         rows: ScoredRows = rows_of[setting.shrinkage]()
         scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
         width = {"width": self.width} if name == "spectral" else {}
         return scorer, {**width, **setting.to_dict()}
+
+    def _spectral_rows(self) -> dict[float, Callable[[], ScoredRows]]:
+        done = self._progress(f"{title('spectral')}: singular vectors of width {self.width}", PRODUCTS)
+
+        def product() -> None:
+            self.poll()
+            done(1)
+
+        return spectral_rows(self.edges, self.width, self.seed, product)
 
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         form, found = self._best_complex()
@@ -200,6 +218,24 @@ class LinkBaselines:
                 f"the ranking could not be kept in {self.folder} ({error.strerror}): it is computed anew next time"
             )
 
+    def _progress(self, stage: str, total: int) -> Callable[[int], None]:
+        """What notes the part of a stage that is done, every :data:`NOTE_SECONDS` at most; told how much more is."""
+        every, done = Throttle(NOTE_SECONDS), 0
+        every.due()
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            if every.due():
+                self._note(f"{stage}, {min(100 * done / max(total, 1), 100):.0f} % done")
+
+        return more
+
     def _note(self, text: str) -> None:
         for outlet in self.outlets:
             outlet.send({"kind": "note", "text": f"baseline {text}"})
+
+
+def _heads(queries: LinkQueries) -> int:
+    """How many heads are scored: those of each relation, once each."""
+    return sum(len(np.unique(relation.heads)) for relation in queries.relations)

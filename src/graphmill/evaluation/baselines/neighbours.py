@@ -62,7 +62,10 @@ class NeighbourSetting:
 
 
 class NeighbourScorer:
-    """Scores by ``rows`` in the form of ``setting``; memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores."""
+    """Scores by ``rows`` in the form of ``setting``; memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
+
+    ``poll`` is called before each block, and may raise to end the work; ``progress`` after it, with its number of heads.
+    """
 
     def __init__(
         self,
@@ -70,8 +73,9 @@ class NeighbourScorer:
         rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
+        progress: Callable[[int], None] = lambda heads: None,
     ) -> None:
-        self.edges, self.rows, self.setting, self.poll = edges, rows, setting, poll
+        self.edges, self.rows, self.setting, self.poll, self.progress = edges, rows, setting, poll, progress
         self._sums: tuple[int, Float32] | None = None
 
     def score_targets(self, relation: int, heads: Int64) -> torch.Tensor:
@@ -97,6 +101,11 @@ class NeighbourScorer:
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) for each of "source" and "target" that ``side`` asks for."""
         self.poll()
+        found = self._parts(relation, heads, side)
+        self.progress(len(heads))
+        return found
+
+    def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
         own: Any = self.rows[source.offset : source.offset + source.count]
@@ -120,14 +129,17 @@ def choose(
     *,
     macro: bool = True,
     poll: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None] = lambda heads: None,
 ) -> tuple[NeighbourSetting, float]:
     """The setting with the best MRR on ``queries`` (of validation links), and that MRR.
 
-    ``rows_of``: shrinkage → what makes the rows with it. ``macro``: mean over relations, else over queries.
+    ``rows_of``: shrinkage → what makes the rows with it. ``macro``: mean over relations, else over queries. ``poll``,
+    ``progress``: those of :class:`NeighbourScorer`; every head is scored once a shrinkage.
     """
     best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0
     for shrinkage, make in rows_of.items():
-        scorer = NeighbourScorer(edges, make(), best, poll)
+        poll()
+        scorer = NeighbourScorer(edges, make(), best, poll, progress)
         settings = [NeighbourSetting(s, k, shrinkage, d) for s, k, d in product(SIDES, STRENGTHS, DAMPINGS)]
         means, counts = [], []
         for relation in queries.relations:
@@ -147,11 +159,13 @@ def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
     return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
 
 
-def spectral_rows(edges: TrainEdges, width: int, seed: int) -> dict[float, Callable[[], ScoredRows]]:
+def spectral_rows(
+    edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
+) -> dict[float, Callable[[], ScoredRows]]:
     """What :func:`choose` takes for ``spectral``: vectors [nodes, ``width``], as long as the neighbourhoods that they stand
-    for.
+    for. ``poll``: as in :func:`graphmill.graph.spectral.factors`.
     """
-    vectors = cached(partial(edges.spectral_vectors, width, seed))
+    vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
 
     def scaled(shrinkage: float) -> Float32:
         rows = edges.neighbourhoods(shrinkage)

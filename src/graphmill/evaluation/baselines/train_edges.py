@@ -6,6 +6,7 @@ relation stands in for each that is missing, numbered as ConvE numbers them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -104,9 +105,9 @@ class TrainEdges:
         """:func:`neighbourhood_matrix` of all typed edges, both ways."""
         return neighbourhood_matrix(cast("TypedGraph", self), shrinkage)
 
-    def spectral_vectors(self, width: int, seed: int) -> NDArray[np.float32]:
+    def spectral_vectors(self, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
         """:func:`spectral_vectors` of all typed edges, both ways."""
-        return spectral_vectors(cast("TypedGraph", self), width, seed)
+        return spectral_vectors(cast("TypedGraph", self), width, seed, poll)
 
     def known_as(self, relation: int) -> int:
         """The relation of the graph that holds an inverse's edges; what is asked for itself where none does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,23 +23,19 @@ if TYPE_CHECKING:
 _PARAMETERS = ("relation", "popularity", "offset", "strength")
 
 
-def scoring_arrays(
-    decoder: LinkDecoder, links: TrainingLinks, log_degree: Sequence[np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The decoder's parameters by name [relations, …], ``log_degree.N`` float32 [targets] of relation N, the links."""
+def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.ndarray]:
+    """The decoder's parameters by name [relations, …], and the links."""
     arrays = {name: getattr(decoder, name) for name in _PARAMETERS}
     told = {name: value.detach().float().cpu().numpy() for name, value in arrays.items() if value is not None}
-    return told | links.arrays() | {f"log_degree.{number}": degree for number, degree in enumerate(log_degree)}
+    return told | links.arrays()
 
 
 def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
     """:func:`scoring_arrays` of a trained model; ``later``: with nodes that joined among the training links."""
     links = TrainingLinks.of_graph(recipe.graph)
-    degrees = [rows.cpu().numpy() for rows in recipe.log_degree]
     if later is not None:
         links = grown_links(later, links, recipe.graph)
-        degrees = [np.log1p(links.degrees(number)).astype(np.float32) for number in range(len(degrees))]
-    return scoring_arrays(model.decoder, links, degrees)  # type: ignore[arg-type]
+    return scoring_arrays(model.decoder, links)  # type: ignore[arg-type]
 
 
 class DecoderExport(ExportedScorer):
@@ -52,7 +48,8 @@ class DecoderExport(ExportedScorer):
         self.decoder = LinkDecoder(count, dim, kind, "popularity" in arrays).eval()
         tensors = {name: torch.from_numpy(np.array(arrays[name])) for name in _PARAMETERS if name in arrays}
         self.decoder.load_state_dict(tensors)
-        self.log_degree = [torch.from_numpy(np.array(arrays[f"log_degree.{number}"])) for number in range(count)]
+        degrees = (np.log1p(self.links.degrees(number)).astype(np.float32) for number in range(count))
+        self.log_degree = [torch.from_numpy(degree) for degree in degrees]
 
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
         """:meth:`ExportedScorer.scores`."""

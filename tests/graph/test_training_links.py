@@ -1,0 +1,109 @@
+"""What an export keeps of the training links: the same links when read, of either form, and few bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from safetensors.numpy import save
+
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.complex.exported import scoring_arrays as complex_arrays
+from graphmill.systems.complex.model import ComplEx
+from graphmill.systems.hgt import exported, softmax_scorer
+from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.pair_features import PathWeights
+from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
+from graphmill.systems.hgt.spectral import NeighbourSums
+
+NODES, RELATIONS, TRIPLES, WIDTH = 14_541, 237, 272_115, 128
+"""FB15k-237's training triples."""
+
+
+def some(seed: int = 0) -> TrainingLinks:
+    rng = np.random.default_rng(seed)
+    shapes = [(5, 4), (4, 5), (3, 3), (1, 4)]
+    matrices = [sp.csr_matrix(rng.random(shape) < 0.4, dtype=np.int64) for shape in shapes]
+    matrices[2] = sp.csr_matrix(shapes[2], dtype=np.int64)  # a relation without a link
+    return TrainingLinks(matrices, [(0, 5), (5, 0), (9, 9), (3, 5)])
+
+
+def same(one: TrainingLinks, other: TrainingLinks) -> None:
+    assert one.offsets == other.offsets
+    for left, right in zip(one.outgoing, other.outgoing, strict=True):
+        assert left.shape == right.shape
+        assert (left.indptr == right.indptr).all()
+        assert (left.indices == right.indices).all()
+        assert (right.data == 1).all()
+
+
+def earlier_form(links: TrainingLinks) -> dict[str, np.ndarray]:
+    arrays = {"offsets": np.array(links.offsets, np.int64)}
+    for number, matrix in enumerate(links.outgoing):
+        arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
+        arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
+        arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
+    return arrays
+
+
+@pytest.mark.parametrize("kind", [TrainingLinks, NeighbourSums])
+def test_links_are_read_as_they_were_written(kind: type[TrainingLinks]) -> None:
+    same(some(), kind.read(some().arrays()))
+    assert all(array.flags.c_contiguous for array in some().arrays().values())
+
+
+def test_the_earlier_form_is_read() -> None:
+    same(some(), TrainingLinks.read(earlier_form(some())))
+
+
+def test_no_relations_are_read_as_none() -> None:
+    assert TrainingLinks.read(TrainingLinks([], []).arrays()).outgoing == []
+
+
+def many_relations() -> NeighbourSums:
+    """Made-up triples of FB15k-237's size, nodes and relations drawn with a skew, and the reverse of each relation."""
+    rng = np.random.default_rng(0)
+    often = [1 / np.arange(1, count + 1) ** 0.6 for count in (RELATIONS, NODES, NODES)]
+    number, head, tail = (rng.choice(len(weight), 2 * TRIPLES, p=weight / weight.sum()) for weight in often)
+    keys = rng.permutation(np.unique((number * NODES + head) * NODES + tail))[:TRIPLES]
+    number, head, tail = keys // NODES**2, keys // NODES % NODES, keys % NODES
+    forth, back = [], []
+    for relation in range(RELATIONS):
+        here = number == relation
+        ends = head[here], tail[here]
+        matrix = sp.csr_matrix((np.ones(len(ends[0]), np.int64), ends), (NODES, NODES))
+        forth.append(matrix)
+        back.append(matrix.T.tocsr())
+    return NeighbourSums(forth + back, [(0, 0)] * (2 * RELATIONS))
+
+
+def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_vectors() -> None:
+    links, relations, spectral = many_relations(), 2 * RELATIONS, WIDTH * 7 // 8
+    decoder = SoftmaxDecoder(
+        relations, spectral, WIDTH - spectral, sums=True, weighted=True, popularity=True, mixed=True
+    )
+    complex_part = np.zeros((NODES, WIDTH), np.float32), np.zeros((relations, WIDTH), np.float32)
+    kinds = {
+        "softmax": softmax_scorer.scoring_arrays(spectral, decoder, links, paths=PathWeights(relations)),
+        "with ComplEx": softmax_scorer.scoring_arrays(spectral, decoder, links, complex_part, PathWeights(relations)),
+        "link_contrastive": exported.scoring_arrays(LinkDecoder(relations, WIDTH, "distmult", True), links),
+        "ComplEx": complex_arrays(ComplEx(NODES, relations, WIDTH, "complex"), links),
+    }
+    vectors = 4 * NODES * WIDTH
+    assert {
+        kind: len(save(arrays)) / vectors for kind, arrays in kinds.items() if len(save(arrays)) > 3 * vectors
+    } == {}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_degrees_of_link_contrastive_follow_from_the_links(earlier: bool) -> None:
+    links = some()
+    degrees = [np.log1p(np.asarray(matrix.sum(0)).ravel()).astype(np.float32) for matrix in links.outgoing]
+    arrays = exported.scoring_arrays(LinkDecoder(4, 8, "dot", True), links)
+    if earlier:
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("edges.")}
+        arrays |= earlier_form(links) | {f"log_degree.{number}": degree for number, degree in enumerate(degrees)}
+    scorer = exported.DecoderExport(arrays, np.zeros((12, 8), np.float32))
+    for found, degree in zip(scorer.log_degree, degrees, strict=True):
+        assert torch.equal(found, torch.from_numpy(degree))
