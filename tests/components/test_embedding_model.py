@@ -160,18 +160,18 @@ def test_a_preset_fills_what_is_not_written() -> None:
     defaults = launchpad_defaults("hgt", written)
     settings: Any = defaults.settings
     assert settings.sampling.edge_sample_size == 77
-    assert settings.sampling.accumulation_steps == 8
+    assert (settings.acceleration.batching, settings.acceleration.loss_chunks) == ("edge_sampled", 8)
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 
 @pytest.mark.parametrize("written", [{}, {"preset": "auto"}], ids=["by default", "auto"])
 @pytest.mark.parametrize(
-    ("device", "gib", "preset", "size"),
+    ("device", "gib", "preset", "chunks"),
     [
-        ("cpu", 3, "low_memory", 3000),
-        ("cpu", 64, "none", 5000),
-        ("mps", 16, "m1_16gb", 5000),
-        ("mps", 8, "m1_8gb", 3000),
+        ("cpu", 3, "low_memory", 8),
+        ("cpu", 64, "none", 4),
+        ("mps", 32, "m1_32gb", 2),
+        ("mps", 8, "m1_8gb", 8),
     ],
 )
 def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
@@ -181,12 +181,12 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     device: str,
     gib: int,
     preset: str,
-    size: int,
+    chunks: int,
 ) -> None:
     monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
     defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
     settings: Any = defaults.settings
-    assert (settings.preset, settings.sampling.edge_sample_size, settings.training.epochs) == (preset, size, 7)
+    assert (settings.preset, settings.acceleration.loss_chunks, settings.training.epochs) == (preset, chunks, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
     assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
