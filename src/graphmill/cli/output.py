@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
+
+T = TypeVar("T")
 
 
 def restored_run(run: Path, checkpoint: str) -> "Restored":
@@ -18,6 +21,16 @@ def restored_run(run: Path, checkpoint: str) -> "Restored":
     for note in restored.notes:
         print(f"note: {note}", file=sys.stderr)
     return restored
+
+
+def on_its_device(work: Callable[[], T]) -> T:
+    """What ``work``, which restores finished runs, returns; where their device fails, done once more on the CPU.
+
+    The reason is said on stderr.
+    """
+    from graphmill.runs.fallback import once_more_on_the_cpu
+
+    return once_more_on_the_cpu(work, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def say_when_compiling() -> None:
