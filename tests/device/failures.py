@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -168,6 +169,14 @@ def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception)}
 
 
+def looks_like_a_mac() -> dict[str, str]:
+    """What ``graphmill doctor`` says where the pretended device is a Mac's."""
+    from graphmill.runs.doctor import examine
+
+    with patch.object(sys, "platform", "darwin"):
+        return {finding.what: finding.detail for finding in examine()}
+
+
 def _apart(one: dict[str, Any], other: dict[str, Any]) -> float:
     """The largest relative difference of two runs' losses."""
     from graphmill.training.run_directory import RunDirectory
@@ -271,6 +280,7 @@ def main(kind: str) -> None:
             found["compares"] = compares(values["bpr-mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             if kind == "mps":
+                found["doctor"] = looks_like_a_mac()
                 found["copies"] = copies(kind)
             if kind == "cuda":
                 pretend.DEVICE.tally.clear()

@@ -65,6 +65,14 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert found["rolls back"]["problems"] == {}
         assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
+        doctor = found["doctor"]
+        assert doctor["a training uses"] == "mps, the Mac's GPU, by itself (acceleration.device: auto)"
+        assert doctor["device mps"].startswith("usable; ")
+        assert "graphmill compare-devices SETTINGS says whether it is faster than the CPU" in doctor["device mps"]
+        assert doctor["device cuda"] == "no CUDA device, as on any Mac"
+        assert doctor["memory"].endswith("GiB available, as long as other programs leave it")
+        assert (doctor["bf16 on mps"], doctor["fp16 on mps"]) == ("matrix products work", "matrix products work")
+        assert "bf16 on cpu" not in doctor
         found = found["copies"]
         assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
         assert (found["kept"], found["right"]) == ([], True)

@@ -54,10 +54,19 @@ def show_result(result: dict[str, Any]) -> None:
         *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch(result) else []),
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
+        *_of_the_device(result),
         *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
         ["embeddings", ", ".join(result.get("embeddings", []))],
     ]
     print_table("Training", ["what", "value"], rows)
+
+
+def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
+    """The row on a device's own memory, beside what was planned for it."""
+    from graphmill.training.memory import device_memory_row
+
+    found = device_memory_row(result)
+    return [found] if found else []
 
 
 def other_epoch(result: dict[str, Any]) -> bool:
