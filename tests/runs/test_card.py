@@ -21,6 +21,7 @@ from graphmill.runs.ranking import rank_any
 from graphmill.runs.report_html import write_report
 from graphmill.runs.train import train
 from graphmill.runs.validation import validate_file, write_health
+from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
@@ -75,7 +76,7 @@ def test_a_devices_memory_is_beside_what_was_planned_for_it(
     show_result(report)
     assert "peak memory of" not in capsys.readouterr().out
     there = {"device": "mps", "peak_device_memory_bytes": 3 << 29, "planned_memory_bytes": 1 << 30}
-    (copy / "report.json").write_text(json.dumps(report | there))
+    RunDirectory(copy).write_json("report.json", report | there)
     assert "| peak memory of mps | 1.50 GiB (planned: 1.00 GiB) |" in card_of(copy)
     show_result(report | there)
     assert "peak memory of mps" in (shown := capsys.readouterr().out)
