@@ -9,6 +9,7 @@ import gc
 import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -130,6 +131,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
     """Each mode with a device that fails: what is said, and what the result has; and without leave to fall back."""
     from graphmill.runs.__main__ import _run
     from graphmill.runs.export import restore
+    from graphmill.runs.exported import Run
     from graphmill.runs.train import train
 
     found: dict[str, Any] = {}
@@ -144,6 +146,13 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
                 code, result = _run({"mode": mode, "run_dir": run, **more}, [heard], {})
             said = [text for text in heard.notes if "failed" in text]
             found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
+        if case == "bpr-mf":
+            with failing_in(recipe, "recommend", error), warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                loaded = Run(run)
+                rows = [len(loaded.recommend(k=2)) for _ in range(2)]
+            said = [str(each.message) for each in warned if "failed" in str(each.message)]
+            found["in Python"] = {"said": said, "rows": rows}
     strict = {**values["bpr-mf"]["acceleration"], "allow_fallback": False}
     run = train({**values["bpr-mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
     recipe = type(restore(run).recipe)

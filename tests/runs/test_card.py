@@ -71,7 +71,7 @@ def test_a_devices_memory_is_beside_what_was_planned_for_it(
     from graphmill.cli.output import show_result
 
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    report = json.loads((copy / "report.json").read_text())
+    report = RunDirectory(copy).read_json("report.json")
     assert "peak memory of" not in card_of(copy)
     show_result(report)
     assert "peak memory of" not in capsys.readouterr().out

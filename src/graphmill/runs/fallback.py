@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from graphmill.errors import ResourceError
 from graphmill.runs.resolve import Job, merge
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 KEY = "fell_back_from"
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass
@@ -70,26 +73,45 @@ def require_fallback(job: Job, processes: int, why: str) -> None:
         )
 
 
-def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None]) -> T:
+def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
     """Do ``work``, which restores finished runs and writes whole files; where their device fails, once more on the CPU.
 
     Only where ``acceleration.allow_fallback`` is on, and said to ``note`` in a sentence; what is out of memory, and what
-    fails on the CPU, is raised as it is.
+    fails on the CPU, is raised as it is. ``state``: of earlier work with the same models, which stays where it is.
     """
-    state = _Work()
+    state = state or _Work()
     token = _WORK.set(state)
     try:
         try:
             return work()
         except Exception as error:
             why = failure_of(state.device, error)
-            if not why or not state.may:
+            if not why or not state.may or state.reason:
                 raise
             state.reason = f"{state.device} failed ({why}); done again on the CPU"
         note(state.reason)
         return work()
     finally:
         _WORK.reset(token)
+
+
+def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method of an object that keeps the models it has restored: as :func:`once_more_on_the_cpu`, with a warning.
+
+    Where the device fails, the kept models go, and those that it restores from then on are on the CPU.
+    """
+
+    @wraps(method)
+    def done(kept: Any, *arguments: P.args, **options: P.kwargs) -> T:
+        def left(text: str) -> None:
+            for name in ("_restored", "_link_model"):
+                vars(kept).pop(name, None)
+            warnings.warn(text, stacklevel=4)
+
+        state = vars(kept).setdefault("_work", _Work())
+        return once_more_on_the_cpu(lambda: method(kept, *arguments, **options), left, state)
+
+    return done
 
 
 def on_this_device(job: Job) -> Job:
