@@ -129,6 +129,9 @@ AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
 
 def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
     """Each mode with a device that fails: what is said, and what the result has; and without leave to fall back."""
+    from typer.testing import CliRunner
+
+    from graphmill.cli import app
     from graphmill.runs.__main__ import _run
     from graphmill.runs.export import restore
     from graphmill.runs.exported import Run
@@ -151,6 +154,9 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
                 warnings.simplefilter("always")
                 loaded = Run(run)
                 rows = [len(loaded.recommend(k=2)) for _ in range(2)]
+            with failing_in(recipe, "evaluate", error):
+                done = CliRunner().invoke(app, ["evaluate", run, "--json"])
+            found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
             said = [str(each.message) for each in warned if "failed" in str(each.message)]
             found["in Python"] = {"said": said, "rows": rows}
     strict = {**values["bpr-mf"]["acceleration"], "allow_fallback": False}

@@ -41,6 +41,9 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
     operator = "The operator 'aten::_foo' is not currently implemented for the MPS device"
     assert after.pop("without leave") == operator
     sentence = f"{kind} failed (NotImplementedError: {operator}); done again on the CPU"
+    terminal = after.pop("in the terminal")
+    assert (terminal["code"], terminal["out"]["device_reason"]) == (0, sentence)
+    assert terminal["err"].count(sentence) == 1
     python = after.pop("in Python")
     assert python["said"] == [sentence], "a run that is kept stays on the CPU"
     assert python["rows"][0] == python["rows"][1] > 0
