@@ -179,7 +179,8 @@ def drift(
     terminal = Terminal()
     try:
         first, second = side_of(before, folder), side_of(after, folder)
-        report = compare_sides(first, second, DriftThresholds(seeds=seeds), outlets=[terminal])
+        bounds = DriftThresholds(seeds=seeds)
+        report = on_its_device(lambda: compare_sides(first, second, bounds, outlets=[terminal]))
     finally:
         terminal.close()
     found = {"before": before, "after": after, "against": first.name, **report.to_dict()}
