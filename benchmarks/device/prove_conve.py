@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,27 +34,56 @@ def conve(device: torch.device, tiny: bool) -> str:
         )
         for name in names
     }
-    found = {}
-    for name, process in running.items():
-        out, _ = process.communicate()
-        if process.returncode:
-            row(conve=name.replace(" ", "_"), failed=f"exit {process.returncode}")
-            continue
-        found[name] = json.loads(out.strip().splitlines()[-1])
-        row(conve=name.replace(" ", "_"), together=len(names), s=time.monotonic() - started, **found[name])
+    found: dict[str, dict[str, Any]] = {}
+    watching = [threading.Thread(target=_watch, args=(*each, started, len(names), found)) for each in running.items()]
+    for thread in watching:
+        thread.start()
+    for thread in watching:
+        thread.join()
     best = max(found, key=lambda n: found[n]["valid_mrr"])
     return f"chosen on validation: {best}, test MRR {found[best]['test_mrr']:.4f}"
 
 
+def _watch(
+    name: str, process: subprocess.Popen[str], started: float, together: int, found: dict[str, dict[str, Any]]
+) -> None:
+    """A row for each evaluation as it comes, so that a proof that is cut off keeps the last, and one at the end."""
+    said: dict[str, Any] = {}
+    for line in process.stdout or ():
+        if not line.startswith("{"):
+            continue
+        said = json.loads(line)
+        row(conve=name.replace(" ", "_"), together=together, s=time.monotonic() - started, **said)
+    if process.wait() or "test_mrr" not in said:
+        row(conve=name.replace(" ", "_"), failed=f"exit {process.returncode}")
+    else:
+        found[name] = said
+
+
+class _Figures:
+    """An outlet that prints each of the validation's figures as a line of JSON."""
+
+    last: Any = None
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Print what is new; ``by_epoch``: it is of this epoch or one shortly before."""
+        mrr = (message.get("valid") or {}).get("mrr", self.last)
+        if mrr != self.last:
+            self.last = mrr
+            print(json.dumps({"by_epoch": message["epoch"], "sampled_valid_mrr": mrr}), flush=True)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 def conve_once(name: str, device: str, tiny: str) -> None:
-    """One training; its figures as a line of JSON."""
+    """One training; its figures as lines of JSON, the last with those on test."""
     from benchmarks.parts.card import DATASETS
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.triples import read_triples
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
-    from graphmill.training.run_directory import RunDirectory
 
     begin = time.perf_counter()
     small = bool(int(tiny))
@@ -63,14 +94,12 @@ def conve_once(name: str, device: str, tiny: str) -> None:
         "data": str(graph.path),
         "preset": "none",
         "model": {"output_dropout": 0.5},
-        "training": {"epochs": 1 if small else int(os.environ.get("EPOCHS", "80")), "lr_decay": "cosine"},
+        "training": {"epochs": 1 if small else int(os.environ.get("EPOCHS", "55")), "lr_decay": "cosine"},
         "evaluation": {"eval_every": 10, "max_queries": 3000, "baselines": []},
         "acceleration": {"device": device, "allow_fallback": False, "precision": "fp32" if small else "bf16"},
     }
     ready = time.perf_counter()
-    result = train(merge(values, CONVE[name]), "prove", root=str(FOLDER / f"{name}-run"))
-    epochs = RunDirectory(result["run_dir"]).metrics.read("epoch")
-    print([(e["epoch"], e["valid"].get("mrr")) for e in epochs if "valid" in e], file=sys.stderr, flush=True)
+    result = train(merge(values, CONVE[name]), "prove", root=str(FOLDER / f"{name}-run"), outlets=[_Figures()])
     said = {k: result["metrics"].get(k) for k in ("valid_mrr", "test_mrr", "test_hits@10")}
     said |= {"best_epoch": result.get("best_epoch"), "ms_per_step": result["seconds_per_step"] * 1e3}
     print(json.dumps(said | {"reading_s": ready - begin, "training_s": time.perf_counter() - ready}))

@@ -49,6 +49,8 @@ _SIZES = {
     "sasrec": {"acceleration": {"batch_size": 128}},
     "tisasrec": {"acceleration": {"batch_size": 128}},
     "bpr_mf": {"acceleration": {"batch_size": 4096}},
+    "lightgcn": {"acceleration": {"batch_size": 4096}},
+    "complex": {"acceleration": {"batch_size": 1024}},
     "kgat": {"acceleration": {"batch_size": 2048}},
     "mmgcn": {"acceleration": {"batch_size": 2048}},
     "dragon": {"acceleration": {"batch_size": 2048}},
@@ -61,7 +63,15 @@ _SIZES = {
 }
 
 
-_OF = {"tisasrec": "sasrec", "kgat": "bpr_mf", "mmgcn": "bpr_mf", "dragon": "bpr_mf", "hgt edge_sampled": "hgt"}
+_OF = {
+    "tisasrec": "sasrec",
+    "complex": "conve",
+    "lightgcn": "bpr_mf",
+    "kgat": "bpr_mf",
+    "mmgcn": "bpr_mf",
+    "dragon": "bpr_mf",
+    "hgt edge_sampled": "hgt",
+}
 """Systems that learn from another's graph."""
 _TINY = {"hgt": {"model": {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}}}
 

@@ -68,6 +68,12 @@ def rows_of(found: dict[str, list[dict[str, str]]]) -> list[card.Row]:
     for r in found.get("oom", []):
         note = f"{r['rungs']} rungs, {r['last']}" if "rungs" in r else r.get("failed", "")
         rows.append(card.row(f"memory of {r['share']} of the peak", "goes on", "", float("rungs" in r), note=note))
+    ended = {r["conve"] for r in found.get("conve", []) if "test_mrr" in r}
+    cut_off = {r["conve"]: r for r in found.get("conve", []) if "sampled_valid_mrr" in r and r["conve"] not in ended}
+    for name, r in cut_off.items():
+        note = f"cut off after epoch {r['by_epoch']}, {r['s']} s; of 3,000 queries"
+        mrr = float(r["sampled_valid_mrr"])
+        rows.append(card.row(f"ConvE, FB15k-237, {name.replace('_', ' ')}", "validation MRR", "", mrr, note=note))
     for r in found.get("conve", []):
         if "test_mrr" in r:
             note = f"{r['training_s']} s of training, {r['ms_per_step']} ms a step, {r['together']} trainings at once"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,7 @@ def train(
             the checkpoint.
     """
     from graphmill.runs.export import export_run, restore
+    from graphmill.runs.fallback import once_more_on_the_cpu
     from graphmill.runs.messages import progress_outlet
     from graphmill.runs.train import train as run_training
     from graphmill.settings import Settings
@@ -127,8 +129,7 @@ def train(
     finally:
         if outlet:
             outlet.close()
-    restored = restore(result["run_dir"])
-    export_run(restored)
+    once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
     return Run(result["run_dir"])
 
 
@@ -209,6 +210,7 @@ def generate_hgt_embeddings_batched(
     from graphmill.ingest.kg_columns import KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
     from graphmill.runs.export import export_run, restore
+    from graphmill.runs.fallback import once_more_on_the_cpu
     from graphmill.runs.train import train
     from graphmill.settings import parse
 
@@ -256,7 +258,7 @@ def generate_hgt_embeddings_batched(
         },
         "generate_hgt_embeddings_batched",
     )
-    manifest = export_run(restore(result["run_dir"]))
+    manifest = once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
     output.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(Path(result["run_dir"]) / "embeddings" / "embeddings.csv", output)
     return {

@@ -244,14 +244,17 @@ def test_mistakes_in_the_yaml_are_one_sentence(project: Project, attributes: dic
 
 def test_a_training_becomes_a_materialization(built: Project) -> None:
     report = trained(
-        metrics={"test_mrr": 0.25}, seconds=12.5, reused=False, memory=[[0.0, 1 << 20, 0], [1.0, 1 << 21, 0]]
-    )
+        metrics={"test_mrr": 0.25}, seconds=12.5, reused=False, memory=[[0.0, 1 << 20, 0], [1.0, 1 << 21, 0]],
+        peak_memory_bytes=9, peak_device_memory_bytes=7, planned_memory_bytes=8,
+    )  # fmt: skip
     report["progress"] = {"epoch": 8, "estimate": {"seconds_total": 14.0}}
     assert run_model(built, "model", train=report).success
     shown = built.metadata("toy/hgt_model")
     assert (shown["loss"], shown["test_mrr"], shown["seconds"]) == (0.88, 0.25, 12.5)
     assert (shown["device"], shown["device_reason"], shown["reused"]) == ("cpu", "auto took cpu", False)
     assert shown["estimated_seconds_total"] == 14.0
+    memory = [shown[f"{name}_memory_bytes"] for name in ("peak", "peak_device", "planned")]
+    assert memory == [9, 7, 8], "the planner's figure beside the device's"
     assert shown["run_dir"] == RUN
     assert built.data_version("toy/hgt_model") == "abc-40"
     for name in ("loss_curve", "memory_curve"):

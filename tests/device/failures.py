@@ -9,10 +9,12 @@ import gc
 import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -74,6 +76,120 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     except RuntimeError as error:
         found["without leave"] = str(error)
     return found
+
+
+@contextmanager
+def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
+    """A method of a recipe fails on the device; on the CPU it never does."""
+    whole = getattr(kind, method)
+
+    def failed(recipe: Any, *arguments: Any, **options: Any) -> Any:
+        on = arguments[0] if method == "to" else recipe.device
+        if on.type != "cpu":
+            raise error
+        return whole(recipe, *arguments, **options)
+
+    setattr(kind, method, failed)
+    try:
+        yield
+    finally:
+        setattr(kind, method, whole)
+
+
+class Heard:
+    """An outlet that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Keep a note."""
+        if message["kind"] == "note":
+            self.notes.append(message["text"])
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "bpr-mf": [
+        ("export", "to", {}),
+        ("export", "embeddings", {}),
+        ("evaluate", "evaluate", {}),
+        ("rank", "evaluate", {}),
+        ("recommend", "recommend", {"k": 2}),
+    ],
+    "conve-slcwa": [
+        ("links", "scorer", {"links": {"k": 2, "probability_heads": 0, "path_links": 0}}),
+        ("influence", "tracer", {"influence": {"max_test_triples": 1, "top_k": 2, "checkpoints": 1}}),
+    ],
+}
+"""What comes after a training, by case: the worker's mode, the recipe's method that fails in it, the rest of the job."""
+
+
+def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """Each mode with a device that fails: what is said, and what the result has; and without leave to fall back."""
+    from typer.testing import CliRunner
+
+    from graphmill.cli import app
+    from graphmill.runs.__main__ import _run
+    from graphmill.runs.export import restore
+    from graphmill.runs.exported import Run
+    from graphmill.runs.train import train
+
+    found: dict[str, Any] = {}
+    error = FAILURES["an operator"]
+    for case, modes in AFTER.items():
+        kept = {"acceleration": {**values[case]["acceleration"], "keep_influence": 1}}
+        run = train({**values[case], **kept}, "after", root=str(folder / f"after-{case}"))["run_dir"]
+        recipe = type(restore(run).recipe)
+        for mode, method, more in modes:
+            heard = Heard()
+            with failing_in(recipe, method, error):
+                code, result = _run({"mode": mode, "run_dir": run, **more}, [heard], {})
+            said = [text for text in heard.notes if "failed" in text]
+            found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
+        if case == "bpr-mf":
+            with failing_in(recipe, "recommend", error), warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                loaded = Run(run)
+                rows = [len(loaded.recommend(k=2)) for _ in range(2)]
+            with failing_in(recipe, "evaluate", error):
+                done = CliRunner().invoke(app, ["evaluate", run, "--json"])
+            found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
+            said = [str(each.message) for each in warned if "failed" in str(each.message)]
+            found["in Python"] = {"said": said, "rows": rows}
+    strict = {**values["bpr-mf"]["acceleration"], "allow_fallback": False}
+    run = train({**values["bpr-mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
+    recipe = type(restore(run).recipe)
+    try:
+        with failing_in(recipe, "evaluate", error):
+            _run({"mode": "evaluate", "run_dir": run}, [], {})
+    except NotImplementedError as raised:
+        found["without leave"] = str(raised)
+    return found
+
+
+def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``graphmill compare-devices`` where the device fails in its first step."""
+    import yaml
+    from typer.testing import CliRunner
+
+    from graphmill.cli import app
+
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with failing(0, FAILURES["a dtype"]):
+        done = CliRunner().invoke(app, ["compare-devices", str(path)])
+    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception)}
+
+
+def looks_like_a_mac() -> dict[str, str]:
+    """What ``graphmill doctor`` says where the pretended device is a Mac's."""
+    from graphmill.runs.doctor import examine
+
+    with patch.object(sys, "platform", "darwin"):
+        return {finding.what: finding.detail for finding in examine()}
 
 
 def _apart(one: dict[str, Any], other: dict[str, Any]) -> float:
@@ -169,14 +285,17 @@ def main(kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "hgt-full")}
+        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full")}
         on = {"acceleration": {"device": kind, "precision": "fp32", "loss_chunks": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
             found = {"falls back": falls_back(kind, values["bpr-mf"], folder)}
+            found["after"] = after_training(values, folder)
+            found["compares"] = compares(values["bpr-mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             if kind == "mps":
+                found["doctor"] = looks_like_a_mac()
                 found["copies"] = copies(kind)
             if kind == "cuda":
                 pretend.DEVICE.tally.clear()

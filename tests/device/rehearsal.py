@@ -162,8 +162,9 @@ def main() -> None:
     device = pretend.install(arguments.device)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        # What is launched for many relations is the same in every precision.
-        for name in arguments.cases or [*CASES, *(MANY_RELATIONS if arguments.precision == "fp32" else ())]:
+        # Half precision casts weights, so its launches are others. What `full` launches in it is far from the limit.
+        many = [name for name in MANY_RELATIONS if arguments.precision == "fp32" or "sampled" in name]
+        for name in arguments.cases or [*CASES, *many]:
             one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
             found[name] = one
             print(f"{name}: {one['a_step']}; {one['error'] or 'no error'}", flush=True)

@@ -7,8 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+
+from graphmill.errors import ResourceError
+from graphmill.runs.fallback import require_fallback
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +37,30 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert (run["device"], run["steps"], run["reused"], run["later"]) == ("cpu", 8, True, "cpu"), name
         assert run["reason"].startswith(f"{kind} failed in the middle of the run ("), name
         assert run["reason"].endswith("; fell back to the CPU"), name
+    after = found["after"]
+    operator = "The operator 'aten::_foo' is not currently implemented for the MPS device"
+    assert after.pop("without leave") == operator
+    sentence = f"{kind} failed (NotImplementedError: {operator}); done again on the CPU"
+    terminal = after.pop("in the terminal")
+    assert (terminal["code"], terminal["out"]["device_reason"]) == (0, sentence)
+    assert terminal["err"].count(sentence) == 1
+    python = after.pop("in Python")
+    assert python["said"] == [sentence], "a run that is kept stays on the CPU"
+    assert python["rows"][0] == python["rows"][1] > 0
+    assert list(after) == [
+        *("export, to", "export, embeddings", "evaluate, evaluate", "rank, evaluate", "recommend, recommend"),
+        *("links, scorer", "influence, tracer"),
+    ]
+    assert list(after.values()) == [{"code": 0, "said": [sentence], "result": sentence}] * len(after)
+    compared = found["compares"]
+    assert compared["code"] == 1, compared
+    out = " ".join(compared["out"].split())
+    assert f"{kind} failed where the CPU did not, so there is nothing to compare" in out
+    assert (
+        f"So: use the CPU (write acceleration: {{device: cpu}}): {kind.upper()} failed (TypeError: Cannot convert"
+        in out
+    )
+    assert "failed" in next(line for line in compared["out"].splitlines() if "a step" in line)
     short = found["runs short"]
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
@@ -41,7 +71,31 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert found["rolls back"]["problems"] == {}
         assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
+        doctor = found["doctor"]
+        assert doctor["a training uses"] == "mps, the Mac's GPU, by itself (acceleration.device: auto)"
+        assert doctor["device mps"].startswith("usable; ")
+        assert "graphmill compare-devices SETTINGS says whether it is faster than the CPU" in doctor["device mps"]
+        assert doctor["device cuda"] == "no CUDA device, as on any Mac"
+        assert doctor["memory"].endswith("GiB available, as long as other programs leave it")
+        assert (doctor["bf16 on mps"], doctor["fp16 on mps"]) == ("matrix products work", "matrix products work")
+        assert "bf16 on cpu" not in doctor
         found = found["copies"]
         assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
         assert (found["kept"], found["right"]) == ([], True)
         assert found["waits"] == 1, "sixty-four sources are kept"
+
+
+def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:
+    job: Any = SimpleNamespace(device=torch.device("cuda"), precision="fp32")
+    require_fallback(job, 1, "why")
+    with pytest.raises(ResourceError) as refused:
+        require_fallback(job, 2, "why")
+    assert str(refused.value) == (
+        "cuda failed (why), and several processes cannot fall back to the CPU; the same command goes on from the last "
+        "checkpoint on the same device, or set acceleration.device: cpu"
+    )
+    job.precision = "tf32"
+    with pytest.raises(
+        ResourceError, match=r"a training in tf32 cannot .* and acceleration\.precision: fp32 to train on"
+    ):
+        require_fallback(job, 1, "why")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.device.rehearsal import MANY_RELATIONS
+
 ROOT = Path(__file__).parents[2]
 MOST_WAITS = 2
 """In a step."""
@@ -42,6 +44,26 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
     launches = {name: one["a_step"]["launches"] for name, one in found.items()}
     assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_many_relations_in_full_batching_in_half_precision(precision: str, tmp_path: Path) -> None:
+    """What the rehearsal of all cases leaves out."""
+    names = [name for name in MANY_RELATIONS if "sampled" not in name]
+    out = tmp_path / "found.json"
+    command = [sys.executable, "-m", "tests.device.rehearsal", "cuda", *names]
+    command += ["--precision", precision, "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(out.read_text())
+    assert list(found) == names
+    for name, one in found.items():
+        assert (one["error"], one["problems"]) == ("", {}), name
+        assert one["a_step"]["launches"] <= most_launches(name), name
+        assert one["a_step"]["waits"] <= MOST_WAITS, name
 
 
 def test_ways_of_their_own_lead_to_the_cpus_losses() -> None:

@@ -21,6 +21,7 @@ from graphmill.runs.ranking import rank_any
 from graphmill.runs.report_html import write_report
 from graphmill.runs.train import train
 from graphmill.runs.validation import validate_file, write_health
+from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
@@ -59,6 +60,27 @@ def test_a_run_has_a_card_from_its_export_on(run: Path) -> None:
     for kind in graph.node_types:
         assert f"| {kind.name} | {kind.count} |" in written
     assert f"{int(graph.cold_nodes().sum())} of {graph.num_nodes} nodes" in written or not graph.cold_nodes().any()
+
+
+def test_a_devices_memory_is_beside_what_was_planned_for_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the card and in the terminal's table; a run on the CPU has no such row."""
+    import shutil
+
+    from graphmill.cli.output import show_result
+
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    report = RunDirectory(copy).read_json("report.json")
+    assert "peak memory of" not in card_of(copy)
+    show_result(report)
+    assert "peak memory of" not in capsys.readouterr().out
+    there = {"device": "mps", "peak_device_memory_bytes": 3 << 29, "planned_memory_bytes": 1 << 30}
+    RunDirectory(copy).write_json("report.json", report | there)
+    assert "| peak memory of mps | 1.50 GiB (planned: 1.00 GiB) |" in card_of(copy)
+    show_result(report | there)
+    assert "peak memory of mps" in (shown := capsys.readouterr().out)
+    assert "1.50 GiB (planned: 1.00 GiB)" in shown
 
 
 def test_it_says_what_is_missing_until_it_is_there(run: Path) -> None:

@@ -13,6 +13,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.device import available_devices, choose_device, limit_mps_memory
 from graphmill.training.memory import device_memory
 from graphmill.training.precision import Precision, resolve_precision, safer_precision
+from graphmill.training.processes import join
 from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
@@ -124,6 +125,33 @@ def test_ranks_beyond_the_devices_share_them(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     ranks = [choose_device("cuda", allow_fallback=False, local_rank=rank).device.index for rank in range(4)]
     assert ranks == [0, 1, 0, 1], "with gloo"
+
+
+@pytest.mark.parametrize(
+    ("backend", "on", "chosen", "used", "told"),
+    [
+        ("auto", "auto", "nccl", [1], torch.device("cuda", 1)),
+        ("gloo", "cuda", "gloo", [1], None),
+        ("auto", "cpu", "gloo", [], None),
+    ],
+)
+def test_each_process_joins_with_its_own_device(
+    backend: str, on: str, chosen: str, used: list[int], told: torch.device | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's part is mocked: there are no CUDA devices here, so this holds what torch is told, not what it does."""
+    machine(monkeypatch, cuda=True)
+    devices: list[int] = []
+    groups: list[tuple[str, torch.device | None]] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda name, timeout, device_id: groups.append((name, device_id))
+    )
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    ranks = join(backend, on)
+    assert (ranks.rank, ranks.world, ranks.local_rank) == (1, 2, 1)
+    assert (devices, groups) == (used, [(chosen, told)])
 
 
 def test_a_run_records_what_it_asked_for_what_it_got_and_why(

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from graphmill.errors import OutOfMemoryError, ResourceError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Execution
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Execution, ParameterGroup
 from graphmill.training.ladder import in_smaller_blocks, once_more, shrink, with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.settings import TrainingSettings
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, assert_same, outcome, run, settings_of
 
@@ -242,6 +244,24 @@ def test_moments_and_evaluations_are_inside_the_ladder_and_store_no_rung(
     assert failed
     assert result["shrunk"] == []
     assert_same(outcome(result), plain)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adagrad"])
+def test_moments_made_before_the_first_step_change_no_bit(name: str) -> None:
+    settings = TrainingSettings.model_validate({"optimizer": name, "weight_decay": 0.1})
+    found = []
+    for before in (False, True):
+        parameters = [torch.nn.Parameter(torch.linspace(-1, 1, 6)), torch.nn.Parameter(torch.ones(2))]
+        optimizer = PhaseOptimizer(settings, [ParameterGroup(["a", "b"], parameters)], torch.device("cpu"))
+        parameters[0].grad, parameters[1].grad = torch.linspace(2, -3, 6), torch.tensor([-0.0, 1.0])
+        if before:
+            optimizer.allocate()
+            made = {key for key in optimizer.tensors("") if not key.endswith(".step")}
+            assert len(made) == {"sgd": 2, "adagrad": 2}.get(name, 4)
+        for _ in range(3):
+            optimizer.step(0.1)
+        found.append([p.detach() for p in parameters] + list(optimizer.tensors("").values()))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_on_oom_stop_ends_with_the_sentence_and_the_run_goes_on_later(

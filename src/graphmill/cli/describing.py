@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app
-from graphmill.cli.output import number, print_json, print_table, restored_run
+from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
 from graphmill.cli.promotion import PROMOTED, Folder
 from graphmill.errors import InputError
 
@@ -76,7 +76,9 @@ def explain(
     from graphmill.runs.explain import explain_link
 
     asked = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
-    found = explain_link(restored_run(run, checkpoint), head, relation, tail, asked, verify=verify)
+    found = on_its_device(
+        lambda: explain_link(restored_run(run, checkpoint), head, relation, tail, asked, verify=verify)
+    )
     if as_json:
         print_json(found.to_dict())
         return

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app
-from graphmill.cli.output import print_json, print_table
+from graphmill.cli.output import on_its_device, print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -70,5 +70,5 @@ def demo(
     """Run a sample chain without Dagster, and print a table of the results."""
     from graphmill.runs.demo import run_demo
 
-    rows = run_demo(chain, folder)
+    rows = on_its_device(lambda: run_demo(chain, folder))
     print_table(f"The {chain} chain", ["what", "value"], rows)

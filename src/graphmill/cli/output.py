@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
+
+T = TypeVar("T")
 
 
 def restored_run(run: Path, checkpoint: str) -> "Restored":
@@ -18,6 +21,16 @@ def restored_run(run: Path, checkpoint: str) -> "Restored":
     for note in restored.notes:
         print(f"note: {note}", file=sys.stderr)
     return restored
+
+
+def on_its_device(work: Callable[[], T]) -> T:
+    """What ``work``, which restores finished runs, returns; where their device fails, done once more on the CPU.
+
+    The reason is said on stderr.
+    """
+    from graphmill.runs.fallback import once_more_on_the_cpu
+
+    return once_more_on_the_cpu(work, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def say_when_compiling() -> None:
@@ -41,10 +54,19 @@ def show_result(result: dict[str, Any]) -> None:
         *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch(result) else []),
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
+        *_of_the_device(result),
         *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
         ["embeddings", ", ".join(result.get("embeddings", []))],
     ]
     print_table("Training", ["what", "value"], rows)
+
+
+def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
+    """The row on a device's own memory, beside what was planned for it."""
+    from graphmill.training.memory import device_memory_row
+
+    found = device_memory_row(result)
+    return [found] if found else []
 
 
 def other_epoch(result: dict[str, Any]) -> bool:

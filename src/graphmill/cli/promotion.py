@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.cli.entry import Json, app
-from graphmill.cli.output import number, print_json, print_table
+from graphmill.cli.output import number, on_its_device, print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -58,12 +58,16 @@ def promote(
     values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
-    if policy and not force:
-        export_trial(run)
-    failed = health_failures(run) if policy and not force else []
-    found = promote_run(
-        run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
-    )
+
+    def promoted() -> dict[str, Any]:
+        if policy and not force:
+            export_trial(run)
+        failed = health_failures(run) if policy and not force else []
+        return promote_run(
+            run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
+        )
+
+    found = on_its_device(promoted)
     _record(store, found)
     if as_json:
         print_json(found)
@@ -175,7 +179,8 @@ def drift(
     terminal = Terminal()
     try:
         first, second = side_of(before, folder), side_of(after, folder)
-        report = compare_sides(first, second, DriftThresholds(seeds=seeds), outlets=[terminal])
+        bounds = DriftThresholds(seeds=seeds)
+        report = on_its_device(lambda: compare_sides(first, second, bounds, outlets=[terminal]))
     finally:
         terminal.close()
     found = {"before": before, "after": after, "against": first.name, **report.to_dict()}

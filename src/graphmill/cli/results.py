@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
 from graphmill.cli.output import (
     number,
+    on_its_device,
     print_json,
     print_table,
     ranking_json,
@@ -39,7 +40,7 @@ def rank(
         raise InputError(f"--split {split}: valid or test")
     terminal = Terminal()
     try:
-        found = rank_any(restored_run(run, checkpoint), split, outlets=[terminal])
+        found = on_its_device(lambda: rank_any(restored_run(run, checkpoint), split, outlets=[terminal]))
     finally:
         terminal.close()
     if as_json:
@@ -78,15 +79,19 @@ def embed(
     files = {name if mark else "": file if mark else name for name, mark, file in named}
     if len(files) < len(named):
         raise InputError("--features: two files have the same feature set; name each as NAME=FILE")
-    restored = restored_run(run, "")
-    tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
-    notes = [*told.notes, *(tables.notes if tables else [])]
-    if tables and len(tables.rejects):
-        line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
-        notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    found = embed_run(restored, tables, source, output, told)
+
+    def embedded() -> tuple[dict[str, Any], str]:
+        restored = restored_run(run, "")
+        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
+        notes = [*told.notes, *(tables.notes if tables else [])]
+        if tables and len(tables.rejects):
+            line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
+            notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        return embed_run(restored, tables, source, output, told), source
+
+    found, source = on_its_device(embedded)
     folder = output or run / "embeddings_later"
     about = {"folder": str(folder), "new_nodes": found["joined"]["nodes"], "nodes": found["rows"], "dim": found["dim"]}
     if as_json:
@@ -122,14 +127,17 @@ def recommend(
 
     if not history and (output or format_ or read):
         raise InputError("--output, --format and --read go with --history")
-    restored = restored_run(run, checkpoint)
-    if history:
-        tables = read_interactions(history, format_, **overrides(read or []))
-        for note in tables.notes:
-            print(f"note: {note}", file=sys.stderr)
-        found = {**restored.used, **recommend_history(restored, tables, history, k, exclude_seen, output)}
-    else:
-        found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
+    met = read_interactions(history, format_, **overrides(read or [])) if history else None
+    for note in met.notes if met else ():
+        print(f"note: {note}", file=sys.stderr)
+
+    def recommended() -> dict[str, Any]:
+        restored = restored_run(run, checkpoint)
+        if met is None:
+            return {**restored.used, **recommend_run(restored, k, exclude_seen)}
+        return {**restored.used, **recommend_history(restored, met, history, k, exclude_seen, output)}
+
+    found = on_its_device(recommended)
     if as_json:
         print_json(found)
     else:
@@ -162,20 +170,22 @@ def links(
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
     say_when_compiling()
-    model = link_model(run)
-    if asked.heads:
+
+    def predicted() -> dict[str, Any]:
+        model = link_model(run)
+        if not asked.heads:
+            return write_links(model, asked)
         parts = list(Predictor(model, asked).predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
-        if as_json:
-            print_json({**model.about, "links": rows, "calibration": [each.about() for each in parts]})
-        else:
-            show_links(rows)
-        return
-    report = write_links(model, asked)
+        return {**model.about, "links": rows, "calibration": [each.about() for each in parts]}
+
+    found: dict[str, Any] = on_its_device(predicted)
     if as_json:
-        print_json(report)
+        print_json(found)
+    elif asked.heads:
+        show_links(found["links"])
     else:
-        show_link_report(str(run / FOLDER), report)
+        show_link_report(str(run / FOLDER), found)
 
 
 @app.command()
@@ -260,7 +270,9 @@ def tracin(
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
-    found = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
+    found = on_its_device(
+        lambda: trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
+    )
     if as_json:
         print_json(found)
     else:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import print_json, print_table
+from graphmill.cli.output import on_its_device, print_json, print_table
 from graphmill.errors import InputError
 
 _MODEL = re.compile(r"\w+/\w+")
@@ -60,7 +60,7 @@ def _by_file(settings: Path, set_: list[str], output: str) -> Any:
     try:
         with StopRequest() as stop:
             study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
-            return leaderboard(wanted, study, outlets=[terminal], stop=stop)
+            return on_its_device(lambda: leaderboard(wanted, study, outlets=[terminal], stop=stop))
     finally:
         terminal.close()
 

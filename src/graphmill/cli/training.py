@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table, restored_run, show_result
+from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def evaluate(
     """Measure a run's checkpoint on the held-out splits, with every metric."""
     from graphmill.runs.export import evaluate_run
 
-    found = evaluate_run(restored_run(run, checkpoint))
+    found = on_its_device(lambda: evaluate_run(restored_run(run, checkpoint)))
     if as_json:
         print_json(found)
         return
@@ -118,5 +118,5 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
                 terminal.close()
     if not result:
         return {}
-    manifest = export_run(restore(result["run_dir"]))
+    manifest = on_its_device(lambda: export_run(restore(result["run_dir"])))
     return {**result, "embeddings": sorted(manifest["files"])}

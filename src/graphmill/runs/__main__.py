@@ -148,12 +148,20 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
         asked = parse(AccelerationReportSettings, dict(job.get("report", {})), where)
         report = acceleration_report(job["settings"], where, asked, out=job["out"], outlets=outlets, stop=stop)
         return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
-    if mode in modes:
-        return {"kind": "result", **modes[mode](job, outlets, stop)}
     from graphmill.runs.compiling import say_compiling
+    from graphmill.runs.fallback import left_device, once_more_on_the_cpu
 
-    with say_compiling(lambda text: _note(outlets, text)):
-        return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
+    def note(text: str) -> None:
+        _note(outlets, text)
+
+    def work() -> dict[str, Any]:
+        if mode in modes:
+            return modes[mode](job, outlets, stop)
+        with say_compiling(note):
+            found = _on_a_run(mode, job, outlets, stop)
+        return {**found, "device_reason": left_device()} if left_device() else found
+
+    return {"kind": "result", **once_more_on_the_cpu(work, note)}
 
 
 def _note(outlets: list[Any], text: str) -> None:

@@ -18,6 +18,7 @@ from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.runs.croissant import croissant
 from graphmill.systems.registry import RECIPES
 from graphmill.training.files import write_atomically
+from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"
 CROISSANT = "croissant.json"
@@ -314,6 +315,7 @@ def _made(files: CardFiles) -> Section:
             ["length", f"{report['epochs_done']} epochs, {report['steps_done']:,} steps ({report['reason']})"],
             ["time", f"{report['seconds']:.1f} s"],
             ["peak memory", f"{report['peak_memory_bytes'] / _GIB:.2f} GiB"],
+            *([found] if (found := device_memory_row(report)) else []),
         ]
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])

@@ -12,6 +12,7 @@ import numpy as np
 from graphmill.evaluation.health.neighbours import neighbour_overlap
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.exported import Run
+from graphmill.runs.fallback import failure_of
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.training.device import available_devices
@@ -36,6 +37,8 @@ class Comparison:
     metric_differences: dict[str, float] = field(default_factory=dict)
     advice: str = ""
     """Which device to use, and what to write for it."""
+    failure: str = ""
+    """What the accelerator failed with, where it did: then ``results`` has the CPU's figures alone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -49,11 +52,12 @@ class Comparison:
             "memory of the program": lambda result: format_size(result["peak_memory_bytes"]),
             "memory of the GPU": lambda result: _size_or_none(result.get("peak_device_memory_bytes")),
         }
-        rows = [[name, *map(figure, self.results), ""] for name, figure in figures.items()]
+        failed = ["failed"] * (len(self.devices) - 1) if self.failure else []
+        rows = [[name, *map(figure, self.results), *failed, ""] for name, figure in figures.items()]
         for name in self.results[0]["metrics"]:
             close = name not in self.metric_differences or self.metric_differences[name] <= METRIC_TOLERANCE
             cells = [f"{result['metrics'][name]:.4f}" for result in self.results]
-            rows.append([name, *cells, "yes" if close else "no"])
+            rows.append([name, *cells, *failed, "yes" if close and not failed else "no"])
         return rows
 
 
@@ -61,14 +65,24 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
     """Train with one seed on each device of this machine, and on the CPU with the next seed to see a seed's effect.
 
     They agree when every test metric differs by at most 0.05 and the embeddings share at least as many of their 10
-    nearest neighbours as two seeds on one device do.
+    nearest neighbours as two seeds on one device do. An accelerator that fails does not agree; what is out of memory there
+    is an error.
     """
     devices = [name for name, why in available_devices().items() if not why]
     if len(devices) < 2:
         reasons = "; ".join(f"{name}: {why}" for name, why in available_devices().items() if why)
         return Comparison(devices, [], f"there is nothing to compare: only the CPU is here ({reasons})")
+    devices = devices[:2]
     with tempfile.TemporaryDirectory(prefix="graphmill-compare-") as folder:
-        runs = [_run(values, where, device, 0, f"{folder}/{device}") for device in devices]
+        runs = [_run(values, where, devices[0], 0, f"{folder}/{devices[0]}")]
+        try:
+            runs.append(_run(values, where, devices[1], 0, f"{folder}/{devices[1]}"))
+        except Exception as error:
+            why = failure_of(devices[1], error)
+            if not why:
+                raise
+            sentence = f"{devices[1]} failed where the CPU did not, so there is nothing to compare"
+            return Comparison(devices, runs, sentence, False, advice=_advice_on_failure(devices[1], why), failure=why)
         yardstick = _run(values, where, "cpu", 1, f"{folder}/seed")
         overlap = _overlap(runs[0]["run_dir"], runs[1]["run_dir"])
         seeds = _overlap(runs[0]["run_dir"], yardstick["run_dir"])
@@ -108,6 +122,13 @@ def _advice(other: str, agree: bool, seconds: list[float]) -> str:
             f"use {gpu}, which is taken by itself: the same results, a step {seconds[0] / seconds[1]:.2g} times as fast"
         )
     return f"{cpu}: the same results, a step {seconds[1] / seconds[0]:.2g} times as fast as on {gpu}"
+
+
+def _advice_on_failure(other: str, why: str) -> str:
+    return (
+        f"use the CPU (write acceleration: {{device: cpu}}): {other.upper()} failed ({why}), which is a fault of "
+        "graphmill or torch; please report this line"
+    )
 
 
 def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def examine(processes: int = 0) -> list[Finding]:
     out.append(Finding("a training uses", True, _NAMES[chosen]))
     for name, why in available_devices().items():
         out.append(Finding(f"device {name}", not why, why or _usable(name)))
-    out += [_matmul("bf16", torch.bfloat16), _matmul("fp16", torch.float16)]
+    out += [_matmul("bf16", torch.bfloat16, chosen), _matmul("fp16", torch.float16, chosen)]
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     out.append(
         Finding(
@@ -73,12 +73,12 @@ def _usable(name: str) -> str:
     )
 
 
-def _matmul(name: str, dtype: torch.dtype) -> Finding:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def _matmul(name: str, dtype: torch.dtype, device: str) -> Finding:
+    """Whether products of a dtype work on the device that a training takes."""
     try:
         a = torch.ones(8, 8, dtype=dtype, device=device)
         ok = bool((a @ a == 8).all())
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         return Finding(f"{name} on {device}", False, str(error).splitlines()[0])
     detail = "matrix products work"
     if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bfloat16():

@@ -19,6 +19,7 @@ from graphmill.runs.card import write_card
 from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
+from graphmill.runs.fallback import left_device, on_this_device
 from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
@@ -45,11 +46,14 @@ class Restored:
     manifest: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     """What was passed over to come to this epoch: damaged files, and the best epoch where this is another one."""
+    left_device: str = ""
+    """Why it is on the CPU, where the device failed (:mod:`graphmill.runs.fallback`)."""
 
     @property
     def used(self) -> dict[str, Any]:
-        """The epoch for reports; if it is not the best one, also the best one and the reason."""
-        return {"epoch": self.epoch} | ({"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {})
+        """The epoch for reports; if it is not the best one, also the best one and the reason. If the device failed, why."""
+        other = {"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {}
+        return {"epoch": self.epoch} | other | ({"device_reason": self.left_device} if self.left_device else {})
 
     @property
     def selected_on(self) -> str:
@@ -73,7 +77,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
     taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
     taken["data"] = str(graph.path)
-    job = resolve(merge(values, taken), str(run.path / "settings.json"))
+    job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     configure_torch(job.settings.acceleration, job.device, 1)
     recipe.to(job.device)
@@ -86,7 +90,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     notes = passed_over(run, loaded, best_epoch(run) if checkpoint in ("", "best") else None)
     for note in notes:
         run.log("train").warning(note)
-    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, notes)
+    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, notes, left_device())
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.embeddings import SCORING, read_manifest, require_whole
 from graphmill.parquet import ParquetTable
+from graphmill.runs.fallback import once_more_for_a_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,8 @@ class Run:
     """A finished run, or a folder of exported embeddings (which has only vectors, neighbours and checks).
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
-    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it.
+    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. Where its device fails, they
+    restore it on the CPU, with a warning (``acceleration.allow_fallback``).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -195,6 +197,7 @@ class Run:
         graph = str((self.manifest.get("data") or {}).get("path", ""))
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
+    @once_more_for_a_run
     def rank(self, split: str = "test") -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
@@ -236,6 +239,7 @@ class Run:
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
+    @once_more_for_a_run
     def links(
         self,
         head: str | Sequence[str] = "",
@@ -293,6 +297,7 @@ class Run:
         frames = [chunk.to_pandas() for each in found for chunk in each.rows.chunks()]
         return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
 
+    @once_more_for_a_run
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
@@ -319,18 +324,11 @@ class Run:
 
     @cached_property
     def _graph_is_elsewhere(self) -> bool:
-        """Whether this is an export that can score, without the graph that it was trained on."""
-        from graphmill.runs.graph_location import open_graph_of
+        from graphmill.runs.links_of_export import graph_is_elsewhere
 
-        scores = (self._directory / SCORING).is_file()
-        if not scores or "joined" in self.manifest:  # there is no graph of what joined later
-            return scores
-        try:
-            open_graph_of(self.path, self.manifest["data"])
-        except InputError:
-            return True
-        return False
+        return graph_is_elsewhere(self.path, self._directory, self.manifest)
 
+    @once_more_for_a_run
     def embed(
         self,
         edges: str | Path = "",
@@ -359,6 +357,7 @@ class Run:
         embed_run(self._restored, tables, source, folder, told)
         return Run(folder)
 
+    @once_more_for_a_run
     def recommend(
         self,
         user: str = "",

@@ -1,10 +1,15 @@
-"""Continues a run on the CPU, from its last checkpoint and once, after its device has failed."""
+"""Goes on on the CPU, once, after a device has failed: a training from its last checkpoint, what comes after it anew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from graphmill.errors import ResourceError
 from graphmill.runs.resolve import Job, merge
 from graphmill.training.memory import is_out_of_memory
 from graphmill.training.run_directory import RunDirectory
@@ -13,6 +18,22 @@ if TYPE_CHECKING:
     from graphmill.runs.train import Prepared
 
 KEY = "fell_back_from"
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@dataclass
+class _Work:
+    """What :func:`once_more_on_the_cpu` knows of the runs that its work has restored."""
+
+    device: str = "cpu"
+    may: bool = True
+    """Whether all of them have ``acceleration.allow_fallback``."""
+    reason: str = ""
+    """Why the device was left; "" in the first attempt."""
+
+
+_WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
 
 
 def failure_of(device: str, error: BaseException) -> str:
@@ -39,3 +60,74 @@ def fell_back_before(prepared: Prepared) -> str:
     path = prepared.run.path / "manifest.json"
     resolved = RunDirectory(prepared.run.path).read_json("manifest.json")["resolved"] if path.is_file() else {}
     return str(resolved.get("device_reason", "")) if resolved.get(KEY) == prepared.job.device.type else ""
+
+
+def require_fallback(job: Job, processes: int, why: str) -> None:
+    """Raise :class:`ResourceError` where a training whose device failed, as ``why`` says, cannot go on on the CPU."""
+    who = "several processes" if processes > 1 else "a training in tf32" if job.precision == "tf32" else ""
+    if who:
+        raise ResourceError(
+            f"{job.device.type} failed ({why}), and {who} cannot fall back to the CPU; the same command goes on from the "
+            "last checkpoint on the same device, or set acceleration.device: cpu"
+            + (" and acceleration.precision: fp32 to train on the CPU" if who.endswith("tf32") else "")
+        )
+
+
+def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
+    """Do ``work``, which restores finished runs and writes whole files; where their device fails, once more on the CPU.
+
+    Only where ``acceleration.allow_fallback`` is on, and said to ``note`` in a sentence; what is out of memory, and what
+    fails on the CPU, is raised as it is. ``state``: of earlier work with the same models, which stays where it is.
+    """
+    state = state or _Work()
+    token = _WORK.set(state)
+    try:
+        try:
+            return work()
+        except Exception as error:
+            why = failure_of(state.device, error)
+            if not why or not state.may or state.reason:
+                raise
+            state.reason = f"{state.device} failed ({why}); done again on the CPU"
+        note(state.reason)
+        return work()
+    finally:
+        _WORK.reset(token)
+
+
+def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method of an object that keeps the models it has restored: as :func:`once_more_on_the_cpu`, with a warning.
+
+    Where the device fails, the kept models go, and those that it restores from then on are on the CPU.
+    """
+
+    @wraps(method)
+    def done(kept: Any, *arguments: P.args, **options: P.kwargs) -> T:
+        def left(text: str) -> None:
+            for name in ("_restored", "_link_model"):
+                vars(kept).pop(name, None)
+            warnings.warn(text, stacklevel=4)
+
+        state = vars(kept).setdefault("_work", _Work())
+        return once_more_on_the_cpu(lambda: method(kept, *arguments, **options), left, state)
+
+    return done
+
+
+def on_this_device(job: Job) -> Job:
+    """The job of a run that is restored: on its device, or on the CPU where the device has failed in this work."""
+    import torch
+
+    state = _WORK.get()
+    if state is None or job.device.type == "cpu":
+        return job
+    if state.reason:
+        return replace(job, device=torch.device("cpu"), device_reason=state.reason)
+    state.device, state.may = job.device.type, state.may and job.settings.acceleration.allow_fallback
+    return job
+
+
+def left_device() -> str:
+    """Why this work is done on the CPU; "" where no device has failed."""
+    state = _WORK.get()
+    return state.reason if state else ""

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file
 
+from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import SCORING
 from graphmill.predictions.paths import PathEvidence
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import schema
+from graphmill.runs.graph_location import open_graph_of
 from graphmill.systems.registry import exported_scorer
 
 if TYPE_CHECKING:
@@ -31,6 +33,18 @@ def scorer_of_export(
     return exported_scorer(
         manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
     )
+
+
+def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether the export in ``folder``, of ``run``, can score, and the graph that it was trained on is not here."""
+    scores = (folder / SCORING).is_file()
+    if not scores or "joined" in manifest:  # there is no graph of what joined later
+        return scores
+    try:
+        open_graph_of(run, manifest["data"])
+    except InputError:
+        return True
+    return False
 
 
 def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:

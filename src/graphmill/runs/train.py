@@ -18,7 +18,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
-from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
+from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.graph_location import commit_of, stored_path
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.planning import Plan, open_graph, plan_run
@@ -130,10 +130,7 @@ def train(
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
         _require_several(prepared.job, ranks, where)
         if ranks.world > 1:
-            if not ranks.main:
-                return _fit(prepared, ranks, [], stop, splits)
-            with prepared.run.lock():
-                return _fit(prepared, ranks, outlets, stop, splits)
+            return _fit_together(prepared, ranks, outlets, stop, splits)
         why = fell_back_before(prepared) if prepared.job.settings.acceleration.allow_fallback else ""
         if not why:
             try:
@@ -143,6 +140,7 @@ def train(
                 why = failure_of(prepared.job.device.type, error)
                 if not why or not prepared.job.settings.acceleration.allow_fallback:
                     raise
+                require_fallback(prepared.job, 1, why)
                 why = f"{prepared.job.device.type} failed in the middle of the run ({why}); fell back to the CPU"
         # Once: what fails there, too, is no device's failure.
         other = prepare(on_the_cpu(values, prepared.job), where, root=root)
@@ -151,6 +149,20 @@ def train(
             return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
     finally:
         ranks.close()
+
+
+def _fit_together(
+    prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
+) -> Message:
+    """One of several processes, which do not fall back: the others would wait for it on their devices."""
+    try:
+        with prepared.run.lock() if ranks.main else nullcontext():
+            return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits)
+    except Exception as error:
+        why = failure_of(prepared.job.device.type, error)
+        if why and prepared.job.settings.acceleration.allow_fallback:
+            require_fallback(prepared.job, ranks.world, why)
+        raise
 
 
 def _require_several(job: Job, ranks: Ranks, where: str) -> None:

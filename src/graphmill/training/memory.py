@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,15 @@ def device_memory(device: Any) -> DeviceMemory:
         # It is the machine's own memory: what other programs have is not free.
         return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
     return DeviceMemory()
+
+
+def device_memory_row(report: Mapping[str, Any]) -> list[str]:
+    """A table's row on the device's memory in a run's report, beside the planner's figure; [] for a run on the CPU."""
+    peak, planned = report.get("peak_device_memory_bytes") or 0, report.get("planned_memory_bytes") or 0
+    if not peak or report.get("device", "cpu") == "cpu":
+        return []
+    beside = f" (planned: {planned / 2**30:.2f} GiB)" if planned else ""
+    return [f"peak memory of {report['device']}", f"{peak / 2**30:.2f} GiB{beside}"]
 
 
 # -- out of memory ---------------------------------------------------------------------------------------------------

@@ -42,16 +42,21 @@ class PhaseOptimizer:
     def allocate(self) -> None:
         """Make the moments of what has a gradient and none yet, all before any parameter moves.
 
-        Memory can run out here, and then it can be tried again; in the middle of an update it could not.
+        Memory can run out here, and then it can be tried again; in the middle of an update it could not. Zeros are what
+        Adam begins with; SGD's first step makes its momentum the gradient, as it is after zeros. Adagrad's are made at once.
         """
-        if self._allocated or not isinstance(self.optimizer, torch.optim.Adam):
+        adam = isinstance(self.optimizer, torch.optim.Adam)
+        if self._allocated or not (adam or self.optimizer.defaults.get("momentum")):
             return
         for parameter in self.parameters:
             state = self.optimizer.state[parameter] if parameter.grad is not None else None
             if state is not None and not state:
-                made = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
-                state.update(step=torch.zeros((), dtype=torch.float32, device=beside), **made)
+                names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
+                made = {name: torch.zeros_like(parameter) for name in names}
+                if adam:
+                    beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
+                    state["step"] = torch.zeros((), dtype=torch.float32, device=beside)
+                state.update(made)
         self._allocated = all(p.grad is not None for p in self.parameters)
 
     def zero_grad(self) -> None:
