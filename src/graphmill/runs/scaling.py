@@ -106,8 +106,8 @@ def _advice(job: Job, run: RunEstimate, full: Sequence[Option], shards: Sequence
         where = (
             "which this machine has: launcher: torchrun"
             if fitting.workers * fitting.peak <= room
-            else f"on {fitting.workers} machines or cards like this one: launcher: ray or k8s, or torchrun on each "
-            "(docs/how-to/processes.md)"
+            else f"on {fitting.workers} machines or cards like this one: launcher: ray, or torchrun on each machine "
+            "(docs/how-to/processes.md); launcher: k8s puts all workers on one node"
         )
         return (
             f"It does not fit in one process; sharded by rows (acceleration.sharding: rows, processes: {fitting.workers}) "
