@@ -66,7 +66,7 @@ class TestAdvice:
         [
             (
                 1.4,
-                r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or torchrun",
+                r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or",
             ),
             (0.4, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
         ],
