@@ -211,7 +211,7 @@ def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any
 # -- kills -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path, kills: int) -> None:
     stormy = merge(
         values,
