@@ -88,7 +88,7 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
     instance, _ = run("watch", "watch", "tisasrec")
     with instance:
         ranking = metadata(instance, "watch", "tisasrec_ranking")
-        for name in ("popularity", "item-kNN", "what most often follows"):
+        for name in ("popularity", "item-kNN", "the items that most often follow"):
             assert name in ranking["beside_the_baselines"]
         assert "sampled negatives" in ranking["protocols"]
         found = metadata(instance, "watch", "tisasrec_recommendations")

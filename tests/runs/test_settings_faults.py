@@ -169,6 +169,8 @@ def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any,
     """Settings by path that differ from what the text, or else the default, says: that, and what was taken."""
     taken = flat(parse_settings(written, "settings.yaml").model_dump())
     bare = {name: written[name] for name in ("recipe", "preset") if name in written}
+    if taken.get("objective.loss") == "link_contrastive":  # which has defaults of its own
+        bare["objective"] = {"loss": "link_contrastive"}
     default, said = flat(parse_settings(bare, "settings.yaml").model_dump()), flat(yaml.safe_load(text))
     wanted = {
         path: said[path] if path in said else default[path]

@@ -183,7 +183,7 @@ _HGT = {
 _SOFTMAX = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2, "learned_share": 0.5},
     "objective": {"loss": "softmax", "candidates": 20},
-    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01, "weight_decay": 0.00001},
     "evaluation": {"eval_every": 2},
 }
 

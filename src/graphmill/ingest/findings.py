@@ -125,7 +125,7 @@ def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[
     model = {
         "dataset": name,
         "recipe": recipe,
-        "settings": {"training": {"epochs": 100}},
+        "settings": {"training": {"seed": 0}},
         "checks": {"severity": "warn"},
     }
     documents = [
