@@ -19,7 +19,9 @@ from unittest.mock import patch
 import torch
 
 from tests.device import pretend
+from tests.training.runs import Kept
 
+# What torch raises for them, NotImplementedError among it: see test_failures.py.
 FAILURES: dict[str, Exception] = {
     "a dtype": TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64"),
     "an operator": NotImplementedError("The operator 'aten::_foo' is not currently implemented for the MPS device"),
@@ -96,21 +98,6 @@ def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
         setattr(kind, method, whole)
 
 
-class Heard:
-    """An outlet that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Keep a note."""
-        if message["kind"] == "note":
-            self.notes.append(message["text"])
-
-    def close(self) -> None:
-        """Nothing."""
-
-
 AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
     "bpr-mf": [
         ("export", "to", {}),
@@ -144,7 +131,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
         run = train({**values[case], **kept}, "after", root=str(folder / f"after-{case}"))["run_dir"]
         recipe = type(restore(run).recipe)
         for mode, method, more in modes:
-            heard = Heard()
+            heard = Kept()
             with failing_in(recipe, method, error):
                 code, result = _run({"mode": mode, "run_dir": run, **more}, [heard], {})
             said = [text for text in heard.notes if "failed" in text]
@@ -165,7 +152,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
     try:
         with failing_in(recipe, "evaluate", error):
             _run({"mode": "evaluate", "run_dir": run}, [], {})
-    except NotImplementedError as raised:
+    except NotImplementedError as raised:  # the error put in above, which comes through as it is
         found["without leave"] = str(raised)
     return found
 

@@ -9,25 +9,11 @@ from typer.testing import CliRunner
 
 from graphmill.cli import app
 from graphmill.runs.export import evaluate_run, export_run, restore
-from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.checkpoint import CheckpointStore
-
-
-class Said(Outlet):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "note":
-            self.notes.append(message["text"])
-
-    def close(self) -> None:
-        """Nothing to close."""
+from tests.training.runs import Kept
 
 
 @pytest.fixture
@@ -83,7 +69,7 @@ def test_every_later_station_says_which_epoch_it_used(still: dict[str, Any], tmp
 def test_a_training_that_ends_says_it_in_log_and_report(still: dict[str, Any], tmp_path: Path) -> None:
     result = train(still, "test", root=str(tmp_path))
     damage(Path(result["run_dir"]), 1)
-    said = Said()
+    said = Kept()
     longer = train(merge(still, {"training": {"epochs": 4}}), "test", root=str(tmp_path), outlets=[said])
     assert longer["run_dir"] == result["run_dir"]
     assert longer["best_epoch"] == 1

@@ -16,21 +16,9 @@ from graphmill.runs.ranking import rank_any
 from graphmill.runs.train import train
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import CASES, typed_graph
+from tests.training.runs import Kept
 
 NAMES = ("degree", "knn", "spectral", "complex")
-
-
-class Told:
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "note":
-            self.notes.append(message["text"])
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +51,7 @@ def trained(case: str, graph: TypedGraph, root: Path, **evaluation: Any) -> Rest
 def test_every_baseline_stands_beside_the_model(
     typed: TypedGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    restored, told = trained("hgt-no-messages", typed, tmp_path / "hgt"), Told()
+    restored, told = trained("hgt-no-messages", typed, tmp_path / "hgt"), Kept()
     found = rank_any(restored, outlets=[told])
     assert set(found["mrr"]) == {"model", *NAMES, "random"}
     report = json.loads((restored.run.path / "ranking.json").read_text())["comparison"]
@@ -78,7 +66,7 @@ def test_every_baseline_stands_beside_the_model(
     for text in ("micro mrr", "(head, relation) alone", "mrr_over_best_baseline", found["against"]["sentence"][:40]):
         assert text in printed
     # The second time everything is as it was kept, and the figures are the same.
-    again = rank_any(restored, outlets=[second := Told()])
+    again = rank_any(restored, outlets=[second := Kept()])
     assert again["against"] == found["against"]
     assert sum("as kept" in note for note in second.notes) == 3
     assert sum("choosing its settings" in note for note in told.notes) == 2
@@ -146,7 +134,7 @@ def test_long_stages_say_how_much_of_them_is_done(
     typed: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_baselines, "NOTE_SECONDS", 0.0)
-    told = Told()
+    told = Kept()
     LinkBaselines(typed, "test", tmp_path, width=4, outlets=[told]).rankings(["knn", "spectral"])
     for stage in (
         "kNN: choosing its settings",

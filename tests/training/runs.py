@@ -155,6 +155,11 @@ class Kept:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
 
+    @property
+    def notes(self) -> list[str]:
+        """The texts of the notes."""
+        return [message["text"] for message in self.messages if message["kind"] == "note"]
+
     def send(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
 

@@ -20,7 +20,7 @@ from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.graph.test_interactions import built
 from tests.training.cases import CASES
-from tests.training.runs import Hooks, outcome, run, settings_of
+from tests.training.runs import Hooks, Kept, outcome, run, settings_of
 
 EMPTY = "nothing is held out in the valid split, so no epoch is chosen: "
 ON_TEST = {"evaluation": {"selection_split": "test"}}
@@ -44,20 +44,6 @@ def values(graph: TypedGraph) -> dict[str, Any]:
     }
     model = {"embedding_dim": 8, "relation_dim": 6, "layer_dims": [8]}
     return {"recipe": "kgat", "data": str(graph.path), "preset": "paper", "model": model, **short}
-
-
-class Said:
-    """An outlet that keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "note":
-            self.notes.append(message["text"])
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +133,7 @@ def test_validation_chooses_unless_said_otherwise(graphs: dict[str, TypedGraph],
 def test_where_nothing_is_held_out_to_choose_by_a_run_says_so_at_its_start(
     values: dict[str, Any], tmp_path: Path
 ) -> None:
-    said = Said()
+    said = Kept()
     honest = merge(values, {"evaluation": {"selection_split": "valid"}, "training": {"epochs": PATIENCE + 4}})
     report = train(honest, "test", root=str(tmp_path), outlets=[said])
     (note,) = report["notes"]
