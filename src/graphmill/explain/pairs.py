@@ -1,7 +1,8 @@
 """Exact shares of a softmax HGT's pair features: neighbourhoods in common, and paths from head to target.
 
-A path's count is a product of its edges, which share it equally. What two neighbourhoods have in common is a sum of products
-of three: a link to a known neighbour, an entry of that neighbour, an entry of the end; each has a third.
+A path's count is a product of its edges, which share it equally, and so is what the logarithm makes of all counts. What
+two neighbourhoods have in common is a sum of products of three: a link to a known neighbour, an entry of that neighbour,
+an entry of the end; each has a third.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from graphmill.explain.sums import Shares
 from graphmill.graph.spectral import Neighbourhoods, scaled
 from graphmill.graph.typed_paths import NONE
-from graphmill.systems.hgt.pair_features import DAMPING, PairFeatures
+from graphmill.systems.hgt.pair_features import DAMPING, PairFeatures, compressed
 from graphmill.systems.hgt.softmax_decoder import PARTS
 from graphmill.systems.hgt.spectral import NeighbourSums
 
@@ -46,7 +47,7 @@ class PairShares:
         return parts, shares
 
     def _paths(self, relation: int, head: int, tail: int, weight: float) -> list[Shares]:
-        typed, shares = self.features.typed, []
+        typed, shares, total = self.features.typed, [], 0.0
         kept = zip(self.features.channels[relation].tolist(), self.features.weights[relation].tolist(), strict=True)
         for (first, second), own in kept:
             if not own:
@@ -58,10 +59,12 @@ class PairShares:
             else:
                 back, by_second = typed.step(second)[:, [tail]].T.tocsr(), self._pairs(second)[:, [tail]].T.tocsr()
             between = np.intersect1d(ahead.indices, back.indices)
-            ways = np.asarray(ahead[:, between].multiply(back[:, between]).todense(), np.float64).ravel() * own * weight
+            ways = np.asarray(ahead[:, between].multiply(back[:, between]).todense(), np.float64).ravel() * own
+            total += float(ways.sum())
             edges = [by_first, *([] if by_second is None else [by_second])]
             shares += [(np.asarray(e[:, between].todense()).ravel() - 1, ways / len(edges)) for e in edges]
-        return shares
+        factor = weight * float(compressed(np.array(total))) / total if total else 0.0
+        return [(pairs, values * factor) for pairs, values in shares]
 
     def _pairs(self, step: int) -> sp.csr_matrix:
         """int64: pair + 1 of a step's edges."""

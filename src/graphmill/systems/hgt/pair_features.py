@@ -1,9 +1,9 @@
 """What head and target of a link have to do with each other in the training edges: nothing of it is in two vectors.
 
 Two numbers a pair, beside a softmax HGT's score: how alike neighbourhoods are, as kNN adds it up, and the paths of one or
-two edges from head to target, weighed channel by channel. Such pair features are those of BUDDY (Chamberlain et al. 2023)
-and NCN (Wang et al. 2024); the counts of paths are Himmelstein & Baranzini's (2015). An export has them from its training
-edges.
+two edges from head to target, weighed channel by channel, their sum compressed by a logarithm. Such pair features are
+those of BUDDY (Chamberlain et al. 2023) and NCN (Wang et al. 2024); the counts of paths are Himmelstein & Baranzini's
+(2015). An export has them from its training edges.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PairFeatures:
         return out
 
     def paths(self, relation: int, heads: np.ndarray) -> np.ndarray:
-        """float32 [B, candidates]: the weighted counts of all channels."""
+        """float32 [B, candidates]: :func:`compressed` sums of the weighted counts of all channels."""
         if self._of[0] != relation:
             kept = self.weights[relation] != 0
             self._of = (relation, self._reach(self.channels[relation][kept], self.weights[relation][kept]))
@@ -96,7 +96,7 @@ class PairFeatures:
         if reach is not None:
             for part in blocks(len(heads), max(count, reach.shape[0])):
                 out[part] = (sp.hstack([step[heads[part]] for step in steps], "csr") @ reach).toarray()
-        return out
+        return compressed(out)
 
     def _reach(self, channels: np.ndarray, weights: np.ndarray) -> tuple[list[sp.csr_matrix], sp.csr_matrix | None]:
         """First steps, and under each other what their ends lead to with which weight: one product for all channels."""
@@ -111,6 +111,12 @@ class PairFeatures:
         if not ahead:
             return [], None
         return [self.typed.step(first) for first in ahead], sp.vstack(list(ahead.values()), "csr")
+
+
+def compressed(x: np.ndarray) -> np.ndarray:
+    """sign(x) log(1 + |x|): the second of two paths says less than the first."""
+    out: np.ndarray = np.copysign(np.log1p(np.abs(x)), x)
+    return out
 
 
 def _apart(links: NeighbourSums, most: int, seed: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], TrainingLinks]:
