@@ -1,10 +1,11 @@
 """NDCG@10 and HR@10 of SASRec and TiSASRec on real sequences, beside trivial predictors and the public implementations.
 
-``python -m benchmarks.sequence_quality --json [--data movies sports] [--seeds 3]``. Each run is a whole training as a user
+``python -m benchmarks.sequence_quality --json [--data movies sports] [--forms own paper] [--seeds 3]``. Each run is a whole training as a user
 starts it, in a fresh process at ``--threads`` threads: leave-one-out, the best epoch by validation NDCG@10 of the full
 ranking, test read once. Full ranking is primary; the sampled protocol (the target among 100 items, one fixed table) is
 there for comparison with publications. Popularity, Markov and item-kNN are tuned on validation, on the same split.
-``paper`` is the papers' training: binary cross-entropy with one negative.
+Forms: ``own`` is :data:`SETTINGS`; ``default`` sets nothing; ``gbce`` is the first with gSASRec's loss and 256 wrong items
+(Petrov & Macdonald 2023); ``paper`` is the papers' training, binary cross-entropy with one negative.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ from typing import Any
 
 from benchmarks.parts.card import Row, fresh, handed_over, row, store
 
-#: Data → systems and losses to train, the targets of test NDCG@10 and HR@10 (the better of the public implementation and the
+#: Data → systems and forms to train, the targets of test NDCG@10 and HR@10 (the better of the public implementation and the
 #: best trivial predictor, as recorded), and by system the public implementation's sampled NDCG@10.
 PLANS: dict[str, dict[str, Any]] = {
     "movies": {
-        "runs": [("sasrec", "softmax"), ("tisasrec", "softmax"), ("sasrec", "paper")],
+        "runs": [
+            ("sasrec", "own"),
+            ("tisasrec", "own"),
+            ("sasrec", "default"),
+            ("sasrec", "gbce"),
+            ("sasrec", "paper"),
+        ],
         "targets": {"ndcg@10": 0.0605, "hr@10": 0.103},
         "sampled": {"sasrec": 0.3545, "tisasrec": 0.3477},
     },
     "sports": {
-        "runs": [("sasrec", "softmax")],
+        "runs": [("sasrec", "own")],
         "targets": {"ndcg@10": 0.0235, "hr@10": 0.0369},
         "sampled": {"sasrec": 0.2685},
     },
@@ -49,10 +56,23 @@ PAPER: dict[str, Any] = {
     "model": {"max_length": 50},
     "training": {"epochs": 200, "patience_epochs": 40},
 }
+FORMS = {"own": "", "default": ", plain defaults", "gbce": ", gSASRec's loss", "paper": ", papers training"}
+"""What a row's name says of each form."""
 BASELINES = ("popularity", "markov", "item_knn")
 
 
-def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
+def settings_of(data: str, form: str) -> dict[str, Any]:
+    """What a form sets on a data set."""
+    from graphmill.runs.resolve import merge
+
+    if form == "default":
+        return {}
+    if form == "gbce":
+        return merge(SETTINGS[data], {"objective": {"loss": "gbce", "negatives_per_positive": 256}})
+    return PAPER if form == "paper" else SETTINGS[data]
+
+
+def train_once(data: str, system: str, form: str, seed: int, threads: int) -> dict[str, Any]:
     """One training; its best epoch, and valid and test figures at it."""
     from benchmarks.parts.recommender_data import data_file
     from graphmill.graph.build import build_graph
@@ -69,11 +89,10 @@ def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> di
             "data": str(graph.path),
             "training": {"seed": seed},
             "acceleration": {"device": "cpu", "threads": threads},
-            "evaluation": {"baselines": seed == 0 and loss != "paper"},
+            "evaluation": {"baselines": seed == 0 and form == "own"},
         }
         with contextlib.redirect_stdout(sys.stderr):
-            settings = PAPER if loss == "paper" else SETTINGS[data]
-            report = train(merge(settings, own), "benchmark", root=str(Path(folder) / "runs"))
+            report = train(merge(settings_of(data, form), own), "benchmark", root=str(Path(folder) / "runs"))
     return {
         "best_epoch": report["best_epoch"],
         "epochs": report["epochs_done"],
@@ -82,13 +101,13 @@ def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> di
     }
 
 
-def kept_or_trained(folder: Path | None, data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
+def kept_or_trained(folder: Path | None, data: str, system: str, form: str, seed: int, threads: int) -> dict[str, Any]:
     """One training in a fresh process, or what ``folder`` has of it from before."""
-    file = None if folder is None else folder / f"{data}-{system}-{loss}-{seed}.json"
+    file = None if folder is None else folder / f"{data}-{system}-{form}-{seed}.json"
     if file is not None and file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return kept
-    arguments = ["--data", data, "--threads", str(threads), "--one", system, loss, str(seed)]
+    arguments = ["--data", data, "--threads", str(threads), "--one", system, form, str(seed)]
     found = fresh("benchmarks.sequence_quality", arguments)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +115,10 @@ def kept_or_trained(folder: Path | None, data: str, system: str, loss: str, seed
     return found
 
 
-def rows_of(data: str, system: str, loss: str, runs: list[dict[str, Any]]) -> list[Row]:
+def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> list[Row]:
     """The rows of one system, its seeds together."""
-    plan, own = PLANS[data], loss != "paper"
-    name = f"{data} {system}{'' if own else ', papers training'}, test, {len(runs)} seeds"
+    plan, own = PLANS[data], form == "own"
+    name = f"{data} {system}{FORMS[form]}, test, {len(runs)} seeds"
 
     def figure(key: str) -> tuple[float, str]:
         values = [run[f"test_{key}"] for run in runs]
@@ -136,26 +155,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/sequence_quality.json")
     parser.add_argument("--data", nargs="*", choices=list(PLANS), default=list(PLANS))
+    parser.add_argument("--forms", nargs="*", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a folder for finished trainings: what is there is not trained again")
-    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "LOSS", "SEED"), help="one training in this process")
+    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "FORM", "SEED"), help="one training in this process")
     arguments = parser.parse_args()
     if arguments.one:
-        system, loss, seed = arguments.one
-        print(json.dumps(train_once(arguments.data[0], system, loss, int(seed), arguments.threads)))
+        system, form, seed = arguments.one
+        print(json.dumps(train_once(arguments.data[0], system, form, int(seed), arguments.threads)))
         return
     for data in arguments.data:
         means: dict[tuple[str, str], float] = {}
-        for system, loss in PLANS[data]["runs"]:
+        for system, form in PLANS[data]["runs"]:
+            if form not in arguments.forms:
+                continue
             runs = [
-                kept_or_trained(arguments.keep, data, system, loss, seed, arguments.threads)
+                kept_or_trained(arguments.keep, data, system, form, seed, arguments.threads)
                 for seed in range(arguments.seeds)
             ]
-            rows = rows_of(data, system, loss, runs)
-            means[system, loss] = rows[0].ours
-            if loss == "paper":
-                ours, theirs = means.get((system, "softmax"), 0.0), means[system, loss]
+            rows = rows_of(data, system, form, runs)
+            means[system, form] = rows[0].ours
+            if form == "paper" and (system, "own") in means:
+                ours, theirs = means[system, "own"], means[system, form]
                 name = f"{data} {system}, test, {arguments.seeds} seeds"
                 rival = "binary cross-entropy, one negative"
                 rows.append(row(name, "ndcg@10", "", ours, rival=rival, theirs=theirs, target="ratio > 1.05"))
