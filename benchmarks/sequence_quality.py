@@ -1,11 +1,12 @@
 """NDCG@10 and HR@10 of SASRec and TiSASRec on real sequences, beside trivial predictors and the public implementations.
 
-``python -m benchmarks.sequence_quality --json [--data movies sports] [--forms own paper] [--seeds 3]``. Each run is a whole training as a user
-starts it, in a fresh process at ``--threads`` threads: leave-one-out, the best epoch by validation NDCG@10 of the full
-ranking, test read once. Full ranking is primary; the sampled protocol (the target among 100 items, one fixed table) is
-there for comparison with publications. Popularity, Markov and item-kNN are tuned on validation, on the same split.
-Forms: ``own`` is :data:`SETTINGS`; ``default`` sets nothing; ``gbce`` is the first with gSASRec's loss and 256 wrong items
-(Petrov & Macdonald 2023); ``paper`` is the papers' training, binary cross-entropy with one negative.
+``python -m benchmarks.sequence_quality --json [--data movies sports] [--forms own paper] [--seeds 3]``. Each run is a
+whole training as a user starts it, in a fresh process at ``--threads`` threads: leave-one-out, the best epoch by
+validation NDCG@10 of the full ranking, test read once. Full ranking is primary; the sampled protocol (the target among
+100 items, one fixed table) is there for comparison with publications. Popularity, Markov and item-kNN are tuned on
+validation, on the same split.
+Forms: ``own`` is :data:`SETTINGS`; ``default`` sets nothing; ``gbce`` is the first with gSASRec's loss and 256 wrong
+items (Petrov & Macdonald 2023); ``paper`` is the papers' training, binary cross-entropy with one negative.
 """
 
 from __future__ import annotations
