@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import GraphmillError
 from graphmill.explain.links import ExplainSettings
 from graphmill.promotion.versions import Version
+from graphmill.runs.fallback import once_more_for_a_run
 from graphmill.serving.problem import RequestError
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 30.0
 """How long a request waits for the one before it: explanations are computed one at a time."""
 _computing = threading.Lock()
-_restored: dict[str, Restored] = {}
+_asked: dict[str, _VersionsRun] = {}
 """The run that was asked of last, by its version's folder: a model and its graph are large."""
 
 
@@ -45,38 +47,49 @@ def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: in
 
 
 def _computed(opened: OpenVersion, row: int, key: list[str], target: int, edges: int) -> dict[str, Any]:
-    from graphmill.runs.explain import explain_link
-
     if not _computing.acquire(timeout=PATIENCE_SECONDS):
         raise RequestError(503, "another link is being explained; ask again in a minute")
     try:
-        restored = _run_of(opened.version)
-        ids = opened.embeddings.ids
-        found = explain_link(
-            restored, str(ids[row]), "|".join(key), str(ids[target]), ExplainSettings(edges=edges, paths=min(edges, 5))
-        )
+        place, ids = str(opened.version.path), opened.embeddings.ids
+        if place not in _asked:
+            _asked.clear()
+            _asked[place] = _VersionsRun(opened.version)
+        found = _asked[place].explain(str(ids[row]), "|".join(key), str(ids[target]), edges)
     finally:
         _computing.release()
     wanted = ("score", "method", "edges", "paths", "parts")
-    return {name: value for name, value in found.to_dict().items() if name in wanted}
+    return {name: value for name, value in found.items() if name in wanted}
 
 
-def _run_of(version: Version) -> Restored:
-    """The run that a version was made from. Raises :class:`graphmill.errors.InputError` where it is no longer here."""
-    from graphmill.errors import InputError
-    from graphmill.runs.export import restore
+class _VersionsRun:
+    """The run that a version was made from. Its model is restored at the first question and kept."""
 
-    about, place = version.about, str(version.path)
-    if place in _restored:
-        return _restored[place]
-    root, run = version.path.parents[4], Path(about["run_dir"])
-    places = [root / run, root / "data" / "06_models" / version.path.parts[-3] / version.path.parts[-2] / run.name]
-    folder = next((each for each in places if (each / "manifest.json").is_file()), None)
-    if folder is None:
-        raise InputError(f"its run {run.name} is not on this machine, and an explanation needs its model and its graph")
-    restored = restore(folder)
-    if (restored.manifest["fingerprint"], restored.epoch) != (about["fingerprint"], about["epoch"]):
-        raise InputError(f"its run {run.name} has been trained on since: promote it again")
-    _restored.clear()
-    _restored[place] = restored
-    return restored
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    @once_more_for_a_run
+    def explain(self, head: str, relation: str, tail: str, edges: int) -> dict[str, Any]:
+        """Return the explanation of a link; on the CPU from then on, if the run's device fails."""
+        from graphmill.runs.explain import explain_link
+
+        settings = ExplainSettings(edges=edges, paths=min(edges, 5))
+        return explain_link(self._restored, head, relation, tail, settings).to_dict()
+
+    @cached_property
+    def _restored(self) -> Restored:
+        """Raises :class:`graphmill.errors.InputError` where the run is no longer here, or has been trained on."""
+        from graphmill.errors import InputError
+        from graphmill.runs.export import restore
+
+        path, about = self.version.path, self.version.about
+        root, run = path.parents[4], Path(about["run_dir"])
+        places = [root / run, root / "data" / "06_models" / path.parts[-3] / path.parts[-2] / run.name]
+        folder = next((each for each in places if (each / "manifest.json").is_file()), None)
+        if folder is None:
+            raise InputError(
+                f"its run {run.name} is not on this machine, and an explanation needs its model and its graph"
+            )
+        restored = restore(folder)
+        if (restored.manifest["fingerprint"], restored.epoch) != (about["fingerprint"], about["epoch"]):
+            raise InputError(f"its run {run.name} has been trained on since: promote it again")
+        return restored
