@@ -66,9 +66,10 @@ def test_many_relations_in_half_precision(precision: str, tmp_path: Path) -> Non
         assert one["a_step"]["waits"] <= MOST_WAITS, name
 
 
-def test_ways_of_their_own_lead_to_the_cpus_losses() -> None:
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_ways_of_their_own_lead_to_the_cpus_losses(device: str) -> None:
     cases = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax", "hgt-softmax-complex"]
-    command = [sys.executable, "-m", "tests.device.traces", *cases]
+    command = [sys.executable, "-m", "tests.device.traces", device, *cases]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
     )

@@ -1,4 +1,4 @@
-"""How far losses on the CPU and on a pretended CUDA device are apart: ``python -m tests.device.traces CASE…``.
+"""How far losses on the CPU and on a pretended device are apart: ``python -m tests.device.traces cuda CASE…`` (or ``mps``).
 
 Where an accelerator goes another way than the CPU, this is what says that the way leads to the same numbers.
 """
@@ -20,16 +20,16 @@ from tests.training.runs import settings_of
 from tests.training.test_cuda import losses, without_dropout
 
 
-def apart(name: str, device: pretend.Dispatch) -> float:
+def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
     """The largest relative difference of a step's loss, without dropout, in fp32."""
     case, found = CASES[name], []
     length = {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 0}
     with tempfile.TemporaryDirectory() as folder:
         graph = case.graph(Path(folder) / "graph")
-        for kind in ("cpu", "cuda"):
+        for kind in ("cpu", pretended):
             on = {"device": kind, "allow_fallback": False, "precision": "fp32"}
             values = settings_of(case, graph, without_dropout(case.recipe), {"acceleration": on, "training": length})
-            if kind == "cuda":
+            if kind == pretended:
                 with device:
                     result = train(values, "traces", root=f"{folder}/{kind}")
             else:
@@ -40,5 +40,6 @@ def apart(name: str, device: pretend.Dispatch) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    DEVICE = pretend.install("cuda")
-    print(json.dumps({name: apart(name, DEVICE) for name in sys.argv[1:]}))
+    KIND, *NAMES = sys.argv[1:]
+    DEVICE = pretend.install(KIND)
+    print(json.dumps({name: apart(name, KIND, DEVICE) for name in NAMES}))
