@@ -18,7 +18,7 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import parse_settings
 from graphmill.systems.hgt.pair_features import PathWeights
-from graphmill.systems.hgt.part_weights import fit_mix
+from graphmill.systems.hgt.part_weights import BEST, _mean_of_best, fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
@@ -170,6 +170,14 @@ def test_weights_go_to_the_feature_that_ranks(graph: TypedGraph) -> None:
     fit_mix(model.decoder, scorer, queries, seed=0)
     assert (model.decoder.mix[:, PARTS.index("paths")] > 0).all()
     recipe._features = None
+
+
+def test_weights_are_the_mean_of_the_best_choices() -> None:
+    mixes = torch.rand(9, len(PARTS))
+    values = np.array([0.2, 0.9, 0.1, 0.8, 0.7, 0.6, 0.5, 0.1, 0.1])
+    torch.testing.assert_close(_mean_of_best(mixes, values), mixes[[1, 3, 4, 5, 6]].mean(0))
+    assert BEST == 5
+    assert torch.equal(_mean_of_best(mixes, np.full(9, 0.3)), mixes[0]), "what ranks no better changes nothing"
 
 
 def test_a_checkpoint_holds_the_weights(graph: TypedGraph) -> None:
