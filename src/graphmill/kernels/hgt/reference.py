@@ -1,4 +1,5 @@
-"""HGT's attention as the formula has it: a loop over relations, all per edge in memory. It judges the fast one."""
+"""HGT's attention by its formula: a loop over relations, with all values per edge in memory. Tests compare the fast one
+with it."""
 
 from __future__ import annotations
 

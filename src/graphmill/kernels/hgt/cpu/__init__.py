@@ -1,1 +1,2 @@
-"""HGT's compiled passes: ``passes`` is the entry, ``relation_table`` its input; ``forward``, ``backward``: one relation."""
+"""HGT's compiled passes. ``passes`` is the entry and ``relation_table`` makes its input; ``forward`` and ``backward``
+do one relation."""
