@@ -20,12 +20,12 @@ from graphmill.graph.training_links import TrainingLinks
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-# : Added to a row's squared length, so that nodes with few neighbours have small similarities.
+#: Added to a row's squared length, so that nodes with few neighbours have small similarities.
 SHRINKAGE = 3.0
-# : Lower bound of log(1 + degree), by which a column is divided.
+#: Lower bound of log(1 + degree), by which a column is divided.
 _LEAST_LOG = 0.7
 _ITERATIONS = 4
-# : Number of products with dense matrices in :func:`factors`, which take most of its time.
+#: Number of products with dense matrices in :func:`factors`, which take most of its time.
 PRODUCTS = 2 * _ITERATIONS + 2
 
 

@@ -26,7 +26,7 @@ from graphmill.settings import Settings, read_yaml, setting
 from graphmill.training.files import write_atomically
 from graphmill.training.signals import StopRequest
 
-# : All accelerations off. The settings that define the training (batching, sizes, model) stay the user's.
+#: All accelerations off. The settings that define the training (batching, sizes, model) stay the user's.
 BASELINE: dict[str, Any] = {
     "acceleration": {
         "precision": "fp32",
@@ -38,7 +38,7 @@ BASELINE: dict[str, Any] = {
     },
     "evaluation": {"eval_every": 1},
 }
-# : Changes to the baseline that are tried one at a time, if the caller names none.
+#: Changes to the baseline that are tried one at a time, if the caller names none.
 SINGLES = (
     "acceleration.precision=bf16",
     "acceleration.compile=default",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 DRIFT = "drift/drift.json"
 VERSION = "version.json"
-# : Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it
-# was made.
+#: Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it was
+#: made.
 _NOT_COMPARED = ("recipe", "data", "preset")
 Differences = dict[str, tuple[Any, Any]]
 

@@ -33,7 +33,7 @@ class Picture:
     png: bytes
 
 
-# : Pictures that assets write into a run directory: the section that shows them, the title, the file.
+#: Pictures that assets write into a run directory: the section that shows them, the title, the file.
 _SAVED = (
     ("figures", "Ranking beside baselines", "ranking.png"),
     ("curves", "Loss", "losses.png"),
