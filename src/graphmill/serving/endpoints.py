@@ -1,4 +1,4 @@
-"""The endpoints of a version: one function each, beside its entry in the OpenAPI description."""
+"""The endpoints of a version: one function each, with its entry in the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of what stands beside the version's name."""
+    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of the fields besides the version's name."""
 
     name: str
     about: str
