@@ -24,7 +24,7 @@ from graphmill.orchestration.lost_runs import lost_runs
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     sources = context.resolve_value(value)
-    parse_sources(sources, root=Path())  # imported here, so that an error is shown with its line
+    parse_sources(sources, root=Path())  # here, so that an error is shown with its line
     return sources
 
 

@@ -128,7 +128,7 @@ def _summary(
         text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
     if report.get("selected_on") == "test":
         text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
-    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # a path would not fit here; the check has it
+    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
     return f"{text} {advice.removesuffix('.')}." if advice else text
 
 
