@@ -1,4 +1,4 @@
-"""What an influence analysis can be told. Importable without torch: Launchpad and command line are generated from it."""
+"""The settings of an influence analysis. Importable without torch: Launchpad and command line are generated from it."""
 
 from typing import Any, ClassVar, Literal
 
