@@ -1,1 +1,4 @@
-"""HGT's attention. A layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules."""
+"""HGT's attention.
+
+A layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules.
+"""

@@ -1,4 +1,7 @@
-"""Divides rows by their norm. The backward pass reads each row twice instead of a dozen times."""
+"""Divides rows by their norm.
+
+The backward pass reads each row twice instead of a dozen times.
+"""
 
 from __future__ import annotations
 
