@@ -99,7 +99,7 @@ class Settings(BaseModel):
         values = with_names_of_today(cls, values)
         for name, retired in cls.RETIRED.items():
             if name in values and values[name] != retired.default:
-                raise _RetiredError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
+                raise _RetiredError(f"{name}: {shown(values[name])} is no longer available: {retired.instead}")
         return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
@@ -183,7 +183,7 @@ def _as_meant(annotation: Any, value: Any) -> Any:
         if len(value) > LONGEST_TEXT:
             raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters, which no name or path may be")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError("it holds bytes that are no text (UTF-8)")
+            raise ValueError("it has bytes that are not UTF-8 text")
     return value
 
 

@@ -119,7 +119,7 @@ def test_it_is_recorded_where_dagster_has_an_instance(
 def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     folder = str(tmp_path / "promoted")
-    assert mistake("versions", "toy") == "'toy' is no DATASET/MODEL, such as biomed/hgt"
+    assert mistake("versions", "toy") == "'toy' is not a model; write DATASET/MODEL, such as biomed/hgt"
     assert "../hgt' is no DATASET/MODEL" in mistake("versions", "../hgt")
     assert "has no version of toy/hgt; it has versions of: nothing" in mistake(
         "versions", "toy/hgt", "--folder", folder

@@ -240,7 +240,7 @@ MISTAKES = [
     (
         f"{LIVE}/explain?id=DR5&relation=indication&target=DI9",
         404,
-        "cannot say why: its run run1 is not on this machine",
+        "cannot explain links: its run run1 is not on this machine",
     ),
     ("/v1/nowhere/hgt/current/vector?id=DR5", 404, "there is no dataset 'nowhere' (there are: toy)"),
     ("/v1/toy/gnn/current/vector?id=DR5", 404, "toy has no model 'gnn' (it has: hgt)"),
@@ -250,7 +250,7 @@ MISTAKES = [
     (f"{LIVE}/vector?id=DR5&type=planet", 404, "has no node type 'planet' (it has drug, disease, gene)"),
     (f"{LIVE}/vector", 400, "say which node: id=… or name=…"),
     (f"{LIVE}/vector?id=DR5&name=x", 400, "say which node: id=… or name=…"),
-    (f"{LIVE}/vector?id=DR0", 409, "2 nodes have id 'DR0': DR0 (drug), DR0 (disease); say which with id= and type="),
+    (f"{LIVE}/vector?id=DR0", 409, "2 nodes have id 'DR0': DR0 (drug), DR0 (disease); choose one with id= and type="),
     (f"{LIVE}/vector?name=Twin", 409, "2 nodes have name 'Twin': DR1 (drug), DR2 (drug)"),
     (f"{LIVE}/neighbors?id=DR5&k=1001", 400, "k=1001: it is a whole number from 1 to 1000"),
     (f"{LIVE}/neighbors?id=DR5&k=-1", 400, "k=-1: it is a whole number"),

@@ -199,7 +199,7 @@ def _versions(model: str, folder: Path) -> "Versions":
 
     dataset, slash, name = model.strip("/").partition("/")
     if not (dataset and slash and name) or "/" in name or ".." in (dataset, name):
-        raise InputError(f"'{model}' is no DATASET/MODEL, such as biomed/hgt")
+        raise InputError(f"'{model}' is not a model; write DATASET/MODEL, such as biomed/hgt")
     store = Versions(folder / dataset / name)
     if not store.all():
         there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))

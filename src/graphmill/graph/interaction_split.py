@@ -37,7 +37,7 @@ def split_interactions(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetti
             return edges, "given"
         return _with_validation(edges, nodes, settings), "given, validation drawn"
     if settings.given == "add_valid":
-        raise InputError("split.given: add_valid needs data with a split of its own; this has none: set split.method")
+        raise InputError("split.given: add_valid needs data with their own split; these have none: set split.method")
     method = settings.method
     if method == "auto" and "position" not in edges.attributes and _among_facts(edges):
         method = "random"
@@ -79,7 +79,7 @@ def _with_validation(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetting
     assert edges.split is not None
     rows = _interactions(edges, "split.given: add_valid")
     if (edges.split[rows] == VALID).any():
-        raise InputError("split.given: add_valid, but the data has a validation split of its own; use keep")
+        raise InputError("split.given: add_valid, but the data already have a validation split; use keep")
     rows = rows[edges.split[rows] == TRAIN]
     split = edges.split.copy()
     split[rows] = _random(edges, rows, nodes, settings.valid, 0.0, settings.seed)

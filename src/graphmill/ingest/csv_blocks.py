@@ -170,7 +170,7 @@ def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> I
         end, regular = cut(data, layout.delimiter_byte, final)
         if end == 0 and len(data) > _LONGEST_RECORD:
             raise InputError(
-                f"{source.name}: line {line} goes on for more than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
+                f"{source.name}: line {line} is longer than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
             )
         if end:
             piece = data[:end] if end < len(data) else data

@@ -124,7 +124,7 @@ def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
                 return False
             raise ResourceError(
                 f"reading takes about {format_size(need.memory)} of memory, and {format_size(free)} is free: "
-                'pip install "graphmill[duckdb]" reads it out of core (engine: memory tries all the same)'
+                'pip install "graphmill[duckdb]" reads it out of core (engine: memory tries it anyway)'
             )
     if need.disk > (room := free_disk()):
         raise ResourceError(

@@ -89,7 +89,7 @@ def interaction_tables(
     if 0 < max_rejects < rejects.num_rows:
         raise InputError(
             f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
-            "this the right format? Raise max_rejects to go on without them"
+            "this the right format? Raise max_rejects to continue without them"
         )
     if strict and rejects.num_rows:
         raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")

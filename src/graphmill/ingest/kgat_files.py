@@ -67,7 +67,7 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     part = (settings or KgatFilesSettings()).part
     folder = Path(path)
     if not folder.is_dir():
-        raise InputError(f"{shown(path)} is no folder; the format kgat is a folder with train.txt and kg_final.txt")
+        raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
     wanted = dict(LISTS)
     wanted |= {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")

@@ -92,7 +92,7 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     prefix = _PREFIX if settings.short_names else ""
     edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
     if settings.features and "nodes" not in files:
-        raise InputError(f"{shown(path)} has no node file, so that there are no features")
+        raise InputError(f"{shown(path)} has no node file, so there are no features")
     return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 

@@ -60,7 +60,7 @@ class NTriplesSettings(GraphFilesSettings):
     def _in_memory(self) -> NTriplesSettings:
         if self.engine == "duckdb":
             raise ValueError(
-                "engine: duckdb reads no ntriples (a node's type may stand anywhere in it); read it as format: triples, "
+                "engine: duckdb cannot read ntriples (a node's type may be anywhere in it); read it as format: triples, "
                 "or leave engine out"
             )
         return self

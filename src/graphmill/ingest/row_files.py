@@ -150,7 +150,7 @@ def kind_of(path: str | Path) -> str:
                 json.loads(first)
         except (ValueError, RecursionError):
             raise InputError(
-                f"{source.name} seems to be JSON, but its first line is no object; write one object a line "
+                f"{source.name} seems to be JSON, but its first line is not an object; write one object per line "
                 "(jq -c '.[]' FILE > FILE.jsonl)"
             ) from None
         return "jsonl"

@@ -155,7 +155,7 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
     if not votes or width not in COLUMNS:
         shown = lines[0][:MAX_SHOWN].decode("utf-8", "replace")
         raise InputError(
-            f"{name}: the first line ({shown!r}) has not 2, 3 or 4 columns; expected 'user item', "
+            f"{name}: the first line ({shown!r}) does not have 2, 3 or 4 columns; expected 'user item', "
             f"'user item timestamp' or 'user item rating timestamp' ({_REMEDY})"
         )
     return _Layout(mark, COLUMNS[width])

@@ -270,7 +270,7 @@ def _symbols(file: str | Path) -> _Symbols:
     for expected, index in enumerate(sorted(by_index)):
         if index != expected:
             raise InputError(
-                f"{name}: index {expected} is missing (line {where[index]} goes on with {index}); indices must run from "
+                f"{name}: index {expected} is missing (line {where[index]} has {index}); indices must run from "
                 f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
             )
     return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)

@@ -1,6 +1,4 @@
-"""Tensor functions and numerically stable losses.
-
-Each has a plain form in torch or NumPy, for machines without the compiled one.
+"""Tensor functions and stable losses, each also in plain torch or NumPy for machines without the compiled form.
 
 The tests also compare HGT's attention and the attention over sequences with their formulas (``hgt/reference.py``, and
 references in the tests). This package imports nothing else of graphmill, and knows no node types, recipes or files.

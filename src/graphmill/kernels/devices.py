@@ -18,8 +18,7 @@ ACCELERATOR_BYTES = 64 * 2**20
 
 
 def part_bytes(device: torch.device, on_cpu: int) -> int:
-    """Bytes of one part: ``on_cpu`` fits a CPU's cache. On an accelerator parts are larger, because each part costs
-    kernel launches."""
+    """Bytes of one part: ``on_cpu``, which fits a cache, or more on an accelerator, where each part costs launches."""
     return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
 
 
@@ -40,8 +39,7 @@ _LOCK = threading.Lock()
 def _to_mps(x: Tensor, device: torch.device) -> Tensor:
     """Copy to MPS. A private copy of the source is kept until the host has synchronised. For large tensors, the call waits.
 
-    Some versions of torch do not keep the source, and then the copy reads later content (pytorch/pytorch#139550,
-    #189690).
+    Some versions of torch do not keep the source, and then the copy reads later content (pytorch/pytorch#139550, #189690).
     """
     if x.nbytes > _MOST_BYTES:
         return x.to(device)

@@ -1,12 +1,11 @@
 """Dropout whose masks are fast on a CPU and never stored: a hash of an element's position and of a key decides about it.
 
-``torch.nn.functional.dropout`` draws one Bernoulli number per element from a slow serial generator. On a CPU this takes
-a third to a half of a small transformer's step. It also keeps the mask until the backward pass. Here each call draws
-one key from torch's generator, so masks follow ``torch.manual_seed`` and are restored with its state: a repeated,
-resumed or recomputed step draws the same masks. Key and position are mixed into a 32-bit word per element
-(multiplications and shifts like MurmurHash3's finaliser, Appleby 2011, with the constants of Wellons' lowbias32).
-Compiled kernels can compute any part of the mask (``runtime.vectors.keep``), and the backward pass recomputes it, a
-block of elements at a time.
+``torch.nn.functional.dropout`` draws one Bernoulli number per element from a slow serial generator. On a CPU this takes a
+third to a half of a small transformer's step. It also keeps the mask until the backward pass. Here each call draws one key
+from torch's generator, so masks follow ``torch.manual_seed`` and are restored with its state: a repeated, resumed or
+recomputed step draws the same masks. Key and position are mixed into a 32-bit word per element (multiplications and shifts
+like MurmurHash3's finaliser, Appleby 2011, with the constants of Wellons' lowbias32). Compiled kernels can compute any part
+of the mask (``runtime.vectors.keep``), and the backward pass recomputes it, a block of elements at a time.
 
 Other devices use torch's own dropout, which is fast there.
 """

@@ -60,8 +60,7 @@ class SparseMatrix:
 
 
 def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]) -> SparseMatrix:
-    """The matrix with ``value[e]`` (float) at (``row[e]``, ``column[e]``). Duplicate entries are allowed; the product
-    sums them.
+    """The matrix with ``value[e]`` (float) at (``row[e]``, ``column[e]``). The product sums duplicate entries.
 
     Entries of one row and column keep their order. The matrix is on the CPU, with values in fp32.
     """

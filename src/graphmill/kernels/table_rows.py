@@ -43,8 +43,7 @@ def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
 
 
 def gradient_of_table(table: Tensor) -> Tensor | None:
-    """For a backward pass: None if the gradient can be added to ``table.grad`` in place, else zeros, to be filled and
-    returned."""
+    """In backward: None if the gradient can be added to ``table.grad`` in place, else zeros to fill and return."""
     there = table.grad if table.is_leaf else None
     if there is not None and there.layout == torch.strided and there.is_contiguous():
         return None

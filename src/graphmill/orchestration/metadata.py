@@ -40,7 +40,7 @@ def scalar(value: Any) -> Any:
         return dg.MetadataValue.path(str(value))
     if isinstance(value, list | tuple):
         return ", ".join(str(scalar(item)) for item in value)
-    raise TypeError(f"{type(value).__name__} is no scalar: {value!r}")
+    raise TypeError(f"{type(value).__name__} is not a scalar: {value!r}")
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Nodes:
                 return own[0]
             if own:
                 which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
-                raise InputError(f"{len(own)} nodes are called '{text}': {which}; say which by its id and head_type")
+                raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
         elsewhere = sorted({self.type_of(row) for rows in self._by_any(text) for row in rows})
         if elsewhere:
             raise InputError(

@@ -40,7 +40,7 @@ def dg_project(root: Path) -> DgProject | None:
             continue
         package = project.get("root_module")
         if not isinstance(package, str) or not package:
-            raise InputError(f"{root / file} says that this is a Dagster project, but not its root_module")
+            raise InputError(f"{root / file} belongs to a Dagster project but has no root_module; add it")
         # In the order in which dg looks for it.
         source = root / "src" if (root / "src").is_dir() else root
         module = str(project.get("code_location_target_module") or f"{package}.definitions")

@@ -231,7 +231,7 @@ def _require_health(restored: Restored) -> HealthReport:
         named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
         raise CheckFailedError(
             f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
-            "`graphmill validate RUN` has the figures, --force promotes it all the same"
+            "`graphmill validate RUN` shows the figures; --force promotes it anyway"
         )
     return report
 

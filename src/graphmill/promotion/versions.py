@@ -287,7 +287,7 @@ class Versions:
         older = [v for v in self.all() if v.number < live.number and v.name in once]
         if not older:
             raise InputError(
-                f"{live.name} is the oldest version of {self.label} that is kept; there is none to go back to"
+                f"{live.name} is the oldest version of {self.label} that is kept; there is no older one to roll back to"
             )
         return older[-1]
 

@@ -156,7 +156,7 @@ def read_card_files(path: str | Path) -> CardFiles:
     if folder.is_symlink():  # `current` is a link: use the version that it names now
         folder = folder.resolve()
     if not folder.is_dir():
-        raise InputError(f"{folder} is no run directory and no promoted version")
+        raise InputError(f"{folder} is neither a run directory nor a promoted version")
     exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
     names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:

@@ -76,7 +76,7 @@ class Run:
             raise InputError(f"{self.path} has no node '{node}'{kind}; ids are those of the input file, as text")
         if len(rows) > 1:
             kinds = ", ".join(sorted({self.type_of(row) for row in rows}))
-            raise InputError(f"node id '{node}' exists in several types ({kinds}); say which with node_type")
+            raise InputError(f"node id '{node}' exists in several types ({kinds}); choose one with node_type")
         return rows[0]
 
     def type_of(self, row: int) -> str:

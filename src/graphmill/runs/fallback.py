@@ -68,7 +68,7 @@ def require_fallback(job: Job, processes: int, why: str) -> None:
     who = "several processes" if processes > 1 else "a training in tf32" if job.precision == "tf32" else ""
     if who:
         raise ResourceError(
-            f"{job.device.type} failed ({why}), and {who} cannot fall back to the CPU; the same command goes on from the "
+            f"{job.device.type} failed ({why}), and {who} cannot fall back to the CPU; the same command continues from the "
             "last checkpoint on the same device, or set acceleration.device: cpu"
             + (" and acceleration.precision: fp32 to train on the CPU" if who.endswith("tf32") else "")
         )

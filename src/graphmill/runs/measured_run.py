@@ -95,7 +95,7 @@ def _watch(
         if ended:
             return
         if stop is not None and stop.requested:
-            raise StoppedError(f"stopped ({stop.reason}); the same command goes on after what has been measured")
+            raise StoppedError(f"stopped ({stop.reason}); the same command continues after the finished measurements")
         time.sleep(_POLL_SECONDS)
 
 

@@ -183,7 +183,7 @@ def estimate_data(path: str) -> DataEstimate:
         raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
     formats = recognised(path)
     if not formats:
-        raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` says what was looked at")
+        raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` shows what was tried")
     format = FORMATS[formats[0]]
     files = [path]
     if format.files is not None:

@@ -50,7 +50,7 @@ class PairSampler:
         self._active = np.flatnonzero((counts > 0) & (counts < len(pool)))
         if not len(self._active):
             raise InputError(
-                "every user with training items has all of them, so there is no item that could be a negative; "
+                "every user with training items has all of them, so no item can be a negative; "
                 "recommendation needs users with different items"
             )
         full = counts >= len(pool)

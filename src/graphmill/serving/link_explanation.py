@@ -40,7 +40,7 @@ def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: in
         return {**told, "from": "run", "why_not": "", **_computed(opened, row, link["key"], target, edges)}
     except GraphmillError as error:
         if not told["because"]:
-            raise RequestError(404, f"{opened.name} cannot say why: {error}") from None
+            raise RequestError(404, f"{opened.name} cannot explain links: {error}") from None
         return {**told, "from": "table", "why_not": str(error), **none}
 
 

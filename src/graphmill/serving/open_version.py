@@ -99,7 +99,7 @@ class OpenVersion:
         Raises :class:`RequestError`: 400 for neither or both, 404 for no such node, 409 if there are several.
         """
         if bool(node) == bool(name):
-            raise RequestError(400, "say which node: id=… or name=…, one of them")
+            raise RequestError(400, "choose a node: give either id=… or name=…")
         self._require_type(kind)
         rows = self._rows.get(node, []) if node else self._named.get(name.casefold(), [])
         rows = [row for row in rows if not kind or self.run.type_of(row) == kind]
@@ -110,7 +110,7 @@ class OpenVersion:
         if len(rows) > 1:
             nodes = ", ".join(f"{self.embeddings.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
             more = ", …" if len(rows) > NAMED else ""
-            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; say which with id= and type=")
+            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; choose one with id= and type=")
         return rows[0]
 
     def node(self, row: int) -> dict[str, str]:

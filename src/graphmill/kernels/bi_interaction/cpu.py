@@ -1,5 +1,4 @@
-"""``bi_interaction`` for the CPU, compiled: takes a block of rows at a time through the whole layer, matrix products
-included.
+"""``bi_interaction`` for the CPU, compiled: computes the whole layer for one block of rows at a time.
 
 All intermediate values of a row stay in the L1 and L2 caches. With a separate call for each operation, they would go to
 the L3 cache and back between operations.
@@ -101,8 +100,7 @@ def backward(
     # gradient.
     shares = nodes.new_empty(parts, 2, wide + SIX + -(-wide // padded(width)), padded(width))
     made = torch.empty_like if chosen is None else torch.zeros_like
-    # For few rows, add the neighbourhoods' gradients along these rows' edges; for many, multiply by the transposed
-    # matrix.
+    # For few rows, add the neighbourhoods' gradients along these rows' edges; for many, multiply by the transposed matrix.
     along = chosen is not None and _few_edges(matrix, chosen)
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
@@ -122,8 +120,7 @@ def backward(
 
 
 def _few_edges(matrix: SparseMatrix, chosen: Tensor) -> bool:
-    """Whether to add along the edges of these rows. This is slower per edge: every thread reads each edge, and writes
-    are random."""
+    """Whether to add along these rows' edges, which is slower per edge: all threads read all edges; writes are random."""
     indptr = matrix.forward.indptr
     edges = int((indptr[chosen + 1] - indptr[chosen]).sum())
     return edges * _DEARER < matrix.forward.column.numel()

@@ -1,5 +1,4 @@
-"""TransR's pairwise loss of facts and the norm of their vectors, with one pass over the projected rows forward and one
-backward.
+"""TransR's pairwise loss of facts and the norm of their vectors, with one pass over the rows each forward and backward.
 
 As two dozen tensor operations, they would take longer than the projections before them.
 """

@@ -1,4 +1,1 @@
-"""HGT's attention.
-
-A layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules.
-"""
+"""HGT's attention: a layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules."""

@@ -2,12 +2,11 @@
 
 It is made for accelerators, where kernel launches cost more than memory. On the CPU it is used for float16.
 
-A graph with H heads is treated as H separate graphs, and all edges form one bipartite graph. On one side there is a
-**bag** for each receiving node and head, on the other a **row** for each sending node, head and relation. Rows are the
-nodes' k and v times their relation's matrices. Relations of similar size are padded to the largest of them and
-multiplied in one batched product per size class. Everything else is an ``embedding_bag`` over a bag's edges, over a
-row's edges, or over the rows of one node. No operator adds to one number from two threads, so results are reproducible
-bit by bit.
+A graph with H heads is treated as H separate graphs, and all edges form one bipartite graph. On one side there is a **bag**
+for each receiving node and head, on the other a **row** for each sending node, head and relation. Rows are the nodes' k and
+v times their relation's matrices. Relations of similar size are padded to the largest of them and multiplied in one batched
+product per size class. Everything else is an ``embedding_bag`` over a bag's edges, over a row's edges, or over the rows of
+one node. No operator adds to one number from two threads, so results are reproducible bit by bit.
 """
 
 from __future__ import annotations

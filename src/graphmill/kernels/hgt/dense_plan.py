@@ -25,8 +25,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True)
 class SizeClass:
-    """``count`` relations from ``first`` on in the plan's order. Each has ``size`` rows per head; the rows begin at
-    ``start``."""
+    """``count`` relations from ``first`` on in the plan's order, each with ``size`` rows per head, from row ``start`` on."""
 
     first: int
     count: int
@@ -174,8 +173,7 @@ def _offsets(counts: tuple[int, ...], types: frozenset[int]) -> dict[int, int]:
 
 
 def _spread(owner: Ints, owners: int, heads: int) -> tuple[Ints, Ints]:
-    """Positions [n, H] of the copies of items for each head, sorted by owner and then by head; the items are sorted by
-    owner.
+    """Positions [n, H] of the items' copies for each head, sorted by owner, then by head; items are sorted by owner.
 
     Also returns the bounds [owners · H + 1] of each owner's and head's items.
     """

@@ -160,8 +160,7 @@ class MessageGraph:
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """Data that backends cache for this graph, by their own keys. Some of it contains addresses of its tensors,
-        which never move."""
+        """Data that backends cache for this graph by their own keys; some has addresses of tensors, which never move."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,8 +250,7 @@ class MessageGraph:
         return marks.nonzero().squeeze(1)
 
     def edges_within_reach(self, edges: Sequence[Tensor], nodes: Sequence[Tensor], layers: int) -> list[Tensor]:
-        """The ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within the given number
-        of layers.
+        """The ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within these layers.
 
         Messages of the other edges have no effect on ``nodes``. ``nodes``: per type local numbers.
         """

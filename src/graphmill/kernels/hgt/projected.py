@@ -1,9 +1,8 @@
 """HGT's attention together with the projections to q, k and v, some heads at a time.
 
-As two separate functions, q, k and v of all nodes would be kept for the backward pass, and their gradients would exist
-at the same time. Here the backward pass completes one group of heads, including the gradients of input and weights,
-before the next. With ``recompute``, the backward pass projects q, k and v again, and nothing is kept of them or of the
-edges.
+As two separate functions, q, k and v of all nodes would be kept for the backward pass, and their gradients would exist at
+the same time. Here the backward pass completes one group of heads, including the gradients of input and weights, before the
+next. With ``recompute``, the backward pass projects q, k and v again, and nothing is kept of them or of the edges.
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = F
 
 
 def head_groups(x: TypeRows, heads: int, width: int, recompute: bool, low: bool = False) -> list[tuple[int, int]]:
-    """The bounds (first, one past the last) of each group of heads. An accelerator takes all at once unless
-    ``recompute`` is on, because launches cost time."""
+    """Bounds (first, end) of each group of heads. On an accelerator one group, to save launches, unless ``recompute``."""
     rows = [r for r in x if r is not None]
     on_cpu = rows[0].device.type == "cpu"
     threads = torch.get_num_threads() if on_cpu else 1
@@ -222,8 +220,7 @@ def _version(x: Tensor) -> int:
 
 
 def _outputs(ctx: Any) -> list[Tensor | None]:
-    """Return and release the outputs of the forward pass. Raises RuntimeError if they were released before, or modified
-    since."""
+    """Return and release the forward pass's outputs. Raises RuntimeError if they were released before, or modified."""
     kept, ctx.outputs = ctx.outputs, None
     if kept is None or any(pair is not None and _version(pair[0]) != pair[1] for pair in kept):
         what = "there is none any more: it is propagated through once" if kept is None else "it was modified in place"

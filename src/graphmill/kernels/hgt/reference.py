@@ -1,5 +1,4 @@
-"""HGT's attention by its formula: a loop over relations, with all values per edge in memory. Tests compare the fast one
-with it."""
+"""HGT's attention by its formula, for tests of the fast one: a loop over relations, with all edges' values in memory."""
 
 from __future__ import annotations
 

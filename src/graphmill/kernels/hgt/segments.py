@@ -19,8 +19,7 @@ _WIDE = 4
 
 
 def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor | None, rows: Tensor) -> Tensor:
-    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, ``bounds[i]:bounds[i + 1]``. ``of`` and ``bounds``
-    are int32.
+    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, ``bounds[i]:bounds[i + 1]``; int32 indices.
 
     ``weights`` None: all 1.
     """

@@ -49,8 +49,7 @@ def all_forward(
     total is 0 and highest is −∞.
 
     ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation bool
-    [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets,
-    h].
+    [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets, h].
     """
     queries, keys, values = rows
     sums, totals, highest = found
@@ -87,9 +86,8 @@ def all_backward(
 ) -> None:
     """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
 
-    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
-    [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It has no logits: they
-    are recomputed.
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result [targets,
+    h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It has no logits: they are recomputed.
     """
     target_type = {number: graph.relations[number].target_type for number in chosen}
     masks = dict(zip(chosen, kept, strict=True))
@@ -111,8 +109,7 @@ def _head_backward(
     d_matrices: Matrices,
     head: int,
 ) -> None:
-    """The backward pass of one head of one type. ``own``: the type's q, the result's gradient, log total, Σ α·dα, and a
-    tensor for q's gradient."""
+    """The backward pass of one head of a type. ``own``: its q, the result's gradient, log total, Σ α·dα, q's gradient."""
     queries, slopes, log_total, delta, d_queries = own
     width, dtype = matrices[0].shape[2], matrices[0].dtype
     columns = slice(head * width, (head + 1) * width)
@@ -194,15 +191,13 @@ class Inbox:
         self.bounds = self.indptr.to(torch.int32)
 
     def dropped(self, kept: Sequence[Tensor | None]) -> Tensor | None:
-        """bool [E]: edges without a message in this step, in the order of this class. ``kept`` is in the order of the
-        relations."""
+        """bool [E]: edges without a message in this step, in this class's order; ``kept`` is in relation order."""
         there = [k for k in kept if k is not None]
         return ~torch.cat(there).index_select(0, self._order) if there else None
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges sorted by source: their positions int64 [E], their targets int32 [E], and the bounds of each
-        source's edges int32 [rows + 1]."""
+        """Edges sorted by source: positions int64 [E], targets int32 [E], bounds per source int32 [rows + 1]."""
         source, order = torch.sort(self.source, stable=True)
         return order, self.target.index_select(0, order), runs(source, self.rows)
 

@@ -15,11 +15,9 @@ Int64 = NDArray[np.int64]
 def hits(
     lists: Int64, indptr: Int64, items: Int64, num_items: int, backend: Literal["auto", "numba", "numpy"] = "auto"
 ) -> tuple[NDArray[np.bool_], Int64]:
-    """Bool [Q, K]: whether each entry of ``lists`` int64 [Q, K] (−1 for none) is a held-out item; int64 [Q]: number of
-    held-out items.
+    """bool [Q, K]: whether entries of ``lists`` int64 [Q, K] (−1: none) are held-out items; int64 [Q]: number of these.
 
-    The held-out items of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``. Repetitions count
-    once.
+    The held-out items of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``. Repetitions count once.
 
     Raises :class:`IndexError` for an item number out of range.
     """

@@ -1,5 +1,4 @@
-"""BPR or a sampled softmax of a step's pairs and the norm of their vectors, with one pass over the pairs forward and
-one backward.
+"""BPR or a sampled softmax of a step's pairs and the norm of their vectors, with one pass each forward and backward.
 
 As a dozen tensor operations over all rows, they would take a small model more time than its graph. With many negatives,
 the looked-up rows of a step are many times larger than their tables. The compiled form reads each pair's rows from the
@@ -27,8 +26,7 @@ def pair_losses(
     *,
     together: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: for each user an item and k negative items. Returns two sums over
-    the pairs (0-d):
+    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: per user an item and k negatives. Two sums over pairs (0-d):
 
     * mean_j −log σ(u·i₀ − u·i_j): Bayesian personalised ranking (Rendle et al. 2009), finite for every finite score; or,
       ``together``, −log(exp u·i₀ / Σ_{j ≥ 0} exp u·i_j), the sampled softmax (Wu et al. 2024), which is the same for k = 1;

@@ -109,8 +109,7 @@ def _forward(
 
 @_jit
 def _shares(gaps: Any, highest: Any) -> Any:
-    """log(1 + Σ exp gap). Each gap is replaced by its exponential's share of that sum. ``highest``: the largest of the
-    gaps and 0."""
+    """log(1 + Σ exp gap); replaces each gap by its exponential's share of the sum. ``highest``: largest gap, or 0."""
     total = exp(-highest)
     for n in range(len(gaps)):
         gaps[n] = exp(gaps[n] - highest)

@@ -1,10 +1,9 @@
 """Matrix products: torch's, or graphmill's own where they are faster.
 
 On CPUs, torch passes fp32 products to Intel's MKL, which on other makers' processors uses half of the vector registers'
-width. There ``products.cpu`` mostly computes a little over twice as many products per second where the units are as
-wide as the registers (AMD's Zen 5), and a sixth more where they are half as wide (Zen 4). On Intel's processors MKL is
-as fast. The choice depends only on the processor and the operands' sizes, so that a resumed training gives the same
-bits.
+width. There ``products.cpu`` mostly computes a little over twice as many products per second where the units are as wide as
+the registers (AMD's Zen 5), and a sixth more where they are half as wide (Zen 4). On Intel's processors MKL is as fast. The
+choice depends only on the processor and the operands' sizes, so that a resumed training gives the same bits.
 
 On CPUs without bfloat16 instructions, torch's bfloat16 products take several times as long as fp32 ones; on some with
 them, they are slower, too (:func:`multiplies_bfloat16`). There the operands are converted to fp32 in blocks that fit

@@ -127,8 +127,7 @@ def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tenso
 
 
 def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tensor:
-    """[G, k, m]: for each group of ``rows`` [n, k] and ``gradient`` [n, m] the product rowsᵀ · gradient; zero for an
-    empty group."""
+    """[G, k, m]: per group of ``rows`` [n, k] and ``gradient`` [n, m], rowsᵀ · gradient; zero for an empty group."""
     terms, columns = rows.shape[1], gradient.shape[1]
     out = rows.new_empty(len(bounds) - 1, terms, columns)
     pieces = _pieces(bounds)

@@ -1,6 +1,4 @@
-"""Counts the scores of a row that are above its target's score, and those equal to it, in one pass.
-
-Ranks follow from them.
+"""Counts the scores of a row above its target's score, and those equal to it, in one pass; ranks follow from them.
 
 torch would write a matrix as large as the scores for each comparison, and then sum it.
 """

@@ -1,7 +1,4 @@
-"""Divides rows by their norm.
-
-The backward pass reads each row twice instead of a dozen times.
-"""
+"""Divides rows by their norm; the backward pass reads each row twice instead of a dozen times."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ def normalise_rows(x: Tensor) -> Tensor:
 
 
 def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
-    """Concatenate ``first`` [n, d₀] and ``others`` [n, d], whose rows are divided by max(‖row‖₂, 1e-12) → [n, Σ d], in
-    their common dtype.
+    """``first`` [n, d₀] ‖ ``others`` [n, d] with rows divided by max(‖row‖₂, 1e-12) → [n, Σ d], in their common dtype.
 
     The result is that of :func:`normalise_rows` and ``torch.cat``, with one pass over each table, forward and backward.
     """

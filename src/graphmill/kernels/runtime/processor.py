@@ -15,8 +15,7 @@ def multiplies_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 faster than fp32. Also True if torch cannot tell.
 
     Intel's cores do so only with AMX, which a virtual machine may hide. Without it, they start one AVX-512 bfloat16
-    instruction per cycle but two of fp32, and torch's library computes fewer bfloat16 products per second than fp32
-    products.
+    instruction per cycle but two of fp32, and torch's library is slower in bfloat16 than in fp32.
     """
     about: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     pairs = about.get("avx512_bf16") and "Intel" not in about.get("cpu_name", "")

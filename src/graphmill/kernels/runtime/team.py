@@ -1,10 +1,9 @@
 """Runs ranges of a compiled kernel on torch's own threads. Needs numba.
 
-torch's threads belong to the OpenMP library that it ships. Passing a range to a thread of another pool takes two
-wake-ups through the interpreter, 50 to 100 µs per call. Meanwhile torch's own threads fall asleep, and have to be woken
-again. Here compiled code itself starts a parallel region of torch's team (``GOMP_parallel``, the entry point that GCC
-uses for ``#pragma omp parallel``, in libgomp's ABI since GCC 4.9). If torch ships another OpenMP library, a thread pool
-is used.
+torch's threads belong to the OpenMP library that it ships. Passing a range to a thread of another pool takes two wake-ups
+through the interpreter, 50 to 100 µs per call. Meanwhile torch's own threads fall asleep, and have to be woken again. Here
+compiled code itself starts a parallel region of torch's team (``GOMP_parallel``, the entry point that GCC uses for
+``#pragma omp parallel``, in libgomp's ABI since GCC 4.9). If torch ships another OpenMP library, a thread pool is used.
 
 A kernel is a compiled function of its arguments and a range, ``kernel(*arguments, first, last)``, and must not raise. A
 kernel with many arguments takes them as one named tuple. Python calls the kernel's driver (:func:`driver_of`), which is

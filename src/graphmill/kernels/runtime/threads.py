@@ -11,6 +11,5 @@ SMALL = 1 << 14
 
 @cache
 def has_numba() -> bool:
-    """Whether numba is installed. The answer is cached, because looking for a module takes longer (0.1 ms) than many
-    kernels."""
+    """Whether numba is installed; cached, because looking for a module takes longer (0.1 ms) than many kernels."""
     return importlib.util.find_spec("numba") is not None

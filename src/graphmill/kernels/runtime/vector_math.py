@@ -44,8 +44,7 @@ def larger(typing: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def unless_finite(typing: Any, vector: Any, before: Any) -> Any:
-    """By element: ``before``, or NaN if ``vector`` is infinite or NaN. This is one instruction; a comparison would take
-    three."""
+    """By element: ``before``, or NaN if ``vector`` is infinite or NaN; one instruction, where a comparison takes three."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         # Only this multiplication and addition may be fused: (x + y) · 0 instead of x · 0 + y · 0 could overflow.
@@ -178,8 +177,7 @@ def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
 
 @intrinsic
 def where_set(typing: Any, pointer: Any, at: Any, count: Any, left: Any, right: Any) -> Any:
-    """By element: ``left`` if the byte from ``at`` on is not zero, else ``right``. Only the first ``count`` bytes are
-    read; elements after them are ``right``."""
+    """By element: ``left`` if its byte from ``at`` on is not zero, else ``right``, as after ``count`` bytes (not read)."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind = ir.VectorType(ir.IntType(8), LANES)
@@ -248,8 +246,7 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
 
 @intrinsic
 def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: Any, kept: Any) -> Any:
-    """Each element times ``kept`` if its word is at least ``threshold``, else zero. ``place``: position of the first
-    element."""
+    """Each element times ``kept`` if its word is at least ``threshold``, else zero. ``place``: the first's position."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         vector_, place_, *numbers = values

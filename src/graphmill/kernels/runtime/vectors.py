@@ -131,8 +131,7 @@ def hold(typing: Any, array: Any) -> Any:
 
 @jit
 def whole_lines(array: Any) -> Any:
-    """The first cache line of an array, as an address like that of :func:`numbers_as`. The array must be ``LANES``
-    longer than needed.
+    """The first cache line of an array (``LANES`` longer than needed), as an address like that of :func:`numbers_as`.
 
     A vector that is not aligned to a line touches two of them in every read and write.
     """
@@ -155,8 +154,7 @@ def load(typing: Any, pointer: Any, at: Any) -> Any:
 
 @intrinsic
 def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
-    """Load ``count`` numbers from ``at`` on, then zeros, without reading further. uint16 stands for bfloat16, which is
-    converted to fp32."""
+    """Load ``count`` numbers from ``at`` on, then zeros, without reading further; uint16 is bfloat16, made fp32."""
     low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:

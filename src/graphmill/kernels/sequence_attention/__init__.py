@@ -106,8 +106,7 @@ _Operands = namedtuple("_Operands", "query key value buckets heads p keep times 
 
 
 class CompiledAttention(torch.autograd.Function):
-    """Attention by ``sequence_attention.cpu``, which treats every sequence with its own length; with ``times``,
-    TiSASRec's attention.
+    """Attention by ``sequence_attention.cpu``, for each sequence's own length; with ``times``, TiSASRec's attention.
 
     The gradients of query, key and value are views of one tensor [R, 3 · d], so that a caller who projected them in one
     product need not concatenate them.
@@ -117,8 +116,7 @@ class CompiledAttention(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         """See :func:`causal_attention` and :func:`graphmill.kernels.sequence_attention.times.time_attention`.
 
-        ``keep``: whether there may be a backward pass. It is needed because parameters require a gradient even when
-        none is computed.
+        ``keep``: whether there may be a backward pass; parameters require a gradient even without one.
         """
         from graphmill.kernels.sequence_attention import cpu as kernels
 

@@ -180,8 +180,7 @@ def _columns(source: Any, stride: int, start: int, column: int, width: int, leng
 
 @_jit
 def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
-    """Replace ``count`` numbers from ``at`` on by e^(scale · x − their maximum), with zeros after them. Returns 1 /
-    their sum.
+    """Replace ``count`` numbers from ``at`` on by e^(scale · x − maximum), then zeros. Returns 1 / their sum.
 
     ``lowest``: a vector of −∞.
     """
@@ -242,8 +241,7 @@ def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int
 
 @_jit
 def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int) -> None:
-    """Set ``lines`` (address, offset, stride) to the dot products of some rows (likewise) with each of the first
-    ``end`` columns."""
+    """Set ``lines`` (address, offset, stride) to dot products of rows (likewise) with each of ``end`` columns."""
     (table, own, stride), (line, at, size) = rows, lines
     for j in range(0, end, LANES):
         block((table, own, stride, 1), (columns, j * width, LANES, width), (line, at + j, size, False), count, LANES)
@@ -251,8 +249,7 @@ def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int)
 
 @_jit
 def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: int) -> None:
-    """``out`` (address, offset, stride) = ``lines`` (address, offset, row stride, term stride) · ``rows`` (address,
-    offset, stride)."""
+    """``out`` = ``lines`` · ``rows``, each (address, offset, stride); ``lines`` has a row and a term stride."""
     (table, beside, stride), (into, to, pitch) = rows, out
     for c in range(0, width, LANES):
         block(lines, (table, beside + c, stride, terms), (into, to + c, pitch, False), count, width - c)
@@ -370,8 +367,7 @@ def _backward(call: Any, first: int, last: int) -> None:
 
 @_jit
 def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, mask: Any, scale: Any) -> None:
-    """Replace a query's ``slopes`` by the gradients of its scores, and set its weights to its softmax times dropout's
-    mask."""
+    """Replace a query's ``slopes`` by its scores' gradients, and its weights by its softmax times dropout's mask."""
     (known, mine), (dropping, number, low, high, threshold, kept) = shares, mask
     added, by = spread(like(scale, 0)), spread(scale)
     for j in range(0, count, LANES):
@@ -389,8 +385,7 @@ def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, m
 
 @_jit
 def _of_keys_and_values(lines: Any, queries: Any, above: Any, result: Any, place: Any, width: int) -> None:
-    """Gradients of keys and values: sums over the queries from a group's first row on; earlier queries do not attend to
-    it."""
+    """Gradients of keys and values: sums over queries from a group's first row on (earlier ones do not attend to it)."""
     (slopes, weights, size), (table, stride), (start, length, column, dim) = lines, queries, place
     for group in range(0, length, GROUP):
         count, terms, at = min(GROUP, length - group), length - group, group * size + group

@@ -61,9 +61,8 @@ def time_attention(
 ) -> Tensor:
     """Attention of every sequence; rows in buckets as in :mod:`graphmill.kernels.sequence_attention`.
 
-    ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1,
-    d]. Returns [R, d]. Memory: heads · Σ count · length² if compiled, else heads · Σ count · length · (length + span +
-    1).
+    ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1, d].
+    Returns [R, d]. Memory: heads · Σ count · length² if compiled, else heads · Σ count · length · (length + span + 1).
     """
     buckets = intervals.buckets
     if compiled(query, buckets):

@@ -1,7 +1,4 @@
-"""The k highest scores of every row.
-
-The order is the same in all forms: higher scores first, then lower columns.
-"""
+"""The k highest scores of every row, in the same order in all forms: higher scores first, then lower columns."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The compiled search of ``top_k``. It computes the maximum of each block, and then searches only blocks that can hold
-one of the k.
+"""The compiled search of ``top_k``. It computes each block's maximum, then searches only promising blocks.
 
 A number that k of the blocks' maxima reach is a lower bound of the k best: smaller numbers cannot be among them.
 """
@@ -43,8 +42,7 @@ _summing = jit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy"
 
 
 def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Tensor, Tensor, bool]:
-    """See :func:`graphmill.kernels.top_k.top_k`; ``scores`` must be contiguous and on the CPU. Also returns whether all
-    scores are finite."""
+    """:func:`graphmill.kernels.top_k.top_k` of contiguous ``scores`` on the CPU, and whether all scores are finite."""
     rows, columns = scores.shape
     k = min(k, columns)
     values = torch.full((rows, k), -torch.inf, dtype=scores.dtype)

@@ -28,9 +28,8 @@ EDGE_BYTES = 8 << 20
 def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
     """Each of the ``rows`` [n, d] times the matrix of its group, of ``matrices`` [G, d, k].
 
-    Rows ``bounds[g] : bounds[g + 1]`` belong to group g. Returns [n, k] in the dtype of the rows. There is one product
-    per nonempty group, forward and backward. On an accelerator there is one for all groups, if they have at most
-    :data:`MOST_PADDED` rows with padding.
+    Rows ``bounds[g] : bounds[g + 1]`` belong to group g. Returns [n, k] in the dtype of the rows. One product per
+    nonempty group, forward and backward; on an accelerator one for all, up to :data:`MOST_PADDED` padded rows.
     """
     longest = max((stop - start for start, stop in pairwise(bounds)), default=0)
     if rows.device.type != "cpu" and 0 < longest * len(matrices) <= MOST_PADDED and len(matrices) > 1:
@@ -45,8 +44,7 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
 
 
 def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
-    """Whether compiled code computes all groups in one call: with a few dozen rows each, separate calls take longer
-    than the products."""
+    """Whether compiled code computes all groups in one call: with a few dozen rows each, calls would cost most."""
     return (
         rows.device.type == "cpu"
         and rows.dtype == matrices.dtype == torch.float32
@@ -116,8 +114,7 @@ class RelationEdges(NamedTuple):
 def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: RelationEdges) -> None:
     """Fill ``logits`` at the edges of ``part`` with ⟨W_r t, tanh(W_r h + e_r)⟩ (KGAT, eq. 4); not differentiable.
 
-    ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R,
-    k].
+    ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R, k].
     """
     matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
     if _whole_heads_serve(nodes, matrices, part):

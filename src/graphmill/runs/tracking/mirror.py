@@ -39,7 +39,7 @@ def tracker_of(run: Path) -> TrackerSettings:
     try:
         written = json.loads((run / "settings.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{run} is no run directory: its settings.json cannot be read ({error})") from None
+        raise InputError(f"{run} is not a run directory: its settings.json cannot be read ({error})") from None
     return TrackerSettings.model_validate(written.get("tracker", {}))
 
 

@@ -100,7 +100,7 @@ class MultimodalRecipe(RecommenderRecipe):
             )
         if self.settings.model.shuffle_features:  # type: ignore[attr-defined]
             raise SettingsError(
-                "model.shuffle_features: features are shuffled in this run, so those of a new item say nothing"
+                "model.shuffle_features: features are shuffled in this run, so features of a new item have no meaning"
             )
         count = later.counts[number]
         more = {

@@ -1,4 +1,1 @@
-"""HGT's compiled passes.
-
-``passes`` is the entry and ``relation_table`` makes its input; ``forward`` and ``backward`` do one relation.
-"""
+"""HGT's compiled passes: ``passes`` is the entry; ``forward`` and ``backward`` do one relation of a ``relation_table``."""

@@ -66,8 +66,7 @@ class Slopes(NamedTuple):
 
 @_jit
 def backward(relation, kinds, sources, slopes, matrices, scratch, lanes, heads):  # type: ignore[no-untyped-def]
-    """Add one relation's gradients for heads ``heads[0]:heads[1]`` to those of q, k and v; write the gradients of its
-    matrices.
+    """Add one relation's gradients of heads ``heads[0]:heads[1]`` to those of q, k, v; write its matrices' gradients.
 
     ``matrices``: addresses of W^K, W^V and the prior, and of their gradients. ``scratch``: as in forward.
     """
@@ -197,8 +196,7 @@ def _dots(relation, both, rows, edges, found, near, lanes):  # type: ignore[no-u
 
 @_jit
 def _sources(relation, kinds, sources, slopes, into, work, h, lanes):  # type: ignore[no-untyped-def]
-    """Turn the gradients of the packed sources into gradients of their rows and, if the matrices are on their side, of
-    the matrices."""
+    """Turn gradients of packed sources into gradients of their rows and, if these are on their side, of the matrices."""
     width = width_of(lanes, relation.width)
     w_k, w_v, maps, of_maps, given = work
     line, nodes, column = padded(width), relation.source_nodes, h * width

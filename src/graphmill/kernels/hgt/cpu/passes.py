@@ -45,8 +45,7 @@ def all_forward(
     graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Matrices,
     kept: Sequence[Tensor | None], found: Softmax,
 ) -> None:  # fmt: skip
-    """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
-    total is 0 and highest is −∞.
+    """Fill ``found`` with messages of the ``chosen`` relations into one type. Before, total is 0 and highest is −∞.
 
     ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]; they may be bfloat16 while the others
     are fp32. ``kept``: for each chosen relation bool [E], False for an edge without a message.

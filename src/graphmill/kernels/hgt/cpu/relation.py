@@ -1,5 +1,4 @@
-"""A relation as the compiled passes see it, and code that forward and backward share: packed sources, rows at the
-edges' ends."""
+"""A relation in compiled code, and parts that forward and backward share: packed sources, rows at the edges' ends."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class Kinds(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The source rows that edges read or add to: for keys and values the table, the head's first column, and the row
-    stride."""
+    """The source rows that edges read or add to: for keys and values the table, the head's first column, the stride."""
 
     keys: Any
     to_k: Any
@@ -70,8 +68,7 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
     """Bytes of each scratch buffer of a relation's pass, in the order of ``scratch``: matrices, their gradients, rows
     of ``together`` targets, two numbers per target, two per edge, and each target's current edge.
 
-    ``edges``: largest number of edges of a block of ``together`` targets, and of one target. ``size``: bytes per
-    number.
+    ``edges``: largest number of edges of a block of ``together`` targets, and of one target. ``size``: bytes per number.
     """
     line = padded(width)
     # One more row: products with a transposed operand read and write slightly past the last row.
@@ -87,8 +84,7 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
 
 @_jit
 def width_of(lanes, given):  # type: ignore[no-untyped-def]
-    """A head's width. It is a compile-time constant if ``lanes`` is a tuple of two or four: sixteen numbers for each
-    entry."""
+    """A head's width: 16 numbers per entry of ``lanes``, a compile-time constant if this is a tuple of two or four."""
     return LANES * len(lanes) if len(lanes) > 1 else given
 
 

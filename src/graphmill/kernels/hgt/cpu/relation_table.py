@@ -35,8 +35,7 @@ _TILE_BYTES = 1 << 20
 
 
 class RelationTable(NamedTuple):
-    """Relations in the form that compiled code reads, with addresses of the graph's index tensors. The graph keeps
-    these alive."""
+    """Relations in the form for compiled code, with addresses of the graph's index tensors, which the graph keeps."""
 
     numbers: np.ndarray
     """int64 [relations, 14], in the order of :func:`_numbers`."""
@@ -49,8 +48,7 @@ class RelationTable(NamedTuple):
 
 
 def relation_table_of(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> RelationTable:
-    """The table of the ``chosen`` relations, made once per graph. ``tables``: number of packed tables, 2 forward, 4
-    backward."""
+    """The table of the ``chosen`` relations, made once per graph. ``tables``: packed tables, 2 forward, 4 backward."""
     width, size = weights.shape[-1], weights.itemsize
     key = (chosen, tables, width, size, _TILE_BYTES)
     known: RelationTable | None = graph.compiled.get(key)

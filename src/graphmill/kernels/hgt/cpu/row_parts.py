@@ -1,7 +1,6 @@
 """Building blocks of a relation's pass, compiled: gathering and scattering rows, sums over a target's edges, softmax.
 
-``forward`` and ``backward`` combine them. Tables are addresses. Loops over widths known at compile time have no
-remainders.
+``forward`` and ``backward`` combine them. Tables are addresses. Loops over widths known at compile time have no remainders.
 """
 
 from __future__ import annotations
@@ -136,8 +135,7 @@ def _at(index, e, last, to, pitch):  # type: ignore[no-untyped-def]
 
 @_jit
 def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
-    """A row's dot products with the rows of sixteen edges from ``e`` on, as one vector; edges after ``last`` repeat the
-    last one."""
+    """A row's dot products with the rows of 16 edges from ``e`` on, as one vector; after ``last``, it is repeated."""
     (index, e, last), (right, to, pitch) = edges, rows
     return total_of_each(
         (
@@ -188,8 +186,7 @@ def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
 
 @_jit
 def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no-untyped-def]
-    """Replace q·k and dα of a target's edges by f · the gradients of their logits, and by α; returns Σ (these
-    gradients) · q·k.
+    """Replace q·k and dα of a target's edges by g = f · the gradients of their logits, and by α; returns Σ g · q·k.
 
     ``mask``: the bytes, the index of the first edge's byte, and whether there is a mask (a zero byte: no message).
     """
@@ -297,8 +294,7 @@ def onto_target(room, to, of_edges, edges, table, width):  # type: ignore[no-unt
 
 @_jit
 def onto_source(room, row, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
-    """Add a target's row, times the edges' factors, to the rows of its edges. With 32 and 64 numbers the row stays in
-    registers."""
+    """Add a target's row times edges' factors to the edges' rows. A row of 32 or 64 numbers stays in registers."""
     (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
         four = _four(room, row)
