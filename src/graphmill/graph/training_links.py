@@ -101,7 +101,6 @@ def _read(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def _read_by_relation(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-    """The same for the earlier format: ``edges.N.indptr`` [sources + 1], ``edges.N.targets`` and ``shape.N`` [2] for
-    relation N."""
+    """Reads the earlier format: ``edges.N.indptr`` [sources + 1], ``edges.N.targets`` and ``shape.N`` [2] for relation N."""
     for number in range(len(arrays["offsets"])):
         yield arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"], arrays[f"shape.{number}"].tolist()

@@ -221,7 +221,7 @@ class LinkBaselines:
             )
 
     def _progress(self, stage: str, total: int) -> Callable[[int], None]:
-        """A function that is told how much more of a stage is done. It notes the progress at most every
+        """A function that is called with the newly finished part of a stage. It notes the progress at most every
         :data:`NOTE_SECONDS`."""
         every, done = Throttle(NOTE_SECONDS), 0
         every.due()

@@ -45,7 +45,7 @@ def paired_bootstrap(
     level: float = LEVEL,
     seed: int = 0,
 ) -> PairedDifference:
-    """The percentile interval of the mean difference of two measures (Q each) of the same Q queries.
+    """The percentile interval of the mean difference between two metrics (Q values each) of the same Q queries.
 
     ``groups`` (Q): the mean is taken within each group, then over groups (macro); None: one group. ``units`` (Q):
     queries with the same unit are drawn together, because they are not independent (both directions of a link); None:

@@ -19,7 +19,7 @@ def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def gelu_linear_reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same with torch's operations, which save x and gelu(x)."""
+    """The same function from torch's operations, which save x and gelu(x)."""
     return F.linear(F.gelu(x), weight.to(x.dtype), bias.to(x.dtype))
 
 

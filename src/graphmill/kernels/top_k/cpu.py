@@ -115,7 +115,7 @@ def _of_block(numbers: Any, at: int, block: int) -> Any:
 
 @_summing
 def _of_four(numbers: Any, at: int, block: int) -> Any:
-    """The same for four consecutive blocks."""
+    """The elementwise maxima of the vectors of four consecutive blocks."""
     return (
         _of_block(numbers, at, block),
         _of_block(numbers, at + block, block),
@@ -226,7 +226,7 @@ def _in_order(some: Any, where: Any, size: int, values: Any, found: Any, k: int,
 def _by_heap(
     line: Any, maxima: Any, block: int, bound: Any, left_out: Any, heap: Any, place: Any, lowest: Any, k: int
 ) -> None:
-    """The same for any number of candidates: with many equal scores, all numbers can be candidates."""
+    """Like ``_in_order``, for any number of candidates: with many equal scores, all numbers can be candidates."""
     for b in range(-(-len(line) // block)):
         if maxima[b] < bound:
             continue
