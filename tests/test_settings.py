@@ -85,7 +85,7 @@ def test_a_retired_setting_in_use_is_refused_with_what_to_write(
 ) -> None:
     from graphmill.runs.resolve import parse_settings
 
-    said = rf"{section}\.{name}: {value!r} is no longer there: .* leave (it|the setting) out"
+    said = rf"{section}\.{name}: {value!r} is no longer available: .* leave (it|the setting) out"
     with pytest.raises(SettingsError, match=said):
         parse_settings({"recipe": recipe, "data": "x", section: {name: value}}, "settings.yaml")
 

@@ -1,6 +1,6 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
-``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``load`` opens one that is there;
+``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``load`` opens an existing run;
 ``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in one call. Importing graphmill imports
 neither torch nor dagster.
 """

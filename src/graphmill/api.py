@@ -1,6 +1,6 @@
-"""The Python interface: files → tables → graph → run, each a call (docs/tutorials/first_graph.md).
+"""The Python interface: files → tables → graph → run, one call for each step (docs/tutorials/first_graph.md).
 
-``read_edges``, ``read_interactions`` → ``build_graph`` → ``train`` → :class:`Run`. Importing it imports no torch.
+``read_edges``, ``read_interactions`` → ``build_graph`` → ``train`` → :class:`Run`. Importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -155,13 +155,13 @@ def _plain(tables: Tables) -> IngestResult:
 
 
 def _suited(tables: IngestResult) -> dict[str, Any]:
-    """Graph settings that suit the format where nothing is said: as a ``defs.yaml`` has them."""
+    """Default graph settings for the format, the same as in a generated ``defs.yaml``."""
     from graphmill.ingest.formats import FORMATS
 
     format = getattr(tables, "format", "")
     suited = dict(FORMATS[format].graph) if format else {}
     if format == "interactions_csv" and "timestamp" not in tables.edges.column_names:
-        suited["split"] = {"method": "random"}  # without an order the held-out ones are drawn
+        suited["split"] = {"method": "random"}  # without times, held-out interactions are drawn
     return suited
 
 

@@ -1,6 +1,6 @@
-"""Files of NumPy that may be damaged.
+"""Reads NumPy files and reports damage.
 
-Imports no torch.
+It does not import torch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BROKEN = (
 
 
 def load_npy(source: Path | io.BytesIO, name: str, remedy: str) -> NDArray[np.generic]:
-    """The array of numbers in an NPY file; one at a path is mapped into memory, read-only.
+    """The array of numbers in an NPY file; a file given by path is memory-mapped, read-only.
 
-    Raises :class:`InputError` in one sentence where it is none, or longer than its header says. ``name``: the file's, for
-    the sentence; ``remedy``: what to do.
+    Raises :class:`InputError` with one sentence if it is not an NPY file, or longer than its header says. ``name``: the
+    file's name in the sentence; ``remedy``: what to do.
     """
     try:
         array = np.load(source, mmap_mode="r" if isinstance(source, Path) else None, allow_pickle=False)
-    except Exception as error:  # a damaged header is read as Python's text, which raises about anything
+    except Exception as error:  # NumPy parses a header as Python text: a damaged one raises almost any error
         raise InputError(f"{name} is not a readable .npy file ({one_line(error)}); {remedy}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         kind = array.dtype if isinstance(array, np.ndarray) else "an archive of arrays"

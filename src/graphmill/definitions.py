@@ -1,4 +1,4 @@
-"""The code location, which ``workspace.yaml`` and ``dg`` load: everything that ``defs/`` holds."""
+"""The code location that ``workspace.yaml`` and ``dg`` load: everything in ``defs/``."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""The errors a user can meet, each with the exit code that the command line returns.
+"""The errors that a user can get, each with the exit code of the command line.
 
-A message says what is wrong, where, and what to do. Whoever raises one of these promises that no traceback is needed to
-understand it; a bug raises anything else.
+A message says what is wrong, where, and what to do. It must be clear without a traceback; a bug raises another
+exception.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USER_ERROR = 2
-EXIT_STOPPED = 75  # EX_TEMPFAIL: stopped with a checkpoint saved; run the same command again to go on
+EXIT_STOPPED = 75  # EX_TEMPFAIL: stopped with a checkpoint saved; run the same command again to continue
 
 
 class GraphmillError(Exception):
@@ -28,7 +28,8 @@ class SettingsError(GraphmillError):
 
 
 class ResourceError(GraphmillError):
-    """The run does not fit: memory, disk space, a missing device. Carries the figures and the setting to turn."""
+    """The machine cannot do the run: memory, disk space, a missing device. The message has the numbers and the setting
+    to change."""
 
 
 class MissingExtraError(ResourceError):
@@ -36,11 +37,11 @@ class MissingExtraError(ResourceError):
 
 
 class OutOfMemoryError(ResourceError):
-    """Memory ran out and nothing smaller is left to try. Another attempt may find more: Dagster repeats the step."""
+    """Memory ran out, even with the smallest configuration. There may be more memory later, so Dagster repeats the step."""
 
 
 class TrainingError(GraphmillError):
-    """The training went wrong in a way that repeating would not mend (a non-finite loss, an exhausted skip budget)."""
+    """The training failed in a way that a repetition would not fix (a non-finite loss, too many skipped steps)."""
 
 
 class CheckFailedError(GraphmillError):
@@ -60,13 +61,13 @@ class RunLockedError(GraphmillError):
 
 
 def one_line(error: BaseException) -> str:
-    """An error of a library in one short line."""
+    """The message of a library's error as one short line."""
     text = " ".join(str(error).split())[:160]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def listed(names: Iterable[str], none: str = "none") -> str:
-    """Names of columns in a message, whatever a file's header holds: each short and without line ends, the first thirty."""
+    """Column names for a message, whatever is in a file's header: the first thirty, each short and without line ends."""
     short = [" ".join(name.split()) for name in names]
     shown = [name if len(name) <= 60 else f"{name[:60]}…" for name in short[:30]]
     more = f" and {len(short) - 30:,} more" if len(short) > 30 else ""
@@ -74,6 +75,6 @@ def listed(names: Iterable[str], none: str = "none") -> str:
 
 
 def require(module: str, package: str, extra: str) -> None:
-    """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
+    """Raises :class:`SettingsError` with one sentence if an extra is not installed."""
     if find_spec(module) is None:
         raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')

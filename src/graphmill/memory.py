@@ -1,6 +1,6 @@
-"""How much memory this machine has left for this process, and sizes as people read them.
+"""Reads the memory that is available to this process, and formats sizes for people.
 
-Imports no torch.
+It does not import torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def format_size(count: float) -> str:
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still take: the least of free memory, every cgroup limit above it, and RLIMIT_AS.
+    """Bytes that this process can still allocate: the minimum of free memory, its cgroups' limits, and RLIMIT_AS.
 
-    ``root`` is where ``proc`` and ``sys`` are (tests put a small tree there).
+    ``root`` is the folder of ``proc`` and ``sys`` (tests use a small tree).
     """
     process = psutil.Process()
     amounts = [int(psutil.virtual_memory().available), *_cgroup_rooms(root)]
@@ -41,7 +41,8 @@ def available_memory(root: Path = Path("/")) -> int:
 
 
 def memory_limit(root: Path = Path("/")) -> int:
-    """Bytes that this process could have if nothing else ran: the machine's memory, or the least cgroup limit above it."""
+    """Bytes that this process could allocate if nothing else ran: the machine's memory, or the smallest of its cgroups'
+    limits."""
     return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _cgroups(root))])
 
 
@@ -51,7 +52,7 @@ def _cgroup_rooms(root: Path) -> Iterator[int]:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use of each memory cgroup that this process is in, outer ones included; v2 and v1."""
+    """Limit and use of each memory cgroup of this process, including outer ones; v2 and v1."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -65,7 +66,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
             usage, cache = "memory.usage_in_bytes", "total_inactive_file"
         else:
             continue
-        # In a container the path may be the host's: what is mounted then starts at the container's own group.
+        # In a container the path may be that of the host; the mount then starts at the container's own cgroup.
         group = mount / path.lstrip("/")
         while group == mount or mount in group.parents:
             with contextlib.suppress(OSError, ValueError):  # "max" is a ValueError: no limit
@@ -75,7 +76,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _cache(stat: Path, field: str) -> int:
-    """File cache that the kernel gives back before it refuses: counted as used, but not in the way."""
+    """File cache, which counts as used but which the kernel frees before an allocation fails."""
     with contextlib.suppress(OSError):
         for line in stat.read_text().splitlines():
             if line.startswith(field + " "):

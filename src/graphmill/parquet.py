@@ -1,6 +1,6 @@
-"""Parquet files with checksums of their pages: written always, verified where a file has them.
+"""Parquet files with checksums of their pages: always written, and verified if a file has them.
 
-Imports no torch.
+It does not import torch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from graphmill.errors import InputError, one_line
 
 
 class ParquetTable:
-    """An open Parquet file whose damage is one sentence (:class:`InputError`): broken pages, and text that is not UTF-8.
+    """An open Parquet file that reports damage in one sentence (:class:`InputError`): broken pages, and text that is
+    not UTF-8.
 
-    ``source``: a path, or an open file or buffer of what ``name`` names. ``mapped``: plain pages of a local file are read
-    from the file itself, without a copy. ``remedy``: what to do about a damaged file.
+    ``source``: a path, or an open file or buffer; ``name``: its name in messages. ``mapped``: plain pages of a local
+    file are memory-mapped, without a copy. ``remedy``: what to do about a damaged file.
     """
 
     def __init__(
@@ -35,17 +36,17 @@ class ParquetTable:
         self.groups: int = self._file.num_row_groups
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The whole table, or those of its columns."""
+        """The whole table, or only the given columns."""
         with self._readable():
             return _whole(self._file.read(columns))
 
     def group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """One of the row groups, 0 ≤ ``number`` < ``groups``."""
+        """Row group ``number``, 0 ≤ ``number`` < ``groups``."""
         with self._readable():
             return _whole(self._file.read_row_group(number, columns))
 
     def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The table in parts of at most ``rows`` rows."""
+        """The table in batches of at most ``rows`` rows."""
         with self._readable():
             parts = self._file.iter_batches(rows, columns=columns)
         while True:
@@ -65,15 +66,15 @@ class ParquetTable:
 
 
 def write_parquet(table: pa.Table, where: Any, **options: Any) -> None:
-    """Write ``table`` to a path or an open file; ``options`` of :func:`pyarrow.parquet.write_table`."""
+    """Writes ``table`` to a path or an open file; ``options``: those of :func:`pyarrow.parquet.write_table`."""
     pq.write_table(table, where, write_page_checksum=True, **options)
 
 
 def parquet_writer(where: Any, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
-    """A writer of row groups; ``options`` of :class:`pyarrow.parquet.ParquetWriter`."""
+    """A writer of row groups; ``options``: those of :class:`pyarrow.parquet.ParquetWriter`."""
     return pq.ParquetWriter(where, schema, write_page_checksum=True, **options)
 
 
 def _whole(read: Any) -> Any:
-    read.validate(full=True)  # pyarrow takes text from a page as it is, and stumbles over it later
+    read.validate(full=True)  # pyarrow does not check text in a page, and fails later
     return read

@@ -3,7 +3,7 @@
 Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs derive from it.
 
 Only types that survive the Launchpad are allowed: bool, int, float, str, ``Literal`` of str, lists of those, and nested
-``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
+``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` mean "off" or "decide for me".
 """
 
 import reprlib
@@ -27,9 +27,9 @@ LONGEST_TEXT = 4095
 
 @dataclass(frozen=True)
 class Retired:
-    """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
+    """A removed setting of an earlier release: its default, and its replacement.
 
-    Files that hold the default are read as before, and fingerprints stay what they were; any other value is refused.
+    Files with the default are read as before, and fingerprints do not change; any other value is refused.
     """
 
     default: Any
@@ -38,11 +38,11 @@ class Retired:
 
 
 class _RetiredError(ValueError):
-    """The setting that is gone, in a sentence that begins with its name."""
+    """A removed setting is used; the message begins with its name."""
 
 
 class RenamedSetting(UserWarning):
-    """A setting was read by the name that it had in an earlier release; the sentence says its name of today."""
+    """A setting has its name of an earlier release; the message gives the current name."""
 
 
 _OUR_OWN_FILE: ContextVar[bool] = ContextVar("our own file", default=False)
@@ -50,7 +50,7 @@ _OUR_OWN_FILE: ContextVar[bool] = ContextVar("our own file", default=False)
 
 @contextmanager
 def written_by_graphmill() -> Iterator[None]:
-    """While settings are read that an earlier release wrote: nobody is told about renamed ones."""
+    """A context for reading settings that an earlier release wrote: renamed settings give no warning."""
     token = _OUR_OWN_FILE.set(True)
     try:
         yield
@@ -67,10 +67,11 @@ Renamed = dict[str, str | tuple[str, ...]]
 
 
 class Settings(BaseModel):
-    """Frozen, strict about unknown names, validated also where a default is used.
+    """The base class: frozen, refuses unknown names, also validates defaults.
 
-    YAML's ``off`` and ``on`` are booleans: where those words are among a field's choices, the booleans stand for them.
-    Elsewhere ``true`` is no number. Text has no null bytes, numbers are finite unless a field says otherwise.
+    YAML reads ``off`` and ``on`` as booleans: if these words are among a field's choices, the booleans are converted to
+    them. Otherwise ``true`` is not accepted as a number. Text must not have null bytes; numbers must be finite unless a
+    field allows it.
     """
 
     model_config = ConfigDict(
@@ -98,12 +99,12 @@ class Settings(BaseModel):
         values = with_names_of_today(cls, values)
         for name, retired in cls.RETIRED.items():
             if name in values and values[name] != retired.default:
-                raise _RetiredError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
+                raise _RetiredError(f"{name}: {shown(values[name])} is no longer available: {retired.instead}")
         return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
 def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with each renamed setting of ``model`` under its name of today, which a warning says."""
+    """``values`` with each renamed setting of ``model`` under its current name; each gives a warning."""
     out = dict(values)
     for old, new in model.RENAMED.items():
         *parents, name = old.split(".")
@@ -122,13 +123,14 @@ def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dic
 
 
 def name_of_today(model: type[Settings], path: str) -> str:
-    """The dotted ``path`` of a setting, by the first of its names of today where it was renamed."""
+    """The dotted ``path`` of a setting; if it was renamed, with the first of its current names."""
     new = model.RENAMED.get(path, path)
     return new if isinstance(new, str) else new[0]
 
 
 def _put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of nested ``values`` with ``value`` at the dotted ``path``; what is no section stays, to be refused."""
+    """A copy of nested ``values`` with ``value`` at the dotted ``path``; a value in place of a section is kept, and
+    refused later."""
     name, _, rest = path.partition(".")
     below = values.get(name, {})
     if rest and not isinstance(below, Mapping):
@@ -150,7 +152,7 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     """A settings field. ``identity=False`` marks an execution setting, which does not enter the run's fingerprint.
 
     ``bounds`` are pydantic's ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` ... They are repeated in the description,
-    because the Launchpad shows descriptions and knows no bounds.
+    because the Launchpad shows descriptions but not bounds.
     """
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     shown = ", ".join(f"{words[k]} {v}" for k, v in bounds.items() if k in words)
@@ -163,7 +165,8 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
 
 
 def _as_meant(annotation: Any, value: Any) -> Any:
-    """What a value from YAML stands for in a field of this type. Raises ``ValueError`` for what pydantic would bend."""
+    """Converts a value from YAML for a field of this type. Raises ``ValueError`` for a value that pydantic would
+    silently change."""
     if get_origin(annotation) is list and isinstance(value, list):
         return [_as_meant(get_args(annotation)[0], item) for item in value]
     if isinstance(value, bool):
@@ -180,7 +183,7 @@ def _as_meant(annotation: Any, value: Any) -> Any:
         if len(value) > LONGEST_TEXT:
             raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters, which no name or path may be")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError("it holds bytes that are no text (UTF-8)")
+            raise ValueError("it has bytes that are not UTF-8 text")
     return value
 
 
@@ -191,7 +194,7 @@ def is_identity(model: type[Settings], name: str) -> bool:
 
 
 def identity_of(settings: Settings) -> dict[str, Any]:
-    """The identity fields of ``settings`` as plain values, nested models included, by the names that they had first."""
+    """The identity fields of ``settings`` as plain values, including nested models, under their original names."""
     out: dict[str, Any] = {}
     for name in type(settings).model_fields:
         if not is_identity(type(settings), name):
@@ -213,7 +216,7 @@ def _at(values: Any, path: str) -> Any:
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:
-    """Validate ``values`` against ``model``; raise :class:`SettingsError` with one line per problem, naming its path.
+    """Validates ``values`` against ``model``. Raises :class:`SettingsError` with one line per problem, with its path.
 
     ``where`` names the source in the message ("settings.yaml", "the Launchpad").
     """
@@ -235,7 +238,7 @@ def _sentence(problem: Any, model: type[Settings]) -> str:
     message = message[:1].lower() + message[1:]
     value = problem.get("input")
     if problem["type"] == "value_error" and (not path or isinstance(value, Mapping | Settings)):
-        return message  # of a whole section, which names its settings itself
+        return message  # an error of a whole section, whose message names its settings
     if problem["type"] == "model_type":
         message = "it is a section: write its settings under it, one 'name: value' a line, or leave it out"
     return f"{path} = {shown(value)}: {message}"
@@ -246,14 +249,14 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 def shown(value: Any) -> str:
-    """``value`` for a message, short whatever was written: an alias in YAML can make a list endless."""
+    """``value`` for a message, shortened: a YAML alias can make a list endless."""
     return _SHORT.repr(value)
 
 
 def _siblings(model: type[Settings], path: Any) -> list[str]:
     current: Any = model
     for part in path:
-        if isinstance(part, int):  # a place in a list
+        if isinstance(part, int):  # an index of a list
             continue
         field = getattr(current, "model_fields", {}).get(part)
         if field is None:
@@ -263,7 +266,7 @@ def _siblings(model: type[Settings], path: Any) -> list[str]:
 
 
 class _Plain(yaml.SafeLoader):
-    """YAML without what changes a value in silence: a key given twice, 010 (which is 8), 1:30 (which is 90)."""
+    """A YAML loader that refuses silent changes of values: a key given twice, 010 (which is 8), 1:30 (which is 90)."""
 
     def construct_yaml_int(self, node: Any) -> int:
         digits = str(node.value).lstrip("+-")
@@ -298,21 +301,22 @@ def _brief(written: Any) -> str:
 
 
 class _UnclearError(Exception):
-    """What is unclear, in a sentence."""
+    """An ambiguous YAML value; the message is a sentence."""
 
 
 def read_yaml(text: str, where: str) -> Any:
-    """The value of a YAML (or JSON) text. ``where`` names it in messages.
+    """The value of a YAML (or JSON) text. ``where``: the text's name in messages.
 
     Raises:
-        InputError: it is no YAML, has a key twice, or a number that YAML takes for another; with the lines.
+        InputError: the text is not YAML, has a key twice, or has a number that YAML would read as another one; with the
+            lines.
     """
     with _one_sentence(where):
         return yaml.load(text, _Plain)
 
 
 def read_yaml_documents(text: str, where: str) -> list[Any]:
-    """As :func:`read_yaml`, of a file whose documents are set apart by lines of ``---``."""
+    """Like :func:`read_yaml`, for a file with several documents, separated by lines of ``---``."""
     with _one_sentence(where):
         return list(yaml.load_all(text, _Plain))
 

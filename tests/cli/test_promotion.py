@@ -119,15 +119,15 @@ def test_it_is_recorded_where_dagster_has_an_instance(
 def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     folder = str(tmp_path / "promoted")
-    assert mistake("versions", "toy") == "'toy' is no DATASET/MODEL, such as biomed/hgt"
-    assert "../hgt' is no DATASET/MODEL" in mistake("versions", "../hgt")
+    assert mistake("versions", "toy") == "'toy' is not a model; write DATASET/MODEL, such as biomed/hgt"
+    assert "../hgt' is not a model" in mistake("versions", "../hgt")
     assert "has no version of toy/hgt; it has versions of: nothing" in mistake(
         "versions", "toy/hgt", "--folder", folder
     )
     run("promote", str(runs[1]), "--to", folder)
     assert "it has versions of: toy/hgt" in mistake("rollback", "toy/ht", "--folder", folder)
     assert "has no version '7'" in mistake("rollback", "toy/hgt", "7", "--folder", folder)
-    assert "there is none to go back to" in mistake("rollback", "toy/hgt", "--folder", folder)
+    assert "there is no older one to roll back to" in mistake("rollback", "toy/hgt", "--folder", folder)
     assert mistake("promote", str(runs[1]), "--if", "worse") == "--if worse: better or checks_pass"
     assert "is not measured for each query" in mistake("promote", str(runs[1]), "--to", folder, "--metric", "auc")
     assert "is not a run directory, a version" in mistake("drift", "toy/none", str(runs[0]), "--folder", folder)

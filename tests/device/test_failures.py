@@ -91,7 +91,7 @@ def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:
     with pytest.raises(ResourceError) as refused:
         require_fallback(job, 2, "why")
     assert str(refused.value) == (
-        "cuda failed (why), and several processes cannot fall back to the CPU; the same command goes on from the last "
+        "cuda failed (why), and several processes cannot fall back to the CPU; the same command continues from the last "
         "checkpoint on the same device, or set acceleration.device: cpu"
     )
     job.precision = "tf32"

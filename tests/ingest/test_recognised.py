@@ -87,7 +87,7 @@ FOREIGN: dict[str, tuple[Callable[[], bytes], str]] = {
     "Turtle": (lambda: b"@prefix ex: <http://ex.org/> .\nex:a ex:b ex:c .\n", "Turtle; write it as N-Triples"),
     "RDF/XML": (lambda: b'<?xml version="1.0"?>\n<rdf:RDF></rdf:RDF>\n', "XML .*write RDF as N-Triples"),
     "JSON array": (lambda: b'[{"head": "a", "tail": "b"}]', "one JSON array; write one object a line"),
-    "JSON over lines": (lambda: b'{\n "edges": []\n}\n', "its first line is no object; write one object a line"),
+    "JSON over lines": (lambda: b'{\n "edges": []\n}\n', "its first line is not an object; write one object per line"),
     "web page": (lambda: b"<!DOCTYPE html><html>Sign in</html>", r"a web page \(of a login or an error\?\)"),
     "git-lfs": (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
     "UTF-32": (lambda: "head,tail\n".encode("utf-32"), "UTF-32 text; save it as UTF-8"),

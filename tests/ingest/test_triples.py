@@ -113,7 +113,7 @@ class TestWithDictionaries:
     @pytest.mark.parametrize(
         ("name", "text", "sentence"),
         [
-            ("node_dict", "a\t0\nb\t2\n", "index 1 is missing (line 2 goes on with 2)"),
+            ("node_dict", "a\t0\nb\t2\n", "index 1 is missing (line 2 has 2)"),
             ("node_dict", "a\t0\nb\t0\n", "line 2: index 0 is given to 'b' and, on line 1, to 'a'"),
             ("node_dict", "a\t0\na\t1\n", "line 2: 'a' is on line 1, too"),
             ("node_dict", "a\t0\nb\n", "line 2: the line has 1 columns, not 2"),

@@ -40,7 +40,7 @@ def test_scalars_are_plain_python(value: Any, expected: Any) -> None:
 
 
 def test_what_is_no_scalar_is_refused() -> None:
-    with pytest.raises(TypeError, match="set is no scalar"):
+    with pytest.raises(TypeError, match="set is not a scalar"):
         metadata.scalar({1, 2})
 
 

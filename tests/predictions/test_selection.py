@@ -68,5 +68,5 @@ def test_a_name_that_two_nodes_have_must_be_told_apart(graph: TypedGraph) -> Non
     names = list(nodes.names)
     names[91] = "node 90"
     nodes.__dict__["names"] = names
-    with pytest.raises(InputError, match=r"2 nodes are called 'node 90': n90 \(drug\), n91 \(drug\); say which"):
+    with pytest.raises(InputError, match=r"2 nodes are called 'node 90': n90 \(drug\), n91 \(drug\); choose one"):
         nodes.find("node 90", ["drug"])

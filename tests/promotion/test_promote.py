@@ -229,7 +229,7 @@ def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Pa
         roll_back(store, "1", **BY)
     with pytest.raises(InputError, match=f"has no version 'none'; there are: {name}"):
         roll_back(store, "none", **BY)
-    with pytest.raises(InputError, match="there is none to go back to"):
+    with pytest.raises(InputError, match="there is no older one to roll back to"):
         roll_back(store, **BY)
     assert len(store.history()) == 1
 

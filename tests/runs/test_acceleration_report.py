@@ -86,7 +86,7 @@ def test_it_has_a_row_a_configuration_failures_included(values: dict[str, Any], 
 def test_a_stopped_report_goes_on_after_its_rows(values: dict[str, Any], tmp_path: Path) -> None:
     stop = StopRequest()
     stopper = Recorder(stop, "configuration 2")
-    with pytest.raises(StoppedError, match="goes on after what has been measured"):
+    with pytest.raises(StoppedError, match="continues after the finished measurements"):
         acceleration_report(values, "test", quick(), out=tmp_path, outlets=[stopper], stop=stop)
     before = json.loads((tmp_path / FILE).read_text())
     assert ([row["name"] for row in before["rows"]], before["complete"]) == (["baseline"], False)

@@ -40,8 +40,8 @@ def test_every_later_station_says_which_epoch_it_used(still: dict[str, Any], tmp
     first = restore(run_dir)
     assert f"the checkpoint {path} is damaged" in first.notes[0]
     expected = (
-        f"the best epoch is 1, but its checkpoint is damaged: epoch {first.epoch} is used in its place, and figures and "
-        "vectors are of that one"
+        f"the best epoch is 1, but its checkpoint is damaged: epoch {first.epoch} is used in its place, and metrics and "
+        "vectors come from that epoch"
     )
     assert first.epoch in (2, 3)
     assert first.notes[-1] == expected

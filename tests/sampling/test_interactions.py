@@ -197,5 +197,5 @@ def test_a_user_who_has_every_item_of_the_pool_is_left_out_and_not_counted(draw:
 def test_where_everybody_has_everything_there_is_nothing_to_learn_and_it_says_so(draw: Draw, negatives: Pool) -> None:
     user, item = np.divmod(np.arange(12, dtype=np.int32), 4)
     rows = to_rows(user, item, 5, 4)  # users 3 and 4 have nothing
-    with pytest.raises(InputError, match="no item that could be a negative"):
+    with pytest.raises(InputError, match="no item can be a negative"):
         PairSampler(rows, 4, 2, 3, draw=draw, negatives=negatives)

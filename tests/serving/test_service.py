@@ -234,13 +234,13 @@ def test_umap_keeps_clusters_together(client: TestClient, make: MakeVersion) -> 
 
 
 MISTAKES = [
-    (f"{LIVE}/explain?id=DR5&target=DI1", 400, "say which relation"),
-    (f"{LIVE}/explain?id=DR5&relation=indication", 400, "say which node the link leads to"),
+    (f"{LIVE}/explain?id=DR5&target=DI1", 400, "give the relation"),
+    (f"{LIVE}/explain?id=DR5&relation=indication", 400, "give the id of the link's target node"),
     (f"{LIVE}/explain?id=DR5&relation=indication&target=GE1", 400, "does not lead to nodes of type gene"),
     (
         f"{LIVE}/explain?id=DR5&relation=indication&target=DI9",
         404,
-        "cannot say why: its run run1 is not on this machine",
+        "cannot explain links: its run run1 is not on this machine",
     ),
     ("/v1/nowhere/hgt/current/vector?id=DR5", 404, "there is no dataset 'nowhere' (there are: toy)"),
     ("/v1/toy/gnn/current/vector?id=DR5", 404, "toy has no model 'gnn' (it has: hgt)"),
@@ -248,9 +248,9 @@ MISTAKES = [
     (f"{LIVE}/vector?id=DR99", 404, "has no node with id 'DR99'; /search?q=… finds nodes"),
     (f"{LIVE}/vector?id=DR5&type=gene", 404, "has no node with id 'DR5' of type gene"),
     (f"{LIVE}/vector?id=DR5&type=planet", 404, "has no node type 'planet' (it has drug, disease, gene)"),
-    (f"{LIVE}/vector", 400, "say which node: id=… or name=…"),
-    (f"{LIVE}/vector?id=DR5&name=x", 400, "say which node: id=… or name=…"),
-    (f"{LIVE}/vector?id=DR0", 409, "2 nodes have id 'DR0': DR0 (drug), DR0 (disease); say which with id= and type="),
+    (f"{LIVE}/vector", 400, "choose a node: give either id=… or name=…"),
+    (f"{LIVE}/vector?id=DR5&name=x", 400, "choose a node: give either id=… or name=…"),
+    (f"{LIVE}/vector?id=DR0", 409, "2 nodes have id 'DR0': DR0 (drug), DR0 (disease); choose one with id= and type="),
     (f"{LIVE}/vector?name=Twin", 409, "2 nodes have name 'Twin': DR1 (drug), DR2 (drug)"),
     (f"{LIVE}/neighbors?id=DR5&k=1001", 400, "k=1001: it is a whole number from 1 to 1000"),
     (f"{LIVE}/neighbors?id=DR5&k=-1", 400, "k=-1: it is a whole number"),
@@ -263,7 +263,7 @@ MISTAKES = [
         "has no relation 'cures' (it has associated, indication, interacts, target)",
     ),
     (f"{LIVE}/links?id=DI5&relation=indication", 400, "begins at nodes of type drug; this node is of type disease"),
-    (f"{LIVE}/links?id=DR5&offset=3", 400, "offset pages through one relation"),
+    (f"{LIVE}/links?id=DR5&offset=3", 400, "offset needs one relation"),
     (f"{LIVE}/links?id=DR5&known=yes", 400, "known=yes: it is true or false"),
     (f"{LIVE}/recommendations?id=DR5", 404, "holds no recommendations"),
     (f"{LIVE}/projection?method=tsne", 400, "method=tsne: it is one of pca, umap"),

@@ -1,4 +1,4 @@
-"""``graphmill …``: thin commands over the library, one file a group.
+"""``graphmill …``: thin commands over the library, one file per group.
 
 A command is registered by being imported here.
 """

@@ -1,4 +1,4 @@
-"""Commands over files: what is in them, a graph of them, and synthetic samples."""
+"""Commands for files: report on them, build a graph from them, write synthetic samples."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,7 +77,7 @@ def sample(
     preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
 ) -> None:
-    """Write the synthetic data of a sample chain, by a seed."""
+    """Write the synthetic data of a sample chain from a seed."""
     from graphmill.ingest.samples.catalog import write_sample
 
     print(write_sample(chain, preset, out))

@@ -1,4 +1,4 @@
-"""``graphmill card``, ``report`` and ``explain``: what a run or version is, and why it predicts what it predicts."""
+"""``graphmill card``, ``report`` and ``explain``: describe a run or version, and explain its predictions."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,7 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     if as_json:
         print_json(croissant(files, "" if files.export_folder == files.folder else "embeddings/"))
         return
-    # A version keeps the card that it was promoted with; a run's is as true as its files are now.
+    # A version keeps its card from promotion; a run's card is made from its current files.
     kept = files.folder / "card.md"
     print(kept.read_text(encoding="utf-8") if files.version and kept.is_file() else card_text(files), end="")
 

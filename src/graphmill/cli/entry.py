@@ -1,6 +1,6 @@
 """``graphmill …``: thin commands over the library. Results go to stdout (``--json`` for programs), progress to stderr.
 
-Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/reference/exit_codes.md).
+Exit codes: 0 success; 1 a check failed; 2 a user's error; 75 stopped and can be resumed (docs/reference/exit_codes.md).
 """
 
 import os
@@ -40,7 +40,7 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: errors with a sentence end with their exit code and no traceback."""
+    """Entry point: a :class:`GraphmillError` ends with its message and exit code, without a traceback."""
     from graphmill.runs.standard_streams import lost_output, say_warnings_in_a_line, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.openmp_waiting import machine_is_quiet, waiting_environment
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _with_allocator() -> None:
-    """Start this process again with the allocator's environment, which has to be there before Python runs."""
+    """Starts this process again with the allocator's environment variables, which must be set before Python starts."""
     from graphmill.training.allocator import allocator_environment
 
     added = allocator_environment()
@@ -80,7 +80,7 @@ def _with_allocator() -> None:
 
 
 def overrides(pairs: list[str]) -> dict[str, Any]:
-    """``--set section.name=value …`` as nested settings; values are read as YAML. Raises InputError for another form."""
+    """``--set section.name=value …`` as nested settings; values are read as YAML. Raises InputError for any other form."""
     from graphmill.runs.resolve import merge
     from graphmill.settings import read_yaml
 

@@ -1,4 +1,4 @@
-"""Commands about this machine and what is kept on it, and the demonstration."""
+"""Commands about this machine and its stored runs, and the demonstration."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the command line prints: tables for people, JSON for programs."""
+"""The output of the command line: tables for people, JSON for programs."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def restored_run(run: Path, checkpoint: str) -> "Restored":
-    """The run's model at its best epoch, or at ``checkpoint``; what was passed over to come there is said on stderr."""
+    """The run's model at its best epoch, or at ``checkpoint``; unusable checkpoints are named on stderr."""
     from graphmill.runs.export import restore
 
     say_when_compiling()
@@ -24,9 +24,8 @@ def restored_run(run: Path, checkpoint: str) -> "Restored":
 
 
 def on_its_device(work: Callable[[], T]) -> T:
-    """What ``work``, which restores finished runs, returns; where their device fails, done once more on the CPU.
-
-    The reason is said on stderr.
+    """Calls ``work``, which restores finished runs, and calls it again on the CPU if the device fails. The reason is
+    printed on stderr.
     """
     from graphmill.runs.fallback import once_more_on_the_cpu
 
@@ -34,7 +33,7 @@ def on_its_device(work: Callable[[], T]) -> T:
 
 
 def say_when_compiling() -> None:
-    """Until the command ends, say on stderr before CPU kernels are compiled for the first time on this machine."""
+    """Until the command ends, prints a line on stderr before CPU kernels are compiled for the first time on this machine."""
     import click
 
     from graphmill.runs.compiling import say_compiling
@@ -45,7 +44,7 @@ def say_when_compiling() -> None:
 
 
 def show_result(result: dict[str, Any]) -> None:
-    """A training's result as a table."""
+    """Prints a training's result as a table."""
     on_test = result.get("selected_on") == "test"
     rows = [
         ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
@@ -62,7 +61,7 @@ def show_result(result: dict[str, Any]) -> None:
 
 
 def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
-    """The row on a device's own memory, beside what was planned for it."""
+    """The table's row with the used and the planned memory of a device."""
     from graphmill.training.memory import device_memory_row
 
     found = device_memory_row(result)
@@ -70,12 +69,12 @@ def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
 
 
 def other_epoch(result: dict[str, Any]) -> bool:
-    """Whether figures and vectors are of another epoch than the best, whose checkpoint was damaged or gone."""
+    """Whether metrics and vectors are from another epoch because the best epoch's checkpoint was damaged or missing."""
     return result["best_metric"] is not None and result["exported_epoch"] != result["best_epoch"]
 
 
 def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
-    """What ``rank --json`` prints: ``figures`` by scorer (macro ones of links, those over queries of triples), and of links
+    """The output of ``rank --json``: ``figures`` by scorer (macro for links, over queries for triples), and for links
     and triples ``macro``, ``micro``, ``against`` (the best baseline, with intervals), ``strata``, ``verdicts``.
     """
     about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
@@ -84,7 +83,7 @@ def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_ranking(run: str, found: dict[str, Any]) -> None:
-    """A ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
+    """Prints a ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
     figures = _figures(found)
     names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
@@ -123,7 +122,7 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
 
 
 def show_links(rows: list[dict[str, Any]]) -> None:
-    """Predicted links as a table of each head and relation, with the best of the paths that support each."""
+    """Prints predicted links as one table per head and relation, with the best supporting path of each."""
     tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
@@ -146,7 +145,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
 
 
 def show_link_report(folder: str, report: dict[str, Any]) -> None:
-    """What was written, relation by relation."""
+    """Prints a table of the written links per relation."""
     rows = []
     for each in report["relations"]:
         at_k, of = each["diversity"][-1], each["calibration"]
@@ -177,12 +176,12 @@ def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _key(who: str) -> str:
-    """Triples' baseline by frequency is degree's ranking."""
+    """The name of a scorer: for triples the frequency baseline is the ranking by degree."""
     return "degree" if who == "frequency" else who
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on stdout."""
+    """Prints a table on stdout."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -192,17 +191,17 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*[escape(str(cell)) for cell in row])
-    # Wide enough that a file or a pipe does not fold paths.
+    # Wide enough that paths are not wrapped in a file or a pipe.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def number(value: Any) -> str:
-    """A cell: four decimals, or empty where there is nothing."""
+    """A cell: four decimals, or empty for None."""
     return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, for programs."""
+    """Prints JSON on stdout, for programs."""
     from graphmill.evaluation.json_values import readable
 
     print(json.dumps(readable(value), indent=2, ensure_ascii=False))

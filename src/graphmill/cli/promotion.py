@@ -1,4 +1,4 @@
-"""``graphmill promote``, ``rollback``, ``versions`` and ``drift``: which version is live, why, and whether it moved."""
+"""``graphmill promote``, ``rollback``, ``versions`` and ``drift``: change and list live versions, and measure drift."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def promote(
 ) -> None:
     """Make a run's export the live version of its model, and compare it with the version before.
 
-    Exit code 1 where --if decides for the one that is live.
+    Exit code 1 if --if keeps the version that is live.
     """
     from graphmill.promotion.policy import PromotionSettings
     from graphmill.promotion.promote import export_trial, health_failures, promote_run, somebody, versions_folder
@@ -199,7 +199,7 @@ def _versions(model: str, folder: Path) -> "Versions":
 
     dataset, slash, name = model.strip("/").partition("/")
     if not (dataset and slash and name) or "/" in name or ".." in (dataset, name):
-        raise InputError(f"'{model}' is no DATASET/MODEL, such as biomed/hgt")
+        raise InputError(f"'{model}' is not a model; write DATASET/MODEL, such as biomed/hgt")
     store = Versions(folder / dataset / name)
     if not store.all():
         there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
@@ -259,7 +259,8 @@ def _show_drift(found: dict[str, Any]) -> None:
 
 
 def _record(store: "Versions", found: dict[str, Any]) -> None:
-    """Tell Dagster's event log where there is one: in a process of its own, as nothing here may import Dagster."""
+    """Records the promotion in Dagster's event log, if there is one: in a separate process, because this module must
+    not import Dagster."""
     from graphmill.promotion.promote import dagster_home, somebody
 
     home = dagster_home(store.path)

@@ -1,4 +1,4 @@
-"""Commands over finished runs and embeddings: figures, rankings, recommendations, links, neighbours, influence."""
+"""Commands for finished runs and embeddings: metrics, rankings, recommendations, links, neighbours, influence."""
 
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ def embed(
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
 
-    HGT reads --edges, and --features beside them; KGAT facts as --edges; MMGCN and DRAGON --features of items.
+    HGT needs --edges and can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need --features of items.
     """
     from graphmill.runs.embed import NEW, embed_run
     from graphmill.runs.joining_nodes import read_joining
@@ -118,7 +118,7 @@ def recommend(
 ) -> None:
     """Write the best items of every user, with names and scores, to recommendations.parquet in the run directory.
 
-    With --history for the users in that file, who need not have been there in the training: as
+    With --history, for the users in that file, even if they are not in the training data. The file is then
     recommendations_of_history.parquet.
     """
     from graphmill.ingest.public_readers import read_interactions
@@ -162,7 +162,8 @@ def links(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best tails of heads, with probabilities and supporting paths. Without --head: of all, into RUN/links."""
+    """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
+    RUN/links."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse
@@ -217,7 +218,8 @@ def validate(
 
 
 def _keep_health(run: Path, report: "HealthReport") -> None:
-    """Into the run, unless it has one of these vectors already, which may have been judged by a project's own bounds."""
+    """Writes the report into the run, unless the run already has one for these vectors, which may use a project's own
+    bounds."""
     from graphmill.runs.card import write_card
     from graphmill.runs.card_files import read_card_files
     from graphmill.runs.validation import write_health
@@ -228,7 +230,7 @@ def _keep_health(run: Path, report: "HealthReport") -> None:
     try:
         write_health(run, report)
         write_card(run)
-    except ResourceError as error:  # somebody else's run: the verdict does not depend on it
+    except ResourceError as error:  # a run without write permission: the verdict does not need the file
         print(f"note: {error}", file=sys.stderr)
 
 

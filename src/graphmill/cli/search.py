@@ -1,4 +1,4 @@
-"""Commands that try settings: ``search``."""
+"""The command ``search``, which tries settings."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def _by_file(settings: Path, set_: list[str], output: str) -> Any:
 
 
 def _in_the_project(model: str) -> Path:
-    """The folder of the search, made through Dagster: in a process of its own, as nothing here may import Dagster."""
+    """The folder of the search, made through Dagster in a separate process, because this module must not import Dagster."""
     from graphmill.runs.launch import end_with_parent
 
     command = [sys.executable, "-m", "graphmill.orchestration.searching", model]

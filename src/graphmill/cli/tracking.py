@@ -1,4 +1,4 @@
-"""``graphmill track``: send runs to a tracker, or what it did not get."""
+"""``graphmill track``: sends runs, or their missing parts, to a tracker."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands that train, or say what a training would take: ``train``, ``estimate``, ``evaluate``."""
+"""Commands for trainings: ``train``, ``estimate`` (memory and time), ``evaluate``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""The Dagster component types that a ``defs.yaml`` names: a dataset, a model, and who is told when something fails."""
+"""The Dagster component types for a ``defs.yaml``: a dataset, a model, and alerts."""
 
 from graphmill.components.alerts import Alerts
 from graphmill.components.embedding_model import EmbeddingModel

@@ -1,6 +1,6 @@
-"""The asset ``<dataset>/<model>_acceleration_report``: what each acceleration brings on this data, side by side.
+"""The asset ``<dataset>/<model>_acceleration_report``, which compares the effect of each acceleration on this data.
 
-It is materialized on demand: no job of the chain includes it, because it trains the model several times over.
+It is materialized on demand. No job of the chain includes it, because it trains the model several times.
 """
 
 import math
@@ -31,13 +31,13 @@ FINITE = Check(
 CHECKS = (RUNS, FINITE)
 
 PLOTTED = ("configurations", "epochs", "speed_up")
-"""What a person follows over reports; the others have long names, which would leave the summary no room."""
+"""Numbers to plot over several reports. Others have long names, which would leave no room for the summary."""
 
 Reference = dict[str, Any]
 
 
 def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The report asset; each configuration trains in a process of its own, one after the other."""
+    """Make the report asset. Each configuration trains in its own process, one after the other."""
     key = plan.key("acceleration_report")
     run_config = config_class(plan.acceleration_report)
 
@@ -138,5 +138,5 @@ def _ratio(base: Row, row: Row) -> float:
 
 
 def _known(value: float) -> float | None:
-    """The number to four digits, or None where there is none."""
+    """The number to four digits, or None if it is not known."""
     return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -1,4 +1,5 @@
-"""How a ranking of links or triples is shown against its baselines: the sentence, the check, and parts of the queries."""
+"""Shows a ranking of links or triples beside its baselines: the summary sentence, the check, and tables by subset of
+queries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +21,13 @@ RATIO = "mrr_over_best_baseline"
 
 
 def interval(against: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of the ratio to the best baseline: the ratio and the ends of its 95 % interval."""
+    """The ratio to the best baseline and its 95 % interval, as figures."""
     ratio = against["ratios"][against["best"]]
     return {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
 
 
 def baselines_severity(plan: ModelPlan) -> SeverityName:
-    """How loudly ``beats_baselines`` fails: error where either setting is."""
+    """The severity of ``beats_baselines``: error if either setting is error."""
     return "error" if "error" in (plan.checks.severity, plan.checks.baseline_severity) else "warn"
 
 
@@ -36,7 +37,7 @@ def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: Prev
     bound, value = plan.checks.baseline_ratio_min, ratio["value"]
     return BEATS_BASELINES.result(
         plan.key("ranking"),
-        value is None or value >= bound,  # None: no baseline has anything right
+        value is None or value >= bound,  # None: no baseline has an MRR above 0
         against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
         severity=baselines_severity(plan),
         metadata=scalars(
@@ -54,12 +55,12 @@ def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: Prev
 
 
 def without_tie_bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics without the bounds on ties, which the report has: the UI plots every number."""
+    """Metrics without the bounds for ties, because the UI plots every number; the report has these bounds."""
     return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
 
 
 def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
-    """A row for the model and each baseline: MRR, the model's ratio to it with its interval."""
+    """One row for the model and each baseline: MRR, and the model's ratio to it with its interval."""
     rows = []
     for name, mrr in against["mrr"].items():
         ratio = against["ratios"].get(name, {})
@@ -76,9 +77,9 @@ def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
 
 
 def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
-    """Tables of MRR by part of the queries and scorer: ``by_degree`` and ``by_half_link``.
+    """Tables of MRR by subset of queries and by scorer: ``by_degree`` and ``by_half_link``.
 
-    ``labels``: the scorers that are shown, and how they are called.
+    ``labels``: the scorers to show → their labels.
     """
 
     def row(first: str, text: str, part: Mapping[str, Any]) -> dict[str, Any]:

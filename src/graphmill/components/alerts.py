@@ -1,4 +1,5 @@
-"""The component type ``graphmill.components.Alerts``: who is told when something fails, from a few lines of YAML."""
+"""The component type ``graphmill.components.Alerts``: sends alerts when something fails, configured by a few lines of
+YAML."""
 
 from typing import Literal
 
@@ -28,10 +29,10 @@ class Alerts(dg.Component, dg.Model, dg.Resolvable):
     ui: str = Field("", description="Address of the Dagster UI, for links, such as http://dagster.example:3000.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The sensors, and the targets as the resource ``alerts``."""
+        """Make the sensors, and the targets as the resource ``alerts``."""
         if not self.events:
             raise SettingsError(f"alerts: 'events' is empty; name some of {', '.join(KINDS)}")
-        given = [target or "" for target in self.targets]  # a variable that is not set is None
+        given = [target or "" for target in self.targets]  # None: the environment variable is not set
         targets = given if in_a_run() else checked_targets(given)
         least = AssetCheckSeverity.WARN if self.severity == "warn" else AssetCheckSeverity.ERROR
         return dg.Definitions(

@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_drift``: how far the run's vectors lie from those of the live version, and why."""
+"""The asset ``<dataset>/<model>_drift``: how far the run's vectors have moved from those of the live version, and why."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ SHOWN_MOVED = 20
 
 @dataclass(frozen=True)
 class DriftCheck:
-    """One check of the UI, the findings that it stands for, and the picture beside it."""
+    """One check of the UI, the findings that it covers, and its picture."""
 
     check: Check
     findings: tuple[str, ...]
@@ -64,13 +64,13 @@ DRIFT_CHECKS = (
 
 PICTURES = {"overlap": "neighbours kept", "moved": "the nodes that moved most"}
 PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
-"""What a person follows over retrainings."""
+"""Numbers to plot over several retrainings."""
 
 Reference = dict[str, Any]
 
 
 def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The drift asset; it materializes whatever the findings, also where nothing is live to compare with."""
+    """Make the drift asset. It materializes whatever the findings, even if there is no live version."""
     key = plan.key("drift")
     run_config = config_class(plan.drift)
 
@@ -174,7 +174,7 @@ def _materialized(
 
 
 def _summary(report: Mapping[str, Any]) -> str:
-    """The findings that need a look, the gravest first; else what moved."""
+    """A summary: the findings that need attention, the most serious first; without any, what moved."""
     findings = report["findings"]
     bad = [
         f"**{f['name'].replace('_', ' ')}**: {f['meaning']} {f['remedy']}".strip()

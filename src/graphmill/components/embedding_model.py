@@ -1,4 +1,5 @@
-"""The component type ``graphmill.components.EmbeddingModel``: one system on one dataset, from a few lines of YAML."""
+"""The component type ``graphmill.components.EmbeddingModel``: one system on one dataset, configured by a few lines of
+YAML."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -41,12 +42,12 @@ from graphmill.training.machine import this_machine
 
 @dataclass(frozen=True)
 class Defaults:
-    """The settings that the Launchpad starts from, and why their preset is what it is."""
+    """The default settings of the Launchpad, and the reason for their preset."""
 
     settings: Settings
     preset_reason: str
     written: dict[str, Any]
-    """What the YAML says, with the preset that its ``auto`` stands for."""
+    """The settings of the YAML, with ``preset: auto`` resolved."""
 
 
 def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
@@ -55,15 +56,15 @@ def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
 
 def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
     written = context.resolve_value(value)
-    parse_search(written, "the component")  # here, so that a mistake is shown with its line
+    parse_search(written, "the component")  # imported here, so that an error is shown with its line
     return dict(written)
 
 
 def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
-    """The recipe's settings with what the YAML says; its preset fills what it does not say.
+    """The recipe's settings with those of the YAML. The preset fills the missing ones.
 
-    ``preset: auto``, the default, is resolved here: by what this machine has (:func:`chosen_preset`). So the Launchpad
-    shows the values that will hold.
+    ``preset: auto``, the default, is resolved here by this machine's device and memory (:func:`chosen_preset`), so that
+    the Launchpad shows the values that a run will use.
     """
     for name in ("recipe", "data"):
         if name in written:
@@ -80,7 +81,7 @@ def _promotion(written: Any) -> PromotionSettings:
 
 
 def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
-    """The preset that ``preset`` stands for, and why: for auto by device and memory of the machine that loads this."""
+    """Resolve ``preset``, with the reason. For auto, the device and memory of the machine that loads this decide."""
     if preset != "auto":
         return preset, "as the defs.yaml says"
     machine = this_machine()
@@ -89,7 +90,7 @@ def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
 
 
 def launcher_settings(value: Any) -> LauncherSettings | None:
-    """The section ``launcher``: a kind, or a mapping with its settings; None where there is none."""
+    """Parse the section ``launcher``: a kind, or a mapping with its settings; None if there is none."""
     if value is None or isinstance(value, LauncherSettings):
         return value
     return as_settings(LauncherSettings, {"kind": value} if isinstance(value, str) else value, "launcher")
@@ -146,7 +147,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
-        """Everything that the asset factories need; raises :class:`SettingsError` for a name that cannot be a key."""
+        """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
         given = self.settings
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
         fresh = self.freshness
@@ -174,11 +175,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
         )
         if plan.search:
-            search_of(plan)  # so that its mistakes are found here
+            search_of(plan)  # parsed here, so that errors are found now
         return plan
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The assets, the retraining job, and the schedule if one is asked for."""
+        """Make the assets, the retraining job, and the schedule if there is one."""
         require_own_names(context)
         plan = self.plan(context)
         assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]

@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
+"""The asset ``<dataset>/<model>_embeddings``: the run's vectors in all formats, checked before other assets use them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ Reference = dict[str, Any]
 
 
 def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The export asset; its value says where the files are."""
+    """Make the export asset. Its value has the paths of the files."""
     key = plan.key("embeddings")
 
     @plan_asset(
@@ -99,7 +99,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def read_vectors(path: Path) -> tuple[pa.Table, NDArray[np.float32]]:
-    """The table without its vectors, and the vectors: float32 (rows × dimensions), a view of the mapped file."""
+    """The table without its vectors, and the vectors, float32 (rows × dimensions), as a view of the mapped file."""
     table = ParquetTable(path, mapped=True, remedy=REMEDY).read()
     column = table["embedding"].combine_chunks()
     vectors = column.flatten().to_numpy(zero_copy_only=True).reshape(len(column), column.type.list_size)
@@ -178,7 +178,7 @@ def _summary(
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:
     counts = rows["node_id"].value_counts()
-    # An id that occurs in one type only, because load() asks for the type of any other.
+    # An id that occurs in only one type, because load() needs the type for any other id.
     example = next((each["values"] for each in counts.to_pylist() if each["counts"] == 1), rows["node_id"][0].as_py())
     return snippet(f"""
 import graphmill
@@ -195,7 +195,7 @@ frame = pd.read_parquet({parquet!r})
 
 
 def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
-    """Copy the CSV to the path or URL that the YAML names, whole or not at all; returns it, without a token."""
+    """Copy the CSV to the path or URL in the YAML, atomically; returns the target without a token."""
     if not plan.publish:
         return ""
     if "csv" not in files:
@@ -238,7 +238,7 @@ def _check_results(
 
 
 def types_without_vectors(rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
-    """Node types other than users and items whose rows are all zero: a recommender need not know them."""
+    """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them."""
     kinds = _text(rows["node_type"])
     empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))
     names = [str(name) for name in dict.fromkeys(kinds)]
@@ -250,7 +250,7 @@ def _text(column: pa.ChunkedArray) -> NDArray[np.object_]:
 
 
 def _alignment(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
-    """Whether the exported identities are the graph's, and the first place where they are not."""
+    """Whether the exported ids are those of the graph, and the first difference."""
     if rows.num_rows != nodes.num_rows:
         return False, f"{rows.num_rows} rows for {nodes.num_rows} nodes"
     for exported, own in (("node_index", "index"), ("node_id", "id"), ("node_type", "type")):

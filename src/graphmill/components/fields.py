@@ -1,7 +1,7 @@
-"""Pieces of YAML that both component types use, and how a section becomes a settings model.
+"""Parts of the YAML that both component types use, and the conversion of a section to a settings model.
 
-A section is validated by the library's own settings model, so that a mistake is one sentence, shown by
-``dg check defs`` with file and line.
+The library's own settings model validates a section. ``dg check defs`` shows an error as one sentence, with file and
+line.
 """
 
 import re
@@ -19,28 +19,28 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Schedule(dg.Model, dg.Resolvable):
-    """When to retrain; the schedule is stopped until a person starts it."""
+    """When to retrain. The schedule is off until a user starts it."""
 
     cron: str = Field(description='Five cron fields, such as "0 3 * * 1".')
     timezone: str = Field("UTC", description="Name in the time zone database, such as Europe/Berlin.")
 
 
 class Freshness(dg.Model, dg.Resolvable):
-    """How old the embeddings may become."""
+    """Limits of the embeddings' age."""
 
     warn_hours: float = Field(0, description="Age from which the check warns, in hours; 0: no warning.")
     fail_hours: float = Field(description="Age from which the check fails, in hours (> 0).")
 
 
 class Watch(dg.Model, dg.Resolvable):
-    """A sensor that launches the whole chain when a source file changed; stopped until a person starts it."""
+    """A sensor that launches the whole chain when a source file has changed. It is off until a user starts it."""
 
     enabled: bool = Field(False, description="Whether to add a sensor.")
     interval_seconds: int = Field(60, description="Time between two checks of the files, in seconds (≥ 5).")
 
 
 def section(model: type[SettingsT], name: str) -> dg.Resolver:
-    """A resolver that turns the YAML section ``name`` into ``model``."""
+    """Make a resolver that turns the YAML section ``name`` into ``model``."""
 
     def resolve(context: dg.ResolutionContext, value: Any) -> SettingsT:
         return as_settings(model, context.resolve_value(value), name)
@@ -49,7 +49,7 @@ def section(model: type[SettingsT], name: str) -> dg.Resolver:
 
 
 def as_settings(model: type[SettingsT], value: Any, name: str) -> SettingsT:
-    """``value`` (a mapping, or already a ``model``) as ``model``; raises :class:`SettingsError` in one sentence."""
+    """``value`` (a mapping, or already a ``model``) as ``model``. Raises :class:`SettingsError` for an invalid one."""
     if isinstance(value, model):
         return value
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/graph``: tables become a typed graph on disk, with held-out pairs and an audit of them."""
+"""The asset ``<dataset>/graph``: builds a typed graph on disk from the tables, with held-out pairs and their audit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ Reference = dict[str, Any]
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """Names, places and settings that the graph asset needs."""
+    """Names, paths and settings of the graph asset."""
 
     dataset: str
     settings: GraphSettings
@@ -63,7 +63,7 @@ class GraphPlan:
 
 
 def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
-    """The graph asset; its value says where the graph is."""
+    """Make the graph asset. Its value has the graph's path."""
     key = plan.key("graph")
 
     @plan_asset(
@@ -158,7 +158,7 @@ def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
 
 
 def _sequences(graph: TypedGraph) -> dict[str, Any]:
-    """What the sequence view of interactions in order holds; nothing for other graphs."""
+    """Figures of the sequence view of interactions in order; empty for other graphs."""
     if not any(graph.edges(relation).position is not None for relation in graph.relations):
         return {}
     return {
@@ -197,7 +197,7 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
         kind["name"] for kind in manifest["node_types"] if report["cold_nodes"].get(kind["name"], 0) >= kind["count"]
     ]
     leaks = [overlap for overlap in report["leakage"]["overlaps"] if overlap["leaked_edges"]]
-    # Splits that came with the data are kept as they are: a leak in them is for a person to see, not a reason to stop.
+    # The data's own splits are not changed. A leak in them is reported, but does not stop the chain.
     drawn = report["split_source"] in ("drawn", "by_time", "by_group")
     beyond = [
         f"{count} edges {what}: {between}"
@@ -205,7 +205,7 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
         for between, count in report["leakage"].get(part, {}).items()
         if count
     ]
-    # What a person does again is no leak: the n-th time is predicted from the times before it.
+    # A repeated item is not a leak: the n-th interaction is predicted from those before.
     again = report["split_source"] == "leave_one_out"
     return [
         TRAINED.result(
@@ -242,7 +242,7 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
 
 
 def _leak_rows(leaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row a relation, where the audit tells relations apart, else a row a pair of splits."""
+    """One row per relation if the audit distinguishes relations, else one row per pair of splits."""
     rows = []
     for leak in leaks:
         plain = {name: value for name, value in leak.items() if not isinstance(value, Mapping)}

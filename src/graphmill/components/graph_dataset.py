@@ -1,4 +1,5 @@
-"""The component type ``graphmill.components.GraphDataset``: files become a typed graph, from a few lines of YAML."""
+"""The component type ``graphmill.components.GraphDataset``: builds a typed graph from files, configured by a few lines
+of YAML."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,13 +24,13 @@ from graphmill.orchestration.lost_runs import lost_runs
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     sources = context.resolve_value(value)
-    parse_sources(sources, root=Path())  # here, so that a mistake is shown with its line
+    parse_sources(sources, root=Path())  # here, so that an error is shown with its line
     return sources
 
 
 @dg.scaffold_with(GraphDatasetScaffolder)
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
-    """A dataset: its files, how they become a typed graph, and whether a sensor watches them."""
+    """A dataset: its files, the settings of its typed graph, and a sensor that may watch the files."""
 
     name: str = Field(description="Name of the dataset; the first part of its asset keys.")
     sources: Annotated[
@@ -48,7 +49,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The assets from the files to the graph, two jobs, and the sensor if one is asked for."""
+        """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
         require_own_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root)
@@ -89,7 +90,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _files(sources: list[SourceFile]) -> dict[str, str]:
-    """Every file of every source, under a name of its own."""
+    """Every file of every source, by a unique name."""
     return {
         f"{source.name}.{role}".rstrip("."): location for source in sources for role, location in source.files().items()
     }

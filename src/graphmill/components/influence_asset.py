@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_influence``: which training triples made the model say what it says (TracIn)."""
+"""The asset ``<dataset>/<model>_influence``: the training triples that caused the model's predictions (TracIn)."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ Reference = dict[str, Any]
 
 
 def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The influence asset; the worker writes JSON and CSV into the run directory's folder ``influence``."""
+    """Make the influence asset. The worker writes JSON and CSV into the run directory's folder ``influence``."""
     key = plan.key("influence")
     run_config = config_class(plan.influence)
 
@@ -120,7 +120,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
 
 
 def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked: InfluenceSettings) -> str:
-    """What was looked at, and the first thing to look at."""
+    """A summary: what was analysed, and the first triple to look at."""
     training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
     if asked.mode == "self":
         suspect = f" Look first at **{_triple(rows[0], 'Train')}**: no other triple supports it." if rows else ""
@@ -133,7 +133,7 @@ def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked:
 
 
 def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
-    """Tables with names: a held-out triple, and the training triples for and against it, the strongest first."""
+    """Titled tables: for each held-out triple the training triples for and against it, the strongest first."""
     by_triple: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
     for row in rows:
         by_triple.setdefault(tuple(row[name] for name in CSV_COLUMNS[:6]), []).append(row)
@@ -156,7 +156,7 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
 
 
 def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
-    """The training triples with the largest influence on themselves: what nothing else supports."""
+    """The training triples with the largest influence on themselves, which no other triple supports."""
     lines = [
         {"training triple": _triple(row, "Train"), "self_influence": float(row["SelfInfluence"])}
         for row in rows[:SHOWN_SUSPECTS]

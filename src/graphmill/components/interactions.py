@@ -1,7 +1,7 @@
-"""Interactions as one table that people can read and the graph can be built from.
+"""Interactions as one table, which is readable and from which the graph can be built.
 
-The table is the reader's edges between users and items with the ids of both ends beside them. Where every user and item
-has an interaction, the nodes can be made again from it, in their order.
+The table has the reader's edges between users and items, with the ids of both ends. If every user and item has an
+interaction, the nodes can be reconstructed from it, in their order.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ INTERACTION_COLUMNS = {
 
 
 def interactions_table(result: IngestResult) -> pa.Table:
-    """The interactions of ``result`` with ``user_id``, ``item_id`` in front and ``source`` at the end."""
+    """The interactions of ``result``, with ``user_id`` and ``item_id`` first and ``source`` last."""
     ids, edges = result.nodes["id"].combine_chunks(), _parts(result.edges)[0]
     source = result.nodes["source"].combine_chunks()
     columns = {"user_id": ids.take(edges["head"].combine_chunks()), "item_id": ids.take(edges["tail"].combine_chunks())}
@@ -40,16 +40,16 @@ def interactions_table(result: IngestResult) -> pa.Table:
 
 
 def knowledge_edges(edges: pa.Table) -> pa.Table:
-    """The edges that are no interactions, with the standard columns."""
+    """The edges that are not interactions, with the standard columns."""
     return _parts(edges)[1].select(EDGES.names)
 
 
 def graph_tables(
     table: pa.Table, nodes: pa.Table | None = None, knowledge: pa.Table | None = None
 ) -> tuple[pa.Table, pa.Table]:
-    """``nodes`` and ``edges`` of the reader from :func:`interactions_table` and what stands beside it.
+    """The reader's ``nodes`` and ``edges``, from the table of :func:`interactions_table` and the other tables.
 
-    Without ``nodes`` they are the users and items of the table. Facts of ``knowledge`` are in train.
+    Without ``nodes``, the nodes are the users and items of the table. Facts of ``knowledge`` are in train.
     """
     given = ("relation", "display_relation", "head", "tail", "split", "position", "timestamp", "weight")
     edges = table.select([name for name in given if name in table.column_names])
@@ -63,7 +63,7 @@ def graph_tables(
 
 
 def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Interactions, and all other edges."""
+    """Separate the interactions from all other edges."""
     own = pc.equal(edges["relation"].cast(pa.string()), RELATION)
     return edges.filter(own).combine_chunks(), edges.filter(pc.invert(own)).combine_chunks()
 
@@ -80,7 +80,7 @@ def _nodes(table: pa.Table) -> pa.Table:
 
 
 def lengths_table(table: pa.Table) -> list[dict[str, Any]]:
-    """How many interactions users and items have: quantiles."""
+    """Quantiles of the numbers of interactions of users and of items."""
     rows = []
     for who, column in (("interactions of a user", "head"), ("interactions of an item", "tail")):
         counts = np.unique(table[column].to_numpy(), return_counts=True)[1]
@@ -100,7 +100,7 @@ def popular_items(table: pa.Table, count: int = 20) -> list[dict[str, Any]]:
 
 
 def _ids(numbers: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
-    """Ids by number: entry n is the id that stands beside the number n (empty below the smallest)."""
+    """Ids by number: entry n is the id of the number n (empty below the smallest number)."""
     codes = numbers.to_numpy()
     where = np.full(int(codes.max()) + 1, -1, np.int64)
     where[codes[::-1]] = np.arange(len(codes))[::-1]  # the first row of each number
@@ -108,7 +108,8 @@ def _ids(numbers: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
 
 
 def evaluated_users(table: pa.Table) -> tuple[int, int]:
-    """Users with something to hold out (in the given test split, else with three interactions), and all users."""
+    """The numbers of users who can be evaluated (in the given test split, else with three interactions), and of all
+    users."""
     users = table["head"].to_numpy()
     if "split" in table.column_names:
         return len(sorted_unique(users[table["split"].to_numpy() == 2])), len(sorted_unique(users))

@@ -1,4 +1,4 @@
-"""How a ranking of items for users is shown: the model beside trivial predictors, and each protocol beside the other."""
+"""Shows a ranking of items for users: the model beside simple predictors, by each protocol."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ PROTOCOLS = {
     "repeated": "full ranking, only targets that their user had taken before, among all items",
     "new": "full ranking, only targets new to their user, among the items new to the user",
 }
-"""Prefixes that are the model under another protocol; every other prefix is a rival."""
+"""Prefixes for the model under another protocol. Every other prefix is a simpler model."""
 ABOUT = {
     "popularity": "popularity",
     "markov": "the items that most often follow the last item",
@@ -41,7 +41,7 @@ ABOUT = {
 }
 
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
-"""What a person follows over retrainings, beside the metric that chose the epoch."""
+"""Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
 
 Reference = dict[str, Any]
@@ -50,16 +50,16 @@ Reference = dict[str, Any]
 def shown(
     plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
 ) -> dg.MaterializeResult[Reference]:
-    """The materialization from the worker's ``ranking.json``."""
+    """The materialization, from the worker's ``ranking.json``."""
     key, found = plan.key("ranking"), report["figures"]
     model = found["model"]
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
-    # "new_markov" is a rival under one of the protocols.
+    # "new_markov" is a simpler model under one of the protocols.
     parted = {name: (name.split("_", 1)[0], name.partition("_")[2]) for name in found if name not in PROTOCOLS}
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
     baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = _judged(plan, model)
-    on_test = report.get("selected_on") == "test"  # those of earlier releases do not say
+    on_test = report.get("selected_on") == "test"  # reports of earlier releases do not have it
     best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
     rival = baselines[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")
@@ -67,7 +67,7 @@ def shown(
         {
             **model,
             **({"over_best_baseline": ratio} if best else {}),
-            # One figure a protocol is enough to plot; the tables have the rest.
+            # Plot one figure per protocol; the tables have the rest.
             **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
             "repeat_share": report.get("repeat_share", 0.0),
         }
@@ -118,7 +118,7 @@ def shown(
 def _summary(
     plan: ModelPlan, judged: str, found: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
 ) -> str:
-    """How the model stands beside the best baseline, and what to take instead."""
+    """A summary: the model compared with the best baseline, and what to use instead if it is worse."""
     ours = found["model"][judged]
     text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
     if best:
@@ -128,12 +128,12 @@ def _summary(
         text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
     if report.get("selected_on") == "test":
         text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
-    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # a path would not fit; the check has it
+    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
     return f"{text} {advice.removesuffix('.')}." if advice else text
 
 
 def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
-    """The metric that chose the best epoch, where the ranking has it; else the first."""
+    """The metric that chose the best epoch if the ranking has it, else the first."""
     wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
     return wanted if wanted in model else next(iter(model))
 

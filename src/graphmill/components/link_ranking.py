@@ -1,4 +1,4 @@
-"""How a ranking of links by relation is shown: beside degree-only, random, and the model without message passing."""
+"""Shows a ranking of links by relation, beside degree, random, and the model without message passing."""
 
 import math
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ BASELINES = {
     "random": "random",
     "no_message": "without_messages",
 }
-"""Scorers beside the model: their names in the report, and as shown."""
+"""Scorers besides the model: their names in the report → their labels."""
 
 Reference = dict[str, Any]
 
 
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
-"""Those that are a check of the asset; the ratio to the best baseline has one of its own."""
+"""Ratios with a check of the asset; the ratio to the best baseline has its own check."""
 
 
 PLOTTED = (
@@ -47,7 +47,7 @@ PLOTTED = (
     "mrr_over_degree",
     "mrr_over_no_message",
 )
-"""What a person follows over retrainings."""
+"""Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
     "How well the model finds links that it was not trained on, compared with simpler predictors. If one of them is "
@@ -58,7 +58,7 @@ DESCRIPTION = (
 def shown(
     plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
 ) -> dg.MaterializeResult[Reference]:
-    """The materialization from the worker's ``ranking.json``."""
+    """The materialization, from the worker's ``ranking.json``."""
     key, comparison = plan.key("ranking"), report["comparison"]
     macro, ratios = comparison["macro"], comparison["ratios"]
     micro, against = comparison["micro"]["model"], comparison["against"]

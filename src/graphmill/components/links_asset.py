@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_links``: for heads the tails that the model scores best, and what is known of each."""
+"""The asset ``<dataset>/<model>_links``: the best-scored tails of heads, with ranks, probabilities and paths."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ Reference = dict[str, Any]
 
 
 def links_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The asset of predicted links; the worker writes Parquet, CSV and a report into the run's folder ``links``."""
+    """Make the asset of predicted links. The worker writes Parquet, CSV and a report into the run's folder ``links``."""
     key = plan.key("links")
     run_config = config_class(plan.links)
 
@@ -119,7 +119,7 @@ def _materialized(
 
 
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Means are over relations, so that a large one does not stand for all."""
+    """The figures of the report. Means are over relations, so that a large relation does not dominate."""
     relations = report["relations"]
     first, last = ([each["diversity"][at] for each in relations] for at in (0, -1))
     calibrated = [each["calibration"] for each in relations if "ece" in each["calibration"]]
@@ -152,7 +152,7 @@ def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
 
 
 def _inline_table(shown: Sequence[Mapping[str, Any]]) -> str:
-    """As many rows as the webserver shows without a click."""
+    """A table with as many rows as the webserver shows without a click."""
     rows = [
         {
             "head": _cut(row["head_name"]),
@@ -170,7 +170,7 @@ def _inline_table(shown: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _because(shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The edges that carry the links of the table, of those that were explained."""
+    """The edges that explain the links of the table, if they were explained."""
     rows = [
         {"head": row["head_name"], "relation": row["relation"], "tail": row["tail_name"], "because": row["because"]}
         for row in shown
@@ -180,7 +180,7 @@ def _because(shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _between(row: Mapping[str, Any]) -> str:
-    """The best path without its ends, which stand beside it."""
+    """The best path without its ends, which other columns have."""
     path = (row["paths"] or "").split(" ; ")[0]
     return _cut(path.removeprefix(row["head_name"]).removesuffix(row["tail_name"]).strip(), 100)
 
@@ -225,7 +225,7 @@ def _check_results(
     plan: ModelPlan, relations: Sequence[Mapping[str, Any]], figures: Mapping[str, Any], asked: LinkSettings
 ) -> list[dg.AssetCheckResult]:
     key, severity = plan.key("links"), plan.checks.severity
-    # Few candidates cannot vary much.
+    # With few candidates, tails cannot vary much.
     judged = [each for each in relations if each["candidates"] > 2 * asked.k and each["heads"] > 1]
     worst = max(judged, key=lambda each: each["diversity"][0]["top_tail_share"], default=None)
     share = worst["diversity"][0]["top_tail_share"] if worst else 0.0

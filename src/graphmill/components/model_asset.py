@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and the checks on its loss."""
+"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
-# The component, the upstream asset and the accelerator resource decide these.
+# The component, the upstream asset and the accelerator resource set these.
 NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
 
 FINITE = Check(
@@ -49,7 +49,7 @@ Reference = dict[str, Any]
 
 
 def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The training asset; its value is a small reference to the run directory."""
+    """Make the training asset. Its value is a small reference to the run directory."""
     key = plan.key("model")
     run_config = config_class(plan.settings, without=NOT_IN_LAUNCHPAD)
 
@@ -95,7 +95,8 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: LauncherSettings) -> None:
-    """Raise :class:`SettingsError` for what could only fail when the training is done, or could never start."""
+    """Raise :class:`SettingsError` now for settings with which the training could not start, or which would fail only
+    after it."""
     if not launcher.elsewhere:
         require_cores(settings.acceleration, "the Launchpad")
     if not settings.export.parquet:
@@ -147,7 +148,7 @@ def _materialized(
 
 
 def _plotted(plan: ModelPlan, figures: Mapping[str, Any]) -> list[str]:
-    """What a person follows over retrainings: the loss, the metric that chooses the epoch, time and memory."""
+    """Numbers to plot over several retrainings: the loss, the metric that chooses the epoch, time and memory."""
     chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
     wanted = (
         "loss",
@@ -183,7 +184,7 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
-    """The numbers that the UI plots over materializations: few, and under stable names."""
+    """The numbers that the UI plots over materializations: only a few, with stable names."""
     result = report.result
     estimate = report.progress.get("estimate") or report.started.get("estimate") or {}
     return scalars(
@@ -199,7 +200,7 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "seconds_per_epoch": result.get("seconds_per_epoch"),
             "estimated_seconds_total": estimate.get("seconds_total"),
             "peak_memory_bytes": result.get("peak_memory_bytes"),
-            # Of the device where there is one, and what was planned for it: else for the process.
+            # Measured and planned memory of the accelerator if there is one, else of the process.
             "peak_device_memory_bytes": result.get("peak_device_memory_bytes") or None,
             "planned_memory_bytes": result.get("planned_memory_bytes") or None,
         }

@@ -1,7 +1,7 @@
-"""Names of datasets and models over all files of a project: which are taken, and which would become one when joined.
+"""Checks the names of datasets and models in all files of a project for collisions, including those of joined names.
 
-Dagster finds a name that is there twice only when everything is loaded, and says so without a file. Here the ``defs.yaml``
-files are looked through, whether or not they load: a file that is broken is its own component's business.
+Dagster finds a duplicate name only when everything is loaded, and does not name the file. This module reads the
+``defs.yaml`` files, whether or not they load. Errors in a broken file are reported when its own component loads.
 """
 
 import itertools
@@ -26,7 +26,7 @@ _REPORTS = "_acceleration"
 
 
 def checked_model_name(name: str) -> str:
-    """``name`` if no folder or asset of the dataset's own has it; raises :class:`SettingsError` otherwise."""
+    """``name`` if none of the dataset's own folders and assets has it; raises :class:`SettingsError` otherwise."""
     taken = RESERVED.get(name.lower())
     if name.lower().endswith(_REPORTS):
         taken = f"the folder of a model's acceleration report ends in {_REPORTS}"
@@ -37,7 +37,7 @@ def checked_model_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Named:
-    """A dataset (``model`` empty) or a model, as a file names it."""
+    """A dataset (with empty ``model``) or a model, as named in a file."""
 
     dataset: str
     model: str
@@ -45,22 +45,22 @@ class Named:
 
     @property
     def joined(self) -> str:
-        """What its jobs and schedules are called by, as on file systems that know no capitals."""
+        """The common part of the names of its jobs and schedules, in lower case, because some file systems ignore case."""
         return "_".join(filter(None, (self.dataset, self.model))).lower()
 
     @property
     def said(self) -> str:
-        """For a message."""
+        """Its description in messages."""
         return f"model {self.model!r} on {self.dataset!r}" if self.model else f"dataset {self.dataset!r}"
 
 
 def require_own_names(context: dg.ComponentLoadContext) -> None:
-    """Raise :class:`SettingsError` for names of this project that collide, with file and line of both.
+    """Raise :class:`SettingsError` for colliding names in this project, with file and line of both.
 
-    Also for a key that this component's file has twice: the second would win without a word.
+    It also raises for a repeated key in this component's file, because the second would silently replace the first.
     """
     if in_a_run():
-        return  # a chain that runs depends on its own file alone; the code server has said what there is to say
+        return  # a running chain depends only on its own file; the code server has already reported errors
     own = context.path if context.path.is_file() else context.path / "defs.yaml"
     if own.is_file() and own.suffix in (".yaml", ".yml"):
         read_yaml_documents(own.read_text(encoding="utf-8"), _shown(own, context.project_root))
@@ -74,7 +74,8 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
 
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
-    """Whether this dataset is the first of the project's files, or no file names any: it brings what there is once."""
+    """Whether this dataset is the first in the project's files, or no file names any. The first one makes the
+    definitions that exist once."""
     found = _documents(context.defs_module_path)
     first = next(((file, number) for file, number, kind, _ in found if kind == "GraphDataset"), None)
     if first is None:
@@ -85,7 +86,8 @@ def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
 
 
 def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:
-    """Every document of the project's YAML files: file, number, the component's type without its module, attributes."""
+    """Yield every document of the project's YAML files: file, number, the component's type without its module,
+    attributes."""
     for path in sorted(folder.rglob("*.y*ml")):
         try:
             documents = list(yaml.compose_all(path.read_text(encoding="utf-8"), yaml.SafeLoader))
@@ -101,7 +103,7 @@ def _names(folder: Path, root: Path) -> Iterator[Named]:
     for path, _, kind, attributes in _documents(folder):
         values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
         if any("{{" in value for value in values.values()):
-            continue  # Dagster fills it in; what comes of it is not known here
+            continue  # a template that Dagster fills in; its value is not known here
         node = attributes.get("name") or attributes.get("recipe") or attributes.get("dataset")
         line = node.start_mark.line + 1 if node is not None else 1
         place = f"{_shown(path, root)}, line {line}"

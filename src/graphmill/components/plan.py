@@ -1,6 +1,6 @@
-"""What the assets of one dataset or model share: names, places, settings.
+"""Names, paths and settings that the assets of one dataset or model share.
 
-Filled by the components, read by the asset factories.
+The components create these objects, and the asset factories read them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,11 +27,11 @@ from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
-"""Tag of assets that no job of the chain materializes: a person asks for them."""
+"""Tag of assets that no job of the chain materializes. A user materializes them on demand."""
 
 
 class ModelChecks(HealthThresholds, RankingThresholds):
-    """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
+    """Bounds and severities of the checks of a model, its embeddings and its rankings."""
 
     RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
 
@@ -56,12 +56,12 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     message_share_min: float = setting(0.7, "Smallest share of a relation's edges that must carry messages", ge=0, le=1)
 
     def part(self, model: type[SettingsT]) -> SettingsT:
-        """The bounds that the library's own thresholds model ``model`` knows."""
+        """The bounds that the library's thresholds model ``model`` has."""
         return model(**{name: getattr(self, name) for name in model.model_fields})
 
 
 class RecommendationSettings(Settings):
-    """What is recommended, and how much of it is shown."""
+    """Settings of recommendations and of the asset's table."""
 
     k: int = setting(20, "Items for each user", ge=1)
     exclude_seen: Literal["auto", "always", "never"] = setting(
@@ -77,7 +77,7 @@ class RecommendationSettings(Settings):
 
 @dataclass(frozen=True)
 class TablePlan:
-    """Names and places that the assets of a dataset's files and tables need."""
+    """Names and paths of the assets of a dataset's files and tables."""
 
     dataset: str
     sources: Sequence[SourceFile]
@@ -112,7 +112,7 @@ class ModelPlan:
     launcher: LauncherSettings | None
     drift: DriftThresholds
     search: Mapping[str, Any] = field(default_factory=dict)
-    """The settings with the section ``search``, as :func:`graphmill.search.study.open_search` takes them; {}: none."""
+    """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
 
     @property
     def preset(self) -> str:
@@ -121,7 +121,7 @@ class ModelPlan:
 
     @property
     def system(self) -> Entry:
-        """What the system ranks, and whether it recommends and can be traced."""
+        """The system's entry: what it ranks, whether it recommends, and whether it can be traced."""
         return entry(self.recipe)
 
     def key(self, part: str) -> dg.AssetKey:
@@ -130,17 +130,17 @@ class ModelPlan:
 
     @property
     def graph_key(self) -> dg.AssetKey:
-        """The typed graph that it is trained on."""
+        """The asset key of the typed graph on which it is trained."""
         return dg.AssetKey([self.dataset, "graph"])
 
     @property
     def run_root(self) -> str:
-        """Where its run directories are, relative to ``root``."""
+        """The folder of its run directories, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
 
     @property
     def versions_folder(self) -> str:
-        """Where its promoted versions are, relative to ``root``."""
+        """The folder of its promoted versions, relative to ``root``."""
         return f"{PROMOTED}/{self.dataset}/{self.name}"
 
 
@@ -158,8 +158,8 @@ def plan_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """The decorator of every asset of a data set or model: ``@plan_asset(plan, "ranking", "validation", …)``.
 
-    ``inputs``: parts of the same plan, by the names of the function's arguments; the graph is the data set's.
-    ``more``: arguments of ``dg.asset`` beside them (``pool``, ``tags``).
+    ``inputs``: argument names of the function → parts of the same plan; "graph" is the dataset's graph. ``more``:
+    further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
     key = plan.key(part)
     keys = {name: plan.graph_key if name == "graph" else plan.key(name) for name in inputs}

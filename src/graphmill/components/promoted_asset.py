@@ -1,6 +1,8 @@
-"""The asset ``<dataset>/<model>_promoted``: whether the run goes live, by the policy in the YAML, and what is live now.
+"""The asset ``<dataset>/<model>_promoted``: decides by the policy in the YAML whether the run goes live, and shows the
+live version.
 
-The decision is the asset's own: a job that selects everything, the schedule and a person's click come to the same.
+The asset itself decides, so a job that selects everything, the schedule and a manual materialization give the same
+result.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +48,7 @@ Reference = dict[str, Any]
 
 
 def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The promotion asset; it succeeds whatever the decision, and its data version is the version that is live."""
+    """Make the promotion asset. It succeeds whatever the decision, and its data version is the live version."""
     key, gates = plan.key("promoted"), gating_checks(plan)
     names = [gate.name for gate in gates]
     if unknown := [name for name in plan.promotion.except_checks if name not in names]:
@@ -66,7 +68,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         ),
         checks=CHECKS,
         pool=POOL,
-        deps=[plan.key("links")] if plan.system.predicts else [],  # the version has their table
+        deps=[plan.key("links")] if plan.system.predicts else [],  # the version contains this table
     )
     def promoted(
         context: dg.AssetExecutionContext,
@@ -108,9 +110,9 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
-    """The checks that have to pass: those of the embeddings, the validation, the ranking, and the drift.
+    """The checks that must pass for a promotion: those of the embeddings, the validation, the ranking and the drift.
 
-    How far neighbours may move is ``promote.max_drift``'s to say.
+    ``promote.max_drift`` limits how far neighbours may move.
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
@@ -122,7 +124,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
 
 
 def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str]:
-    """Names of the checks whose last evaluation did not pass, warnings included, or that have none."""
+    """Names of the checks that have no evaluation, or whose last one did not pass, including warnings."""
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
     found = []
     for check in checks:

@@ -1,7 +1,7 @@
-"""The asset ``<dataset>/<model>_ranking``: what was held out, ranked by the model beside what it has to beat.
+"""The asset ``<dataset>/<model>_ranking``: the ranking of held-out data by the model and its baselines.
 
-What is ranked depends on the system: links by relation, triples on both sides, or items for users. The worker ranks and
-writes ``ranking.json``; how each kind is shown and judged is in a module of its own.
+The system decides what is ranked: links by relation, triples on both sides, or items for users. The worker ranks and
+writes ``ranking.json``. Each kind has its own module for display and checks.
 """
 
 import json
@@ -22,7 +22,7 @@ Reference = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of ranking: what the asset says of itself, its checks, and how a report becomes a materialization."""
+    """One kind of ranking: the asset's description, its checks, and a function from a report to a materialization."""
 
     description: str
     checks: Sequence[Check]
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The ranking asset of the system's kind."""
+    """Make the ranking asset for the system's kind of ranking."""
     key, kind = plan.key("ranking"), KINDS[plan.system.ranks]
 
     @plan_asset(

@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/raw_<source>``: the files are there, readable, and have this content."""
+"""The asset ``<dataset>/raw_<source>``: checks that the files exist and are readable, and records their content hash."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ Reference = dict[str, Any]
 
 
 def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
-    """The asset of one source. Its value says which content the tables are to be made of."""
+    """Make the asset of one source. Its value identifies the content from which the tables are made."""
     key = plan.key(f"raw_{source.name}")
 
     @plan_asset(
@@ -66,7 +66,7 @@ def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
 
 
 def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` where the content is no longer that of the raw asset's value ``raw``."""
+    """Raise :class:`InputError` if the content differs from the raw asset's value ``raw``."""
     found = source.files()
     if _state(found) == (raw["size"], raw["version"]):
         return
@@ -84,7 +84,7 @@ def _state(found: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Digest of the files' content (text: unpacked), and what the UI shows of it."""
+    """The hash of the files' content (of text: unpacked), and the metadata for the UI."""
     binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY) or is_binary(at)}
     texts = {role: _text(at) for role, at in found.items() if role not in binary}
     digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
@@ -106,7 +106,7 @@ def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[st
     if texts:
         about["bytes_unpacked"] = sum(size for _, size, _ in texts.values())
     if all(role in texts for role in data):
-        # Records with line breaks in quoted fields span several lines; the tables have the exact number.
+        # Records with line breaks in quoted fields span several lines. The tables have the exact number of rows.
         lines = sum(texts[role][2] for role in data)
         about["dagster/row_count"] = max(lines - preview.header_lines * len(data), 0)
     return digest, about
@@ -120,7 +120,7 @@ def _digest(by_role: Mapping[str, str]) -> str:
 
 
 def _text(location: str) -> tuple[str, int, int]:
-    """Digest, bytes and lines of a text file's unpacked content."""
+    """The hash, bytes and lines of a text file's unpacked content."""
     hasher, size, lines, last = hashlib.blake2b(digest_size=16), 0, 0, b"\n"
     with Source(location) as file:
         while block := file.read(_BLOCK_BYTES):

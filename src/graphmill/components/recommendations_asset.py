@@ -1,4 +1,5 @@
-"""The asset ``<dataset>/<model>_recommendations``: for every user the best items, new ones but where people repeat."""
+"""The asset ``<dataset>/<model>_recommendations``: the best items of every user; new items only, unless users repeat
+items."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -44,7 +45,7 @@ Reference = dict[str, Any]
 
 
 def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The recommendations asset; the worker writes ``recommendations.parquet`` into the run directory."""
+    """Make the recommendations asset. The worker writes ``recommendations.parquet`` into the run directory."""
     key = plan.key("recommendations")
     run_config = config_class(plan.recommendations)
 
@@ -140,7 +141,7 @@ def _materialized(
 
 
 class _Names:
-    """Names of users and items by id, and what a user has met, in order where there is one."""
+    """Names of users and items by id, and the items of each user, in order if there is one."""
 
     def __init__(self, graph: TypedGraph) -> None:
         nodes = graph.node_table()
@@ -161,11 +162,11 @@ class _Names:
         return str(label) if label == node else f"{label} ({node})"
 
     def user(self, node: str) -> str:
-        """The user as people know it."""
+        """The user's name with the id, or the id alone."""
         return self._named(USER, self._local(USER, node))
 
     def item(self, node: str) -> str:
-        """The item as people know it."""
+        """The item's name with the id, or the id alone."""
         return self._named(ITEM, self._local(ITEM, node))
 
     @cached_property
@@ -175,18 +176,18 @@ class _Names:
 
     @property
     def _order(self) -> np.ndarray | None:
-        """What orders interactions, where the data says it."""
+        """The column that orders interactions, if the data has one."""
         edges = self._interactions
         order = edges.position if edges.position is not None else edges.timestamp
         return None if order is None else np.asarray(order)
 
     @property
     def met_as(self) -> str:
-        """What :meth:`met` shows."""
+        """The label of :meth:`met`."""
         return "has met, among others" if self._order is None else "met last"
 
     def met(self, node: str) -> list[str]:
-        """The last items that the user has met, the newest last; without an order those that most others have met."""
+        """The user's last items, the newest last; without an order, the user's most popular items."""
         edges = self._interactions
         rows = np.flatnonzero(np.asarray(edges.src) == self._local(USER, node))
         items = np.asarray(edges.dst)[rows]
@@ -196,7 +197,7 @@ class _Names:
 
 
 def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> list[dict[str, Any]]:
-    """Users spread over all of them: what they have met, and what is recommended, with scores."""
+    """Example users, spread over all users, with their items and their recommendations with scores."""
     first = np.flatnonzero(table["rank"].to_numpy() == 1)
     chosen = first[np.unique(np.linspace(0, len(first) - 1, min(asked.shown_users, len(first))).astype(int))]
     rows = []

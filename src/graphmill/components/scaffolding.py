@@ -1,4 +1,4 @@
-"""What ``dg scaffold defs graphmill.components.… PATH`` writes: a defs.yaml that works once its path is right."""
+"""Writes a defs.yaml for ``dg scaffold defs graphmill.components.… PATH``; the user only has to correct its path."""
 
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
@@ -20,7 +20,7 @@ class ModelParams(BaseModel):
 
 
 class GraphDatasetScaffolder(dg.Scaffolder[DatasetParams]):
-    """Writes a dataset on one edge CSV in PrimeKG's columns."""
+    """Writes a dataset from one edge CSV with PrimeKG's columns."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[DatasetParams]:
@@ -40,7 +40,7 @@ class GraphDatasetScaffolder(dg.Scaffolder[DatasetParams]):
 
 
 class EmbeddingModelScaffolder(dg.Scaffolder[ModelParams]):
-    """Writes a model with the settings that one changes first."""
+    """Writes a model with the settings that users change most."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ModelParams]:

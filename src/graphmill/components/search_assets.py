@@ -1,7 +1,8 @@
-"""The assets ``<dataset>/<model>_trials``, a partition a trial, and ``<dataset>/<model>_leaderboard``; and what starts them.
+"""The assets ``<dataset>/<model>_trials``, with one partition per trial, and ``<dataset>/<model>_leaderboard``, and
+their sensor.
 
-Neither is in the chain's jobs: the sensor ``<dataset>_<model>_search``, once a person has switched it on, or
-``graphmill search <dataset>/<model>`` makes them.
+Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search``, after a user has switched it on, or ``graphmill
+search <dataset>/<model>`` materializes them.
 """
 
 import json
@@ -35,12 +36,12 @@ Reference = dict[str, Any]
 
 
 def search_of(plan: ModelPlan, address: str = "") -> Search:
-    """The model's search. Raises :class:`SettingsError` for a mistake in its section."""
+    """The model's search. Raises :class:`SettingsError` for an error in its section."""
     return open_search(plan.search, f"{plan.dataset}/{plan.name}", plan.run_root, base=plan.root, address=address)
 
 
 def search_definitions(plan: ModelPlan) -> dg.Definitions:
-    """Both assets, a job for each, and the sensor."""
+    """Make both assets, a job for each, and the sensor."""
     partitions = dg.DynamicPartitionsDefinition(name=f"{plan.dataset}_{plan.name}_trials")
     trials, board = trials_asset(plan, partitions), leaderboard_asset(plan)
     prefix = f"{plan.dataset}_{plan.name}"
@@ -69,7 +70,8 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
 
 
 def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
-    """A trial: the settings in the file under its key, trained with each seed; a bad one is ended early."""
+    """Make the asset of trials. A trial trains the settings in the file named by its key with each seed; a bad trial is
+    ended early."""
     key = plan.key("trials")
     about = {
         "settings": dict(plan.search),
@@ -111,7 +113,7 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
             extras=job,
             asset_key=key,
             cwd=str(plan.root),
-            # What Ray and Kubernetes are told of a job is there for others to read, and the address holds a password.
+            # Others can read a job's description on Ray and Kubernetes, and the address contains a password.
             environment=environment if launcher.kind in ("ray", "k8s") else {**environment, **studies},
             launcher=_room_for_all(launcher, int(plan.settings.acceleration.processes)),  # type: ignore[attr-defined]
         )
@@ -121,7 +123,8 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
 
 
 def leaderboard_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The trials from the best down, and the winner on the test, which is read for it alone."""
+    """Make the leaderboard asset: the trials from best to worst, and the winner on the test split, which is read only
+    for it."""
     key = plan.key("leaderboard")
 
     @plan_asset(
@@ -161,13 +164,13 @@ def _job(plan: ModelPlan, mode: str) -> dict[str, Any]:
 
 
 def _studies(instance: dg.DagsterInstance) -> dict[str, str]:
-    """By the environment and not by the job: the address holds a password."""
+    """Pass the database's address in the environment, not in the job, because it contains a password."""
     address = studies_address(instance)
     return {VARIABLE: address} if address else {}
 
 
 def _room_for_all(launcher: LauncherSettings, processes: int) -> LauncherSettings:
-    """The launcher for a worker that starts the training's processes itself, on its own machine."""
+    """The launcher for a worker that itself starts the training's processes on its machine."""
     if launcher.kind not in ("ray", "k8s"):
         return launcher
     sizes = {name: processes * getattr(launcher, name) for name in ("cpus", "gpus", "memory_gib")}
@@ -262,7 +265,7 @@ def _leaderboard_page(plan: ModelPlan, folder: str, previous: PreviousRun) -> dg
 
 
 def _apart(plan: ModelPlan, entries: list[Mapping[str, Any]]) -> dg.AssetCheckResult:
-    """Whether the winner is surely the best: a hint to spend more seeds, and no reason to stop."""
+    """The check whether the winner is significantly the best. It suggests more seeds and does not block."""
     key = plan.key("leaderboard")
     best = entries[0]
     if best["low"] is None or len(entries) < 2:

@@ -1,4 +1,4 @@
-"""The sources of a dataset as the YAML names them. What a format is stands in ``ingest.formats``."""
+"""The sources of a dataset in the YAML. ``ingest.formats`` defines the formats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from graphmill.settings import Settings
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One source: its name in the asset keys, its format, where it is (as written, and resolved), how it is read.
+    """One source: its name in the asset keys, its format, its path (as written, and resolved), and its reading settings.
 
-    ``settings`` are as written; in ``reading`` the files that they name are resolved.
+    ``settings`` are as written. In ``reading``, the paths of files are resolved.
     """
 
     name: str
@@ -32,13 +32,13 @@ class SourceFile:
 
     @property
     def gives(self) -> Gives:
-        """What its rows are."""
+        """The kind of its rows."""
         return FORMATS[self.format].gives_by(self.settings)
 
     def files(self) -> dict[str, str]:
-        """Role → location of every file that is read ("" is the only one's role).
+        """Role → location of every file that is read; the role is "" if there is only one file.
 
-        Raises :class:`graphmill.errors.InputError` where a folder lacks what its format needs.
+        Raises :class:`graphmill.errors.InputError` if a folder lacks a file that its format needs.
         """
         find = FORMATS[self.format].files
         if find is None:
@@ -47,9 +47,9 @@ class SourceFile:
 
 
 def parse_sources(values: Any, root: Path) -> list[SourceFile]:
-    """The ``sources`` of a dataset; ``root`` is where relative paths start.
+    """Parse the ``sources`` of a dataset. ``root`` is the folder for relative paths.
 
-    Raises :class:`SettingsError`, in one sentence, for a source that cannot be understood.
+    Raises :class:`SettingsError` for an invalid source.
     """
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise SettingsError("sources must be a list with at least one {name, format, path}")
@@ -71,7 +71,7 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
 
 
 def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
-    """Where a node type has several sources of features, each set is named as its source."""
+    """If a node type has several sources of features, name each feature set after its source."""
     kinds = [s.reading.node_type for s in sources if isinstance(s.reading, NodeFeatureSettings)]
     return [
         replace(source, reading=source.reading.model_copy(update={"name": source.name}))
@@ -119,10 +119,10 @@ def _read(source: SourceFile) -> IngestResult:
 
 
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
-    """The table assets of a dataset, by what its sources give.
+    """The names of a dataset's table assets, which depend on its sources.
 
-    ``interactions`` alone where the nodes are those that interact; with ``nodes`` where there are others; with ``edges``
-    where there is knowledge; without interactions ``nodes`` and ``edges``. ``features`` where any are given.
+    With interactions: ``interactions``, ``nodes`` if there are nodes without an interaction, and ``edges`` if there is
+    knowledge. Without interactions: ``nodes`` and ``edges``. In both cases ``features`` if there are any.
     """
     gives = {source.gives for source in sources}
     names: list[str] = []
@@ -137,6 +137,6 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
 
 
 def graph_settings(written: GraphSettings, sources: Sequence[SourceFile]) -> GraphSettings:
-    """The YAML's graph settings, with what suits the formats where it says nothing."""
+    """The graph settings of the YAML, with defaults that suit the formats."""
     suited = {name: value for source in sources for name, value in FORMATS[source.format].graph}
     return written.model_copy(update={k: v for k, v in suited.items() if k not in written.model_fields_set})

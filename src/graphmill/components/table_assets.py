@@ -81,7 +81,7 @@ Reference = dict[str, Any]
 
 
 def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
-    """The checked tables; rows that cannot be used are in a file beside them."""
+    """Make the assets of the checked tables. Rows that cannot be used go to a separate file."""
     keys = {name: plan.key(name) for name in table_names(plan.sources)}
     abouts = {
         "interactions": (
@@ -209,7 +209,8 @@ def _edges(
 
 
 def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
-    """Ends outside the nodes table, and the edges of each relation; batch by batch, since there can be very many."""
+    """The number of ends outside the nodes table, and of edges of each relation, counted in batches, because there can
+    be very many."""
     outside, counts = 0, Counter[str]()
     for part in pieces(edges.num_rows):
         batch = edges.slice(part.start, part.stop - part.start)
@@ -258,9 +259,9 @@ def _interactions(
 
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
-"""What a person follows over deliveries of the files."""
+"""Numbers to plot over several deliveries of the files."""
 OF_INTERACTIONS = ("rows", "interactions", "users", "items")
-"""Counts that stand on the page of the interactions, where a dataset has them beside its edges."""
+"""Counts that the page of the interactions shows, if a dataset has interactions and other edges."""
 
 
 def _described(row: Mapping[str, Any]) -> str:
@@ -269,7 +270,7 @@ def _described(row: Mapping[str, Any]) -> str:
 
 
 def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
-    """The three largest by name, as in ``": 512 gene, 40 drug, …"``."""
+    """The three largest counts with their names, such as ``": 512 gene, 40 drug, …"``."""
     best = sorted(rows, key=lambda row: -row[count])
     shown = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
     return f": {shown}{', …' if len(best) > 3 else ''}" if shown else ""
@@ -288,7 +289,7 @@ def _given(table: pa.Table) -> list[str]:
 
 
 def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
-    """What was refused, and what is odd but legal."""
+    """Metadata on rejected rows, and on unusual but valid ones."""
     return {
         "notes": dg.MetadataValue.md("\n".join(f"- {note}" for note in result.notes) or "nothing odd"),
         "rejects": records(result.rejects.slice(0, 50).to_pylist()),
@@ -324,7 +325,8 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
             **explorer_link(key),
             "dagster/row_count": sum(row["nodes"] for row in rows),
             "by_type": records(rows),
-            # No table of the files stands behind it: a matrix a node type, and a set's name after its type.
+            # There is no table of the files for features: there is a matrix per node type, with the set's name after
+            # the type.
             "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items()) or "none"),
         },
     )
@@ -338,7 +340,7 @@ def _write_rejects(plan: TablePlan, result: IngestResult) -> str:
 
 
 def _version(plan: TablePlan, raw: Mapping[str, Reference]) -> str:
-    """The tables' data version: the content of the files, how they are read, and the version of the reader."""
+    """The tables' data version, from the content of the files, the reading settings, and the version of the reader."""
     content = {
         "version": TABLES_VERSION,
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},

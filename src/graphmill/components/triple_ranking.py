@@ -1,4 +1,4 @@
-"""How a ranking of triples is shown: both sides, per relation and per degree, beside a ranking by frequency."""
+"""Shows a ranking of triples: both sides, per relation and per degree, beside a ranking by frequency."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ DESCRIPTION = (
 )
 OVER_FREQUENCY = "mrr_over_frequency"
 PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
-"""What a person follows over retrainings."""
+"""Numbers to plot over several retrainings."""
 SHOWN_BARS = 30
 
 Reference = dict[str, Any]
@@ -45,7 +45,7 @@ Reference = dict[str, Any]
 def shown(
     plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
 ) -> dg.MaterializeResult[Reference]:
-    """The materialization from the worker's ``ranking.json``."""
+    """The materialization, from the worker's ``ranking.json``."""
     key, both, baseline = plan.key("ranking"), report["both"], report["baseline"]
     against = report["against"]
     ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")

@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_validation``: the health report of the embeddings, as figures, checks and pictures."""
+"""The asset ``<dataset>/<model>_validation``: the health report of the embeddings, with figures, checks and pictures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ from graphmill.orchestration.metadata import markdown_table, picture, records, s
 from graphmill.orchestration.page import asset_page, run_pages
 from graphmill.runs.validation import write_health
 
-# Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
+# Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
 SIGNAL_QUERIES = 200
 FOLDER = "validation"
 
@@ -43,7 +43,7 @@ Pictures = Mapping[str, dg.MetadataValue]
 
 
 def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """The validation asset; it always materializes, whatever the verdicts."""
+    """Make the validation asset. It always materializes, whatever the verdicts."""
     key = plan.key("validation")
 
     @plan_asset(
@@ -72,12 +72,12 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def groups_of(plan: ModelPlan) -> list[Group]:
-    """The checks of the health report that this kind of system has."""
+    """The groups of health checks for this kind of system."""
     return [each for each in GROUPS if each.of_items or plan.system.ranks != "items"]
 
 
 def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, Pictures]:
-    """The report and the pictures by name; both are written into the run directory."""
+    """The report and the pictures by name, which are also written into the run directory."""
     rows, vectors = read_vectors(plan.root / str(embeddings["files"]["parquet"]))
     graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
     signal = _signal(vectors, graph)
@@ -100,7 +100,7 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
 
 
 def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:
-    """How held-out links rank by cosine, or None where none is held out."""
+    """The ranking of held-out links by cosine, or None if there are none."""
     try:
         queries = link_queries(graph, "test", max_per_relation=SIGNAL_QUERIES)
     except InputError:
@@ -158,7 +158,7 @@ PLOTTED = (
     "disease_cosine",
     "link_signal",
 )
-"""What a person follows over retrainings."""
+"""Numbers to plot over several retrainings."""
 
 
 def _summary(report: HealthReport) -> str:
@@ -180,7 +180,7 @@ def _check_result(
     previous: PreviousRun,
     pictures: Pictures,
 ) -> dg.AssetCheckResult:
-    """One check: passed if all its verdicts pass; a verdict that only warns never fails louder than a warning."""
+    """The result of one check. It passes if all its verdicts pass. A verdict that only warns gives at most a warning."""
     names = {check.name for check in CHECKS if check.group is each}
     own = [verdict for verdict in verdicts if verdict.name in names]
     bad = [verdict for verdict in own if verdict.status != "pass"]

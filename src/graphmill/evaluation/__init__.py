@@ -1,4 +1,4 @@
-"""Figures of rankings, recommendations, embeddings and drift: functions on arrays and Scorers.
+"""Metrics of rankings, recommendations, embeddings and drift, as functions of arrays and Scorers.
 
-Nothing here trains.
+Nothing here trains a model.
 """

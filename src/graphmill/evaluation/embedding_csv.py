@@ -1,7 +1,7 @@
-"""CSV with the vector as a JSON list, fast: the vector of each row is a JSON list in one quoted field.
+"""Reads CSV in which the vector of each row is a JSON list in one quoted field.
 
-A block's lists are turned into one numeric CSV (brackets become line ends), which Arrow parses at the speed of a plain
-table; only a block that this refuses is gone through row by row, to say which row is wrong.
+The lists of a block are turned into a numeric CSV (brackets become line ends), which Arrow parses as fast as a plain
+table. Only if this fails is the block read row by row, to find the wrong row.
 """
 
 import csv
@@ -29,9 +29,10 @@ _BREAK_AT_BRACKET = bytes.maketrans(b"]", b"\n")
 
 
 def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
-    """Tables of consecutive rows, ``embedding`` as a fixed-size list of float32; NaN, null and Infinity are values.
+    """Yield tables of consecutive rows, with ``embedding`` as a fixed-size list of float32. NaN, null and Infinity are
+    valid.
 
-    Raises :class:`InputError` with the row (counted from 1 below the header) that cannot be read.
+    Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
     """
     names = _header(path)
     missing = [name for name in REQUIRED if name not in names]
@@ -87,7 +88,7 @@ def _require_keys(path: Path, block: pa.Table, row: int) -> None:
 
 
 def _numbers(path: Path, texts: Any, row: int, width: int) -> NDArray[np.float32]:
-    """JSON lists as float32 (rows × d). ``width``: what the rows before had, 0 for the first."""
+    """JSON lists as float32 (rows × d). ``width``: the width of earlier rows, 0 for the first block."""
     joined = _joined(texts)
     if joined is not None:
         width = width or joined[: joined.find(b"\n")].count(b",") + 1
@@ -104,12 +105,12 @@ def _numbers(path: Path, texts: Any, row: int, width: int) -> NDArray[np.float32
             if table.num_rows == len(texts):
                 return np.ascontiguousarray(np.array([column.to_numpy() for column in table.columns]).T)
         except pa.ArrowInvalid:
-            pass  # the row at fault is found below
+            pass  # the wrong row is found below
     return _one_by_one(path, texts, row, width)
 
 
 def _joined(texts: Any) -> bytes | None:
-    """All lists as lines of a CSV without brackets and blanks, or None when a text is not one flat list."""
+    """All lists as lines of a CSV without brackets and blanks, or None if a text is not one flat list."""
     trimmed = pc.utf8_trim_whitespace(texts)
     flat = pc.and_(pc.starts_with(trimmed, "["), pc.ends_with(trimmed, "]"))
     if not pc.all(flat).as_py():
@@ -122,7 +123,7 @@ def _joined(texts: Any) -> bytes | None:
 
 
 def _one_by_one(path: Path, texts: Any, row: int, width: int) -> NDArray[np.float32]:
-    """The slow way, for a block that the fast one refused: says which row is wrong, or reads what is merely unusual."""
+    """Read a block row by row after the fast way has failed: report the wrong row, or read an unusual but valid one."""
     rows = []
     for number, text in enumerate(texts.to_pylist(), start=row + 1):
         where = f"{path.name}: the embedding in row {number}"

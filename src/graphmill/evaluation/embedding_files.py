@@ -1,4 +1,4 @@
-"""Reads exported embeddings back: Parquet, the CSV with a JSON list per row, or ``.npy`` with ids beside it.
+"""Reads exported embeddings: Parquet, CSV with a JSON list per row, or ``.npy`` with a file of ids beside it.
 
 Columns are those of the export: node_index (optional), node_id, node_name (optional), node_type, embedding.
 """
@@ -17,7 +17,7 @@ from graphmill.errors import InputError, listed
 from graphmill.evaluation.embedding_csv import read_csv_blocks
 from graphmill.parquet import ParquetTable
 
-#: What a directory is searched for, in this order: the fastest to read first.
+#: File names to look for in a directory, the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
 REQUIRED = ("node_id", "node_type", "embedding")
 OPTIONAL = ("node_index", "node_name")
@@ -25,9 +25,9 @@ OPTIONAL = ("node_index", "node_name")
 
 @dataclass(frozen=True)
 class Embeddings:
-    """An embedding with its rows' identities.
+    """An embedding with the ids of its rows.
 
-    ``ids``, ``names``: object arrays of str (n), a name "" where the file has none. ``types``: int32 codes (n) into
+    ``ids``, ``names``: object arrays of str (n); a name is "" if the file has none. ``types``: int32 codes (n) into
     ``type_names``, numbered by first appearance. ``vectors``: float32 (n × d), perhaps memory-mapped. ``index``: int64
     (n), the file's node_index, or row numbers.
     """
@@ -40,7 +40,7 @@ class Embeddings:
     index: NDArray[np.int64]
 
     def rows_of(self, types: Sequence[str], ids: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each node (type, id), −1 where there is none; of several rows with one key the first."""
+        """The row of each node (type, id), −1 if there is none. Of several rows with one key, it is the first."""
         code = {name: number for number, name in enumerate(self.type_names)}
         place: dict[tuple[int, str], int] = {}
         for row, key in enumerate(zip(self.types.tolist(), self.ids.tolist(), strict=True)):
@@ -52,8 +52,8 @@ class Embeddings:
 def read_embeddings(path: str | Path) -> Embeddings:
     """Read a file (``.parquet``, ``.csv``, ``.csv.gz``, ``.npy``), or the directory of an export.
 
-    Values that are not finite are kept: it is the health report that names them. Raises :class:`InputError`, in one
-    sentence, on anything that is not an embedding.
+    Values that are not finite are kept; the health report counts them. Raises :class:`InputError` for anything that is
+    not an embedding.
     """
     path = Path(path)
     if path.is_dir():
@@ -93,9 +93,9 @@ def _read_parquet(path: Path) -> Embeddings:
 
 
 def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
-    """Put tables of consecutive rows together; ``embedding`` is a list column of any kind.
+    """Concatenate tables of consecutive rows; ``embedding`` is a list column of any type.
 
-    ``rows``: how many there will be, where that is known; the vectors are then held once, not twice.
+    ``rows``: the total number of rows, if known. Then the vectors are held once, not twice.
     """
     parts: list[pa.Table] = []
     vectors: list[NDArray[np.float32]] = []
@@ -169,7 +169,7 @@ def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
 
 
 def _read_npy(path: Path) -> Embeddings:
-    """``name.npy`` and beside it ``name.ids.txt`` with a line per row: ``type<TAB>id``, or an id alone."""
+    """Read ``name.npy`` and, beside it, ``name.ids.txt`` with one line per row: ``type<TAB>id``, or an id alone."""
     ids_path = path.with_suffix(".ids.txt")
     vectors = load_npy(path, path.name, "export it again")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:

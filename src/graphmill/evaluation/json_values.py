@@ -1,4 +1,4 @@
-"""Results as values that strict JSON can hold."""
+"""Converts results to values that strict JSON can hold."""
 
 import math
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def readable(value: Any, *, not_finite: type[str] | None = str) -> Any:
-    """``value`` for JSON that people and other programs read: arrays as lists, paths as text, keys as text.
+    """``value`` for JSON: arrays become lists; paths and keys become text.
 
-    inf and nan become words, or with ``not_finite=None`` null.
+    inf and nan become words, or null with ``not_finite=None``.
     """
     if isinstance(value, bool | int | str) or value is None:
         return value
@@ -25,12 +25,12 @@ def readable(value: Any, *, not_finite: type[str] | None = str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """:func:`readable` with null for inf and nan, so that a number stays a number or nothing."""
+    """:func:`readable` with null for inf and nan."""
     return readable(value, not_finite=None)
 
 
 def flat(values: Mapping[str, Any], mark: str = ".", prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, names joined by ``mark``."""
+    """Flatten nested mappings, with names joined by ``mark``."""
     out: dict[str, Any] = {}
     for name, value in values.items():
         out |= flat(value, mark, f"{prefix}{name}{mark}") if isinstance(value, Mapping) else {prefix + name: value}

@@ -1,4 +1,4 @@
-"""Numbers and tables as Markdown, for cards, reports and asset pages alike."""
+"""Formats numbers and tables as Markdown, for cards, reports and asset pages."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def number(value: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lines of a table; cells are shown by :func:`number`."""
+    """The lines of a table; :func:`number` formats the cells."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 

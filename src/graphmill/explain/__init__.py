@@ -1,1 +1,1 @@
-"""Explanations of predicted links: the edges and paths of the graph that carried a score."""
+"""Explains predicted links by the edges and paths of the graph that contribute to the score."""

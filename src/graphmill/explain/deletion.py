@@ -1,4 +1,4 @@
-"""The deletion test of explanations: scores a link by the whole model after edges were removed from the graph."""
+"""The deletion test of explanations: scores a link with the whole model after removing edges from the graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from graphmill.systems.hgt.softmax_decoder import Ends
 
 @torch.no_grad()
 def score_without(recipe: Any, model: nn.Module, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
-    """The score of a link (rows of the node table) as it is ranked, with the undirected ``pairs`` in no message and no sum.
+    """The ranking score of a link (rows of the node table), without the undirected ``pairs`` in messages and sums.
 
-    ``recipe``: an HGT's. One forward pass over the whole graph. The popularity of the target stays as it is.
+    ``recipe``: must be HGT's. It takes one forward pass over the whole graph. The popularity of the target is not
+    changed.
     """
     model.eval()
     own = recipe.data.relations[relation]

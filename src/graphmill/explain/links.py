@@ -1,8 +1,9 @@
-"""Finds the edges and paths that carry a predicted link of an HGT, with either loss, in bounded memory.
+"""Finds the edges and paths that explain a predicted link of HGT, with either loss, in bounded memory.
 
-A score is a sum of parts. Sums of spectral vectors are shared out exactly (``sums``), what the layers learned by integrated
-gradients over a bounded neighbourhood (``messages``); popularity, and what a node's own vector gives without any edge, stay
-parts of their own. Edges are undirected node pairs: an edge and its reverse are one.
+A score is a sum of parts. Sums of spectral vectors are divided among the edges exactly (``sums``). The learned part is
+divided by integrated gradients over a bounded neighbourhood (``messages``). Popularity, and the score of the nodes' own
+vectors without any edge, are separate parts without edges. Edges are undirected node pairs: an edge and its reverse are
+one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation", "ComplEx")
-"""Parts of a score that belong to no edge."""
+"""Parts of a score that do not come from edges."""
 _PATH_EDGES = 2000
-"""Edges with the largest shares among which paths are looked for."""
+"""Number of edges (those with the largest shares) among which paths are searched."""
 
 
 class ExplainSettings(Settings):
@@ -66,10 +67,11 @@ class Evidence:
 class Explanation:
     """The explanation of a link's score.
 
-    ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: what each named part adds to ``score``.
-    ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own. ``evidence``: edges with
-    positive shares, largest first. ``against``: edges with negative shares, largest first. ``paths``: strongest first, with
-    their relations. ``edges``: how many edges have a share. ``other``: the sum of the shares that are not listed.
+    ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: the contribution of each named part
+    to ``score``. ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own.
+    ``evidence``: edges with positive shares, largest first. ``against``: edges with negative shares, largest first.
+    ``paths``: strongest first, with their relations. ``edges``: number of edges with a share. ``other``: the sum of the
+    shares of edges that are not listed.
     """
 
     relation: int
@@ -100,13 +102,13 @@ class Explanation:
 
 
 def _mix(decoder: Any, relation: int, part: str) -> float:
-    """What validation links weigh a part of the score with; 1 where nothing is weighed."""
+    """The weight of a part of the score, fitted on validation links; 1 if parts are not weighted."""
     mix = getattr(decoder, "mix", None)
     return 1.0 if mix is None else float(mix[relation, PARTS.index(part)])
 
 
 def explainable(recipe: Any) -> bool:
-    """Return whether links of this recipe can be explained here: only those of an HGT."""
+    """Whether links of this recipe can be explained by edges: only HGT's can."""
     return isinstance(recipe, HgtRecipe)
 
 
@@ -120,8 +122,8 @@ def explain_links(
 ) -> list[Explanation]:
     """Explain links of one relation, such as the top rows of a table of predictions.
 
-    ``recipe`` and ``model``: of a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node table
-    each.
+    ``recipe`` and ``model``: from a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node
+    table each.
 
     Raises:
         SettingsError: the recipe's scores cannot be explained by edges.
@@ -132,7 +134,7 @@ def explain_links(
 
 
 class LinkExplainer:
-    """Explains links of one restored model; what all of them need is computed once."""
+    """Explains links of one restored model. Data that all explanations need are computed once."""
 
     def __init__(self, recipe: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         if not explainable(recipe):
@@ -161,7 +163,7 @@ class LinkExplainer:
         self._ends = _ends_of_pairs(self.graph)
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:
-        """Explain one link, rows of the node table; :meth:`named` adds the relations' names to its edges."""
+        """Explain one link, given by rows of the node table. :meth:`named` adds the relations' names to its edges."""
         own = self.recipe.data.relations[relation]
         h, t = head - own.source_offset, tail - own.target_offset
         parts: dict[str, float] = {}
@@ -186,7 +188,8 @@ class LinkExplainer:
         return self._told(relation, head, tail, parts, pairs, total, whole)
 
     def named(self, found: Sequence[Explanation]) -> list[Explanation]:
-        """The same with the names of the relations that join the nodes of each edge: one pass over the graph for all."""
+        """Add the names of the relations that join the nodes of each edge, in one pass over the graph for all
+        explanations."""
         wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
         wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
         names = _relations_of_pairs(self.graph, wanted)
@@ -292,7 +295,7 @@ class LinkExplainer:
 
 
 def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
-    """int32 [pairs] each: the two nodes of every undirected pair, by the first of the graph's relations that joins them."""
+    """int32 [pairs] each: the two nodes of every undirected pair, in the direction of the first relation that joins them."""
     first, second = np.zeros(graph.num_pairs, np.int32), np.zeros(graph.num_pairs, np.int32)
     for relation in reversed(graph.relations):
         edges = graph.edges(relation)

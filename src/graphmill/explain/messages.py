@@ -1,7 +1,8 @@
-"""Shares of an HGT's learned score in closed neighbourhoods: integrated gradients over the messages of its edges.
+"""Shares of HGT's learned score in a bounded neighbourhood, by integrated gradients over the messages of its edges.
 
-Sundararajan et al. 2017, on a mask that multiplies every message: 0 is a graph without messages, 1 the graph as it is. The
-shares of all edges add up to the difference of the two scores. Attention weights are those of the whole graph.
+The gradients (Sundararajan et al. 2017) are with respect to a mask that multiplies every message: 0 is a graph without
+messages, 1 the graph itself. The shares of all edges sum to the difference of the two scores. Attention weights are
+those of the whole graph.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Relations = Sequence[tuple[int, int]]
 """Source and target type of each relation."""
 FEWEST_STEPS = 16
 _TOLERANCE = 0.01
-"""Of the score (of 1 at least): how far shares may be from adding up before the integral gets more points."""
+"""Largest error of the sum of the shares, relative to the score (or to 1 if it is smaller). With a larger error the
+integral gets more points."""
 
 
 def integrated_shares(
@@ -32,11 +34,11 @@ def integrated_shares(
     score: Callable[[list[Tensor]], Tensor],
     most_steps: int,
 ) -> tuple[np.ndarray, float, float]:
-    """float64 [pairs] shares of ``hood.pairs``, the score without a message, and the score with all.
+    """float64 [pairs] shares of ``hood.pairs``, the score without messages, and the score with all.
 
-    ``inputs``: per type [nodes, hidden_dim], what the first layer reads. ``score``: from per type [seeds, embedding_dim],
-    seeds in the neighbourhood's order, to a 0-d tensor. Points of Gauss and Legendre between none and all double from 16
-    until the shares add up, or ``most_steps`` are reached.
+    ``inputs``: per type [nodes, hidden_dim], the input of the first layer. ``score``: a function of the seeds'
+    embeddings, per type [seeds, embedding_dim] in the neighbourhood's order, to a 0-d tensor. The number of
+    Gauss–Legendre points doubles from 16 until the shares sum to the difference, or ``most_steps`` is reached.
     """
     device = encoder.tables[0].device
     graph = [
@@ -74,7 +76,8 @@ def masked_embeddings(
     inputs: Sequence[Tensor],
     mask: Tensor,
 ) -> list[Tensor]:
-    """Per type the seeds' embeddings, each message times the ``mask`` [pairs] of its pair; all per edge in memory."""
+    """Per type the seeds' embeddings, with each message multiplied by the ``mask`` [pairs] of its pair. Memory grows
+    with edges × width."""
     x = list(inputs)
     for number in range(len(encoder.layers)):
         layer = encoder.layer(number)
@@ -107,7 +110,7 @@ def _messages(
         kv, q = both[source_type], queries[target_type]
         if kv is None or q is None or not len(src):
             continue
-        # The relation's matrices on nodes, not on edges: an edge has a row of each of the two results.
+        # Apply the relation's matrices to nodes, not to edges: each edge then takes a row of each of the two results.
         keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
         values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
         logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
@@ -131,7 +134,7 @@ def _messages(
 
 
 def sampled_inputs(encoder: HGT, rows: Sequence[np.ndarray], given: Sequence[np.ndarray | None]) -> list[Tensor]:
-    """Per type [n, hidden_dim]: what the first layer reads of some nodes; ``given``: their features, where there are any."""
+    """Per type [n, hidden_dim]: the first layer's input for some nodes. ``given``: their features, if there are any."""
     out = []
     with torch.no_grad():
         for t, table in enumerate(encoder.tables):

@@ -1,4 +1,4 @@
-"""Cuts out of a typed graph the bounded neighbourhood that a number of layers reads for two nodes."""
+"""Cuts out of a typed graph the bounded neighbourhood that the layers read for two nodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NONE = np.zeros(0, bool)
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A part of a typed graph around its seeds, laid out as :class:`graphmill.sampling.neighbors.NeighborSample` is.
+    """A part of a typed graph around its seeds, in the layout of :class:`graphmill.sampling.neighbors.NeighborSample`.
 
     ``nodes``: per type int64 local numbers, seeds first. ``counts`` int64 [layers + 1, types]: layer l reads the first
     ``counts[l]`` nodes of each type and computes the first ``counts[l + 1]``. ``source``, ``target``: per relation
-    int64 positions in ``nodes``, by target; ``pair``: per relation int64 positions in ``pairs``, which are int64 numbers of
-    undirected node pairs, ascending. ``whole``: nothing that a layer would read was left out.
+    int64 positions in ``nodes``, by target; ``pair``: per relation int64 positions in ``pairs``, which are int64
+    numbers of undirected node pairs, ascending. ``whole``: nothing that a layer reads was left out.
     """
 
     nodes: tuple[np.ndarray, ...]
@@ -34,11 +34,11 @@ class Neighbourhood:
 
     @property
     def num_edges(self) -> int:
-        """Edges of all relations."""
+        """Number of edges of all relations."""
         return sum(len(t) for t in self.target)
 
     def layer_edges(self, layer: int, relation: int, target_type: int) -> slice:
-        """The edges of a relation that end in nodes which ``layer`` computes."""
+        """The edges of a relation into nodes that ``layer`` computes."""
         return slice(0, int(np.searchsorted(self.target[relation], self.counts[layer + 1, target_type])))
 
 
@@ -51,10 +51,10 @@ def neighbourhood(
     neighbors: int,
     max_edges: int,
 ) -> Neighbourhood:
-    """At most ``neighbors`` in-edges of each node and relation, and ``max_edges`` in all; the same at every call.
+    """Take at most ``neighbors`` in-edges of each node and relation, and at most ``max_edges`` in total; deterministic.
 
-    ``seeds``: per type ascending int64 local numbers. Where the edges do not suffice for all nodes of a hop, each gets
-    fewer, and the last ones none.
+    ``seeds``: per type ascending int64 local numbers. If ``max_edges`` is too small for all nodes of a hop, each gets
+    fewer edges, and the last ones get none.
     """
     place = [np.full(n, -1, np.int64) for n in type_counts]
     nodes = [np.zeros(0, np.int64) for _ in type_counts]

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Edge = tuple[int, int]
-"""The two nodes of an undirected pair, global numbers."""
+"""The two nodes of an undirected pair, as global numbers."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """``nodes``: global numbers from head to tail; ``pairs``: its undirected pairs; ``strength``: the smallest share."""
+    """``nodes``: global numbers from head to tail. ``pairs``: the path's undirected pairs. ``strength``: the smallest
+    share."""
 
     nodes: tuple[int, ...]
     pairs: tuple[int, ...]
@@ -23,8 +24,8 @@ def strongest_paths(
 ) -> list[Path]:
     """The ``count`` strongest paths of two or three edges with positive shares, without the pair of head and tail itself.
 
-    ``ends``: pair → its two nodes; ``shares``: pair → its share. A path is as strong as its weakest edge; of equally
-    strong ones the shorter comes first.
+    ``ends``: pair → its two nodes; ``shares``: pair → its share. A path is as strong as its weakest edge. Of equally
+    strong paths, the shorter comes first.
     """
     around: dict[int, list[tuple[int, int]]] = {}
     for pair, (u, v) in ends.items():

@@ -1,8 +1,9 @@
-"""Exact shares of the part of a softmax HGT's score that is not trained: sums of spectral vectors over neighbours.
+"""Exact shares of the untrained part of the score of HGT with the loss softmax: sums of spectral vectors over neighbours.
 
-A ⟨Σ_t' s_t', s_t⟩, where t' are the head's other targets and s = κ Σ_e x_e c_e the sum of a node's entries, is a sum of
-products of three: the link (h, t'), an entry of t', an entry of t. Each product is shared out in equal parts to the edges of
-its three factors, so that all shares add up to the score; κ and A are those of the whole graph. So for the target's heads.
+A ⟨Σ_t' s_t', s_t⟩, where t' are the head's other targets and s = κ Σ_e x_e c_e is the sum of a node's entries, is a sum
+of products of three factors: the link (h, t'), an entry of t', and an entry of t. Each product is divided equally among
+the edges of its three factors, so that all shares sum to the score; κ and A are those of the whole graph. The same
+applies to the target's heads.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums, SpectralVectors
 
 Shares = tuple[np.ndarray, np.ndarray]
-"""int64 numbers of undirected pairs, with repetitions, and the float64 share of each."""
+"""int64 numbers of undirected pairs (may repeat), and the float64 share of each."""
 
 
 @dataclass(frozen=True)
 class SpectralShares:
     """``vectors`` float32 [nodes, s]: the spectral vectors of the whole graph.
 
-    ``neighbors``: of so many of a node's links in the relation, those that add most, the other end's entries are told apart.
+    ``neighbors``: number of a node's links in the relation (those with the largest contributions) for which the other
+    end's entries get separate shares.
     """
 
     spectral: SpectralVectors
@@ -32,7 +34,7 @@ class SpectralShares:
     neighbors: int
 
     def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares]]:
-        """The parts of the score by name, and the shares of the edges in them. ``head``, ``tail``: local numbers."""
+        """The parts of the score by name, and the edges' shares of them. ``head``, ``tail``: local numbers."""
         first, second = self.sums.offsets[relation]
         h, t = head + first, tail + second
         strength = float(self.decoder.strength[relation])
@@ -55,12 +57,13 @@ class SpectralShares:
         return parts, shares
 
     def _sum(self, factor: float, others: np.ndarray, pairs: np.ndarray, end: int) -> tuple[float, list[Shares]]:
-        """``factor`` · ⟨Σ s of ``others``, s of ``end``⟩; ``pairs`` are those of the links that lead to the others."""
+        """``factor`` · ⟨Σ s of ``others``, s of ``end``⟩. ``pairs``: the pairs of the links to ``others``."""
         if not len(others):
             return 0.0, []
         each = factor * (self.vectors[others].astype(np.float64) @ self.vectors[end].astype(np.float64))
         of_link = each / 3
-        # The entries of the others that matter most; of the rest the link stands for them.
+        # Entries get shares only for the others with the largest contributions. For the rest, the link gets their
+        # share.
         chosen = np.argsort(-np.abs(each), kind="stable")[: self.neighbors]
         shares = [self._entries(int(others[i]), factor / 3 * self.vectors[end]) for i in chosen]
         rest = np.ones(len(others), bool)
@@ -78,7 +81,7 @@ class SpectralShares:
         return {"the two ends' neighbourhoods": value}, [self._entries(h, right / 2), self._entries(t, left / 2)]
 
     def _entries(self, node: int, direction: np.ndarray) -> Shares:
-        """Of ⟨s of ``node``, ``direction``⟩ what each entry of the node contributes."""
+        """The contribution of each of the node's entries to ⟨s of ``node``, ``direction``⟩."""
         matrix = self.spectral.entries.matrix
         own = slice(matrix.indptr[node], matrix.indptr[node + 1])
         columns = self.spectral.columns[matrix.indices[own]].astype(np.float64)

@@ -1,7 +1,7 @@
-"""Rotates a run's vectors onto those of the live version, since a retraining differs mainly by a rotation.
+"""Rotates a run's vectors onto those of the live version, because retrained vectors differ mainly by a rotation.
 
-Where dot products are the scores, a rotation leaves them as they are, and the vectors themselves are turned; for other
-scores the vectors stay, and a turned copy is written beside them. Which version is live is ``runs.champion``'s business.
+If scores are dot products, a rotation does not change them, and the vectors themselves are rotated. For other scores
+the vectors stay, and a rotated copy is written beside them. ``runs.champion`` finds the live version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALIGNED = "embeddings_aligned.parquet"
 
 @dataclass(frozen=True)
 class Reference:
-    """The vectors that others are aligned to, and the name of the version that they are from."""
+    """The vectors to which others are aligned, and the name of their version."""
 
     space: str
     embeddings: Embeddings
@@ -42,31 +42,31 @@ class Alignment:
     problem: str = ""
 
     def about(self, in_place: bool) -> dict[str, Any]:
-        """What the export's manifest says of it."""
+        """The entry in the export's manifest."""
         if self.rotation is None:
             return {"to": self.space, "shared": self.shared, "problem": self.problem}
         return {"to": self.space, "shared": self.shared, "residual": self.rotation.residual, "in_place": in_place}
 
 
 def aligned_file(folder: Path) -> Path:
-    """The file of an export (or version) whose vectors are in the common space: the turned copy, or the vectors."""
+    """The file of an export (or version) with vectors in the common space: the rotated copy, or the vectors themselves."""
     copy = folder / ALIGNED
     return copy if copy.is_file() else folder
 
 
 def read_reference(folder: Path, space: str) -> Reference:
-    """The vectors of a version in the common space, which is called ``space``."""
+    """Read the vectors of a version in the common space, which has the name ``space``."""
     return Reference(space, read_embeddings(aligned_file(folder)))
 
 
 def manifest_alignment(folder: Path) -> dict[str, Any]:
-    """What an export's manifest says of its alignment; {} where it was not aligned."""
+    """The alignment in an export's manifest; {} if it was not aligned."""
     found = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("alignment") or {}
     return dict(found) if "problem" not in found else {}
 
 
 def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes: pa.Table) -> Alignment:
-    """The rotation of the blocks (in row order of ``nodes``) onto the reference, on nodes that both have."""
+    """Fit the rotation of the blocks (in row order of ``nodes``) onto the reference, on their shared nodes."""
     dim, known = blocks[0].vectors.shape[1], reference.embeddings
     rows = known.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
     shared = int((rows >= 0).sum())
@@ -95,7 +95,7 @@ def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[Em
 
 
 def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, directory: Path) -> Path:
-    """Write blocks as ``embeddings_aligned.parquet``, whole or not at all; returns its path."""
+    """Write blocks to ``embeddings_aligned.parquet``, atomically; returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     writer = ParquetEmbeddings(directory / ALIGNED, dim)
     try:

@@ -1,6 +1,8 @@
-"""Embeddings as tables of databases that search them: a DuckDB file, a table of PostgreSQL. Extras, imported when used.
+"""Writes embeddings to tables of databases that can search them: a DuckDB file, or a PostgreSQL table. The drivers are
+extras, imported when used.
 
-Columns: node_index, node_id, node_name, node_type, embedding. A table is replaced in one transaction, a file by one rename.
+Columns: node_index, node_id, node_name, node_type, embedding. A table is replaced in one transaction, and a file by one
+rename.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from graphmill.export.writers import COLUMNS, put_in_place, temporary_path
 POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
 TABLE = "embeddings"
 MOST_INDEXED = 2000
-"""Dimensions that an HNSW index of pgvector takes."""
+"""Largest number of dimensions of an HNSW index of pgvector."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}(\.[a-z_][a-z0-9_]{0,50})?")
 
 
 class DuckDbEmbeddings:
     """A DuckDB file with the table ``embeddings``, its vectors FLOAT[d], and the table macro ``neighbors(id, k)``.
 
-    With the extension VSS at hand (installed in DuckDB, or as the package duckdb-extension-vss; it is not fetched) there is
-    an HNSW index on cosine, for ``ORDER BY array_cosine_distance(embedding, …) LIMIT k``; else a search looks at every row.
-    ``note`` says which.
+    If the extension VSS is available (installed in DuckDB, or as the package duckdb-extension-vss; it is never
+    downloaded), there is an HNSW index on cosine, for ``ORDER BY array_cosine_distance(embedding, …) LIMIT k``.
+    Otherwise a search reads every row. ``note`` says which.
     """
 
     def __init__(self, path: Path, dim: int) -> None:
@@ -57,7 +59,7 @@ class DuckDbEmbeddings:
         self.connection.unregister("block")
 
     def commit(self) -> None:
-        """Index, close, rename."""
+        """Build the index, close the file and rename it."""
         import duckdb
 
         self.connection.execute(
@@ -84,7 +86,7 @@ class DuckDbEmbeddings:
 
 
 def _vss() -> str:
-    """What to LOAD: the file of the package for this version of DuckDB, or the extension by its name."""
+    """The argument of LOAD: the package's file for this version of DuckDB, or the extension's name."""
     import duckdb
 
     found = importlib.util.find_spec("duckdb_extension_vss")
@@ -96,11 +98,11 @@ def _vss() -> str:
 
 
 class PostgresEmbeddings:
-    """A table of PostgreSQL, replaced whole at :meth:`commit`; where the server is says ``GRAPHMILL_POSTGRES`` (a libpq URL
-    or keywords), or libpq's own PGHOST, PGUSER, ….
+    """A table of PostgreSQL, which is replaced at :meth:`commit`. ``GRAPHMILL_POSTGRES`` (a libpq URL or keywords), or
+    libpq's own PGHOST, PGUSER, …, name the server.
 
-    With the extension pgvector the vectors are vector(d) with an HNSW index on cosine up to 2,000 dimensions; without it
-    they are real[]. ``note`` says which.
+    With the extension pgvector, the vectors are vector(d), with an HNSW index on cosine for up to 2,000 dimensions.
+    Without it they are real[]. ``note`` says which.
     """
 
     def __init__(self, table: str, dim: int) -> None:
@@ -128,7 +130,7 @@ class PostgresEmbeddings:
         self.dim = dim
 
     def _has_vector(self) -> bool:
-        """Whether pgvector is there; where it may be, it is created in the database."""
+        """Whether pgvector is available. If the server has it and permits it, it is created in the database."""
         import psycopg2
 
         with self.connection.cursor() as cursor:
@@ -155,7 +157,7 @@ class PostgresEmbeddings:
             cursor.copy_expert(f"COPY incoming ({', '.join(COLUMNS)}) FROM STDIN", lines)
 
     def commit(self) -> None:
-        """Put the rows in the table's place, with its index, in one transaction."""
+        """Replace the table by the rows and build its index, in one transaction."""
         schema, _, name = self.table.rpartition(".")
         if schema:
             self._run(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -184,7 +186,7 @@ class PostgresEmbeddings:
 
 
 class _in_a_sentence:  # noqa: N801 - used as a statement
-    """An error of the database as a :class:`ResourceError`."""
+    """Turns an error of the database into a :class:`ResourceError`."""
 
     def __init__(self, table: str) -> None:
         self.table = table

@@ -1,6 +1,6 @@
-"""Writes a model's embeddings in every format asked for, in one pass, with a manifest that is written last.
+"""Writes a model's embeddings in all requested formats in one pass, and the manifest last.
 
-A reader that finds the manifest finds whole files; one that is killed in between leaves none.
+If there is a manifest, the files are complete. A killed export leaves no manifest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 SCORING = "relations.safetensors"
-"""Beside the vectors, where a model's links can be scored from its export: the relations' parameters and training edges."""
+"""The file with the relations' parameters and training edges, from which links can be scored with the exported vectors."""
 _AGAIN = "run `graphmill train` with the same settings, or materialize the embeddings"
 
 
@@ -42,13 +42,13 @@ def export_embeddings(
     about: dict[str, Any],
     beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> dict[str, Any]:
-    """Stream ``blocks`` (in row order) beside the node table into ``directory``; returns the manifest.
+    """Stream ``blocks`` (in row order) with the node table into ``directory``; returns the manifest.
 
-    ``beside``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data hashes,
-    versions) goes into the manifest as it is.
+    ``beside``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data
+    hashes, versions) is copied into the manifest.
 
     Raises:
-        TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
+        TrainingError: a vector is not finite, or the rows do not match the node table. No files are left.
         ResourceError: the disk is full or read-only.
     """
     with writing(directory):
@@ -78,7 +78,7 @@ def _export(
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
-        # What an earlier export left would be another model's.
+        # Files of an earlier export would belong to another model.
         (directory / SCORING).unlink(missing_ok=True)
         for name, arrays in beside.items():
             save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
@@ -114,7 +114,7 @@ class ExportedFile(BaseModel):
 
 
 class ExportManifest(BaseModel):
-    """What must be in the manifest of an export; it holds more, which is passed on."""
+    """Required fields of an export's manifest. Further fields are kept."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -128,7 +128,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of an exported directory.
 
     Raises:
-        InputError: nothing whole was exported there.
+        InputError: there is no complete export.
     """
     path = directory / MANIFEST
     value = read_json_file(path, f"{directory} holds no finished export; {_AGAIN}")
@@ -137,9 +137,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def require_whole(directory: Path, manifest: dict[str, Any], suffix: str = ".parquet") -> None:
-    """Raise :class:`InputError` for an exported file whose bytes are not those of the manifest; names it.
+    """Raise :class:`InputError` for an exported file that differs from the manifest, and name it.
 
-    ``suffix``: of the files that will be read; where there is none of them, all are looked at.
+    ``suffix``: check only files with this ending, or all if there is none.
     """
     files = {name: entry for name, entry in manifest["files"].items() if name.endswith(suffix)}
     if found := damaged_file(directory, files or manifest["files"]):

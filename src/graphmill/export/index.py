@@ -1,7 +1,7 @@
-"""Nearest neighbours by cosine: exact in blocks, or approximate by an index of faiss or usearch that a version holds.
+"""Finds nearest neighbours by cosine: exactly in blocks, or approximately by an index of faiss or usearch in the version.
 
-An index proposes rows; their cosines are computed from the vectors themselves, so that an answer's figures are exact and
-only its completeness is approximate (:func:`recall`).
+An index proposes rows, and their cosines are computed from the vectors. So the cosines of an answer are exact, and only
+its completeness is approximate (:func:`recall`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Propose = Callable[[Float32, int], Int64]
 
 PACKAGES = {"faiss": "faiss-cpu", "usearch": "usearch"}
 REQUIRED_RECALL = 0.95
-"""Of an index's ten nearest, on average over queries: with less, a version does not go live."""
+"""Required mean recall of the ten nearest neighbours. With less, a version does not go live."""
 QUERIES = 500
 LINKS, BUILD_BREADTH = 32, 100
-"""Of the navigable graph: links of a node, and candidates looked at while it is built."""
+"""Links per node of the HNSW graph, and number of candidates during its construction."""
 BREADTHS = (64, 128, 256, 512, 1024)
-"""Candidates looked at in a search: the first with which the recall is reached with room to spare is taken."""
+"""Numbers of candidates in a search. The first that reaches the recall with a margin is taken."""
 ROOM = 0.02
 SPARE = 16
-"""Rows that are asked for beyond those wanted, so that exact cosines decide on near ties."""
+"""Number of additional rows that the index proposes, so that exact cosines decide near ties."""
 BLOCK = 1 << 24
 """Similarities at a time: 64 MiB."""
 
 
 class Vectors:
-    """Vectors with their norms. ``values`` float32 (n × d); a row of zeros, or one that is not finite, is no neighbour."""
+    """Vectors with their norms. ``values`` float32 (n × d). A zero row, or one that is not finite, is never a neighbour."""
 
     def __init__(self, values: Float32) -> None:
         self.values = values
@@ -55,16 +55,17 @@ class Vectors:
         return found
 
     def cosines(self, queries: Float32, start: int = 0, stop: int | None = None) -> Float32:
-        """Cosines of unit ``queries`` (q × d) with the rows from ``start`` to ``stop``; −inf where a row has none."""
+        """Cosines of unit ``queries`` (q × d) with the rows from ``start`` to ``stop``; −inf for a row without a
+        direction."""
         part = slice(start, stop)
         found: Float32 = (queries @ self.values[part].T) * self._inverse[part]
         found[:, ~self.usable[part]] = -np.inf
         return found
 
     def nearest(self, row: int, k: int, among: NDArray[np.bool_] | None = None) -> tuple[Int64, Float32]:
-        """The ``k`` nearest rows to a row, nearest first, by looking at each; without itself. Ties in row order.
+        """The ``k`` nearest rows to a row, without itself, nearest first, by exact search. Ties are in row order.
 
-        ``among`` bool (n): only these. Returns fewer where there are fewer.
+        ``among`` bool (n): only these rows. Returns fewer rows if there are fewer.
         """
         found = self.cosines(self.unit(np.array([row])))[0]
         found[row] = -np.inf
@@ -73,7 +74,7 @@ class Vectors:
         return _best(np.arange(len(found)), found, k)
 
     def proposed(self, row: int, k: int, propose: Propose) -> tuple[Int64, Float32]:
-        """The ``k`` nearest of the rows that an index proposes, as :meth:`nearest`."""
+        """The ``k`` nearest of the rows that an index proposes, in the form of :meth:`nearest`."""
         query = self.unit(np.array([row]))
         rows = propose(query, min(k + 1 + SPARE, len(self.values)))[0]
         rows = np.unique(rows[(rows >= 0) & (rows != row)])
@@ -93,7 +94,7 @@ def _best(rows: Int64, cosines: Float32, k: int) -> tuple[Int64, Float32]:
 
 
 def require_index(kind: Kind) -> None:
-    """Raise :class:`SettingsError` in one sentence where the package of an index is not installed."""
+    """Raise :class:`SettingsError` if the package of an index is not installed."""
     if kind != "exact" and importlib.util.find_spec(kind) is None:
         raise SettingsError(
             f'the index {kind} needs the package {PACKAGES[kind]}: pip install "graphmill[index]", or choose exact'
@@ -110,7 +111,7 @@ def write_index(kind: Kind, vectors: Vectors, folder: Path) -> dict[str, Any]:
 
     Raises:
         SettingsError: its package is not installed.
-        InputError: there are too few vectors for an index to be of use.
+        InputError: there are too few vectors for an index.
     """
     require_index(kind)
     if len(vectors.values) <= 11:
@@ -137,7 +138,7 @@ def read_index(kind: Kind, folder: Path, breadth: int) -> Propose:
 def recall(vectors: Vectors, propose: Propose, k: int = 10, seed: int = 0) -> float:
     """Return recall@k of an index: the share of the exact ``k`` nearest rows found, over up to ``QUERIES`` drawn rows.
 
-    A found row counts where it is as near as the k-th nearest, so that equal vectors do not count against an index.
+    A found row counts if it is at least as near as the k-th nearest, so that equal vectors do not reduce the recall.
     """
     usable = np.flatnonzero(vectors.usable)
     k = min(k, len(usable) - 1)
@@ -161,7 +162,7 @@ def index_problem(index: Mapping[str, Any] | None) -> str:
 
 
 def index_sentence(index: Mapping[str, Any]) -> str:
-    """Such as ``faiss finds 0.987 of the 10 nearest (500 queries, looking at 64)``."""
+    """A description such as ``faiss finds 0.987 of the 10 nearest (500 queries, looking at 64)``."""
     found = f"{index['kind']} finds {index['recall_at_10']:.3f} of the 10 nearest"
     return f"{found} ({index['queries']:,} queries, looking at {index['breadth']})"
 
@@ -169,7 +170,7 @@ def index_sentence(index: Mapping[str, Any]) -> str:
 def _write_faiss(units: Float32, path: Path) -> None:
     import faiss as typed
 
-    faiss: Any = typed  # its annotations are not those of its Python layer
+    faiss: Any = typed  # its type annotations do not match its Python layer
 
     index = faiss.IndexHNSWSQ(units.shape[1], faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = BUILD_BREADTH
@@ -199,7 +200,8 @@ def _write_usearch(units: Float32, path: Path) -> None:
     index = Index(
         ndim=units.shape[1], metric="ip", dtype="f16", connectivity=LINKS, expansion_add=BUILD_BREADTH, multi=False
     )
-    # In the order of their types, later ones would be linked to few of another type, and some be found by nobody.
+    # Insert in random order: sorted by type, later nodes would have few links to other types, and some could never be
+    # found.
     order = np.random.default_rng(0).permutation(len(units))
     index.add(order.astype(np.uint64), units[order])
     index.save(str(path))

@@ -1,7 +1,7 @@
-"""Copies of local files elsewhere: a folder, or a URL of fsspec (``s3://…``, ``gs://…``, ``memory://…``).
+"""Copies local files to a folder, or to a URL of fsspec (``s3://…``, ``gs://…``, ``memory://…``).
 
-Work is done on local disks; what is finished is copied. Object stores show a file once it is whole, and in a copied folder
-the file that vouches for the others is written last. Credentials are in the environment, as each file system has them.
+All work is done on local disks, and finished files are copied. Object stores show a file only when it is complete. In a
+copied folder, the manifest is written last. Credentials come from the environment, as usual for each file system.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphmill.ingest.files import shown
 from graphmill.training.files import PART, PARTIAL, describe_file
 
 SMALL_BYTES = 1 << 20
-"""A file below this is copied again although one of its size is there."""
+"""A smaller file (in bytes) is always copied again, even if the copy has the same size."""
 POINTER = "current.json"
 CACHE_VARIABLE = "GRAPHMILL_CACHE"
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2")
@@ -31,12 +31,12 @@ _NOT_COPIED = (PART, PARTIAL, ".lock")
 
 
 def is_url(place: str | Path) -> bool:
-    """Whether it is a URL and no path."""
+    """Whether the text is a URL, not a path."""
     return "://" in str(place)
 
 
 def require_target(place: str, where: str) -> str:
-    """``place`` if it can be written to as far as this machine is concerned; reaches no server.
+    """Return ``place`` after checking that this machine has what it needs to write there. Contacts no server.
 
     Raises:
         SettingsError: no such kind of storage, or its package is not installed.
@@ -57,7 +57,7 @@ def require_target(place: str, where: str) -> str:
 
 @contextlib.contextmanager
 def _reaching(place: str, doing: str) -> Iterator[None]:
-    """Turn what a file system's client raises into a sentence that repeats no token of the URL."""
+    """Turn errors of a file system's client into messages that do not repeat a token in the URL."""
     try:
         yield
     except (InputError, ResourceError):
@@ -77,7 +77,7 @@ def _reaching(place: str, doing: str) -> Iterator[None]:
 
 
 def copy_file(source: Path, target: str | Path) -> None:
-    """Copy one file to a path or URL, whole or not at all.
+    """Copy one file to a path or URL, atomically.
 
     Raises:
         ResourceError: it cannot be written.
@@ -88,7 +88,7 @@ def copy_file(source: Path, target: str | Path) -> None:
             system, inner = fsspec.url_to_fs(str(target))
             if (
                 str(target).partition("://")[0] not in _OBJECT_STORES
-            ):  # they have no folders, and this would make a bucket
+            ):  # object stores have no folders, and this would make a bucket
                 system.makedirs(system._parent(inner), exist_ok=True)
             system.put_file(str(source), inner)
             return
@@ -103,9 +103,9 @@ def copy_file(source: Path, target: str | Path) -> None:
 
 
 def copy_folder(source: Path, target: str, last: str) -> int:
-    """Copy a folder's files, those that are there in the same size left out; ``last`` is written when all others are there.
+    """Copy a folder's files, except those that exist there with the same size. ``last`` is written after all others.
 
-    Returns how many were copied. Links, locks and unfinished files are left out.
+    Returns the number of copied files. Links, locks and unfinished files are left out.
 
     Raises:
         ResourceError, InputError: as :func:`copy_file`.
@@ -127,7 +127,7 @@ def copy_folder(source: Path, target: str, last: str) -> int:
 
 
 def write_pointer(target: str, about: Mapping[str, Any]) -> None:
-    """Write ``current.json`` into a folder at a path or URL: which of its versions is live."""
+    """Write ``current.json``, which names the live version, into a folder at a path or URL."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / POINTER
         file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -135,7 +135,7 @@ def write_pointer(target: str, about: Mapping[str, Any]) -> None:
 
 
 def read_pointer(target: str) -> dict[str, Any]:
-    """What :func:`write_pointer` wrote; {} where nothing is live there."""
+    """Read the file of :func:`write_pointer`; {} if nothing is live there."""
     try:
         with _reaching(target, "read"):
             system, inner = fsspec.url_to_fs(f"{target.rstrip('/')}/{POINTER}")
@@ -147,7 +147,7 @@ def read_pointer(target: str) -> dict[str, Any]:
 
 
 def remove_folder(target: str) -> None:
-    """Remove a copied folder; what cannot be removed stays."""
+    """Remove a copied folder; files that cannot be removed stay."""
     with contextlib.suppress(Exception):
         system, inner = fsspec.url_to_fs(target)
         system.rm(inner, recursive=True)
@@ -156,11 +156,12 @@ def remove_folder(target: str) -> None:
 def fetched(url: str) -> Path:
     """A local copy of a folder at a URL, in ``$GRAPHMILL_CACHE`` or ``~/.cache/graphmill``.
 
-    ``…/D/M/current`` is the version that its pointer names. A version's files are checked against their hashes, once.
+    ``…/D/M/current`` means the version that the pointer names. A version's files are checked against their hashes,
+    once.
 
     Raises:
-        InputError: nothing is there, or a file is damaged.
-        ResourceError: it cannot be reached.
+        InputError: there is nothing, or a file is damaged.
+        ResourceError: the place cannot be reached.
     """
     folder = url.rstrip("/")
     if folder.endswith("/current"):
@@ -192,7 +193,8 @@ def fetched(url: str) -> Path:
 
 
 def _verify(folder: Path, url: str) -> None:
-    """Check a version's files. Raises :class:`InputError`, naming the first that is not as it was promoted."""
+    """Check a version's files. Raises :class:`InputError` for the first that has changed since its promotion, and names
+    it."""
     if not (folder / "version.json").is_file():
         return
     about = json.loads((folder / "version.json").read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ BLOCK = 10_000
 
 
 def check_target(target: str) -> None:
-    """Raise :class:`InputError` for a text that names no target."""
+    """Raise :class:`InputError` if the text is not a valid target."""
     if not target.startswith(POSTGRES) and not target.endswith(ENDINGS):
         raise InputError(
             f"'{target}' is not a target: use a file ending in {', '.join(ENDINGS)}, or {POSTGRES}SCHEMA.TABLE"
@@ -28,13 +28,13 @@ def check_target(target: str) -> None:
 
 
 def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[str, Any]:
-    """Write vectors with their nodes to ``target``, replacing its contents, completely or not at all.
+    """Write vectors with their nodes to ``target``, replacing its content atomically.
 
-    ``root``: what a file's path is relative to. Returns target, rows, and a note.
+    ``root``: the folder to which a file's path is relative. Returns target, rows, and a note.
 
     Raises:
         InputError: no such kind of target. SettingsError: its package is not installed.
-        ResourceError: the disk is full, or the database is not there or refuses.
+        ResourceError: the disk is full, or the database cannot be reached or refuses.
     """
     check_target(target)
     rows, dim = found.vectors.shape

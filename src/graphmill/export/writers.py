@@ -1,4 +1,4 @@
-"""The writers of embeddings, one per format, behind one protocol. No reader ever sees an incomplete file."""
+"""The writers of embeddings, one per format, with one protocol. Readers never see an incomplete file."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
 
 class EmbeddingWriter(Protocol):
-    """Consecutive rows in; a file or a table out."""
+    """Writes consecutive rows to a file or a table."""
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
         """``nodes``: columns index, id, name, type of the rows; ``vectors`` float32 [rows, d]."""
 
     def commit(self) -> None:
-        """Make it durable and put it in place."""
+        """Make the result durable and put it in its place."""
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Remove all that was written."""
 
 
 class FileWriter(EmbeddingWriter, Protocol):
-    """A writer of one file: a temporary one until it is whole."""
+    """A writer of one file, which has a temporary name until it is complete."""
 
     path: Path
 
 
 class ParquetEmbeddings:
-    """node_index int64, node_id, node_name string, node_type dictionary, embedding fixed-size list of float32."""
+    """Parquet: node_index int64, node_id, node_name string, node_type dictionary, embedding fixed-size list of float32."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
@@ -56,7 +56,7 @@ class ParquetEmbeddings:
         )  # fmt: skip
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
-        """A row group."""
+        """Write the rows as a row group."""
         flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
         columns = {
             "node_index": nodes.column("index").cast(pa.int64()),
@@ -68,7 +68,7 @@ class ParquetEmbeddings:
         self.writer.write_table(pa.table(columns, schema=self.schema))
 
     def commit(self) -> None:
-        """Close, sync, rename."""
+        """Close, sync and rename the file."""
         self.writer.close()
         put_in_place(self.temporary, self.path)
 
@@ -88,7 +88,7 @@ class CsvEmbeddings:
         self.rows.writerow(COLUMNS)
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
-        """Rows of text; float32 in the shortest form that reads back the same."""
+        """Write the rows as text, with float32 in the shortest form that reads back exactly."""
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         columns = (nodes.column(name).to_pylist() for name in ("index", "id", "name", "type"))
         for row, vector in zip(zip(*columns, strict=True), vectors, strict=True):
@@ -117,14 +117,14 @@ class NpyEmbeddings:
         self.at = 0
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
-        """The next rows."""
+        """Write the next rows."""
         self.matrix[self.at : self.at + len(vectors)] = vectors
         self.at += len(vectors)
         kinds, ids = nodes.column("type").to_pylist(), nodes.column("id").to_pylist()
         self.ids.writelines(f"{kind}\t{node}\n" for kind, node in zip(kinds, ids, strict=True))
 
     def commit(self) -> None:
-        """Flush, sync, rename both."""
+        """Flush, sync and rename both files."""
         self.matrix.flush()
         self.ids.close()
         put_in_place(self.temporary, self.path)

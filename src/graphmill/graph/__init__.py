@@ -1,1 +1,1 @@
-"""Tables become a typed graph on disk: memory-mapped, immutable, hashed; with splits and the leakage audit."""
+"""Turns tables into a typed graph on disk: memory-mapped, immutable and hashed, with splits and a leakage audit."""

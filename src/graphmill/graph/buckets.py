@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory, sorted into numbered buckets in files, each of which does."""
+"""Sorts rows that do not fit in memory into numbered buckets in files. Each bucket fits in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Buckets:
-    """Rows of several columns (n,) in as many buckets as ``sizes`` (rows that each will hold at most) has entries.
+    """Rows with several columns (n,), in one bucket for each entry of ``sizes`` (the largest number of rows of each bucket).
 
-    Rows of a bucket stay in the order in which they came.
+    A bucket keeps its rows in the order in which they were added.
     """
 
     def __init__(self, sizes: npt.NDArray[np.int64], columns: Mapping[str, npt.DTypeLike]) -> None:
@@ -25,7 +25,7 @@ class Buckets:
         self._columns = {name: disk_empty(int(self.first[-1]), dtype) for name, dtype in columns.items()}
 
     def put(self, bucket: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Add ``rows``, of which row i goes to ``bucket[i]``."""
+        """Add ``rows``; row i goes to bucket ``bucket[i]``."""
         if not len(bucket):
             return
         order = np.argsort(bucket, kind="stable")
@@ -47,7 +47,7 @@ class Buckets:
         return found
 
     def replace(self, number: int, rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Put ``rows``, no more than there are, in the place of those of one bucket."""
+        """Replace the rows of one bucket by ``rows``, which must not be more than before."""
         count = len(next(iter(rows.values())))
         place = slice(int(self.first[number]), int(self.first[number]) + count)
         for name, column in self._columns.items():
@@ -57,9 +57,9 @@ class Buckets:
 
 
 class Ranges:
-    """Numbers 0 .. n - 1 cut into ranges of about equally many rows, for rows that were counted by number.
+    """The numbers 0 .. n - 1, cut into ranges with about equally many rows. The rows of each number are counted before.
 
-    A range ends where it has ``most`` rows: a number with more than that has one of its own.
+    A range has at most ``most`` rows. A number with more rows is a range by itself.
     """
 
     BINS = 1 << 12
@@ -75,7 +75,7 @@ class Ranges:
         self.counts += np.bincount(numbers >> self.shift, minlength=len(self.counts))
 
     def cut(self, most: int) -> None:
-        """Decide on the ranges; ``sizes`` has the rows of each."""
+        """Choose the ranges; then ``sizes`` has the number of rows of each."""
         number = size = 0
         for place, count in enumerate(self.counts.tolist()):
             if size and size + count > most:

@@ -1,4 +1,4 @@
-"""Tables become a typed graph on disk: the steps in their order, the counts, and the manifest."""
+"""Builds a typed graph on disk from tables: the steps in order, the counts, and the manifest."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def build_graph(
     a node type (or ``type::name``, for one of several sets) to its feature table. Relative paths in ``settings`` are looked
     up from ``root``.
 
-    Edges that would not fit in memory are sorted in temporary files (:mod:`graphmill.graph.large`), to the same graph.
+    If the edges do not fit in memory, they are sorted in temporary files (:mod:`graphmill.graph.large`); the graph is
+    the same.
 
-    The directory appears whole or not at all. Where ``out`` already holds the same graph, undamaged, it is left
-    alone; another graph there is replaced. The same tables and settings give the same bytes.
+    The directory is written atomically. If ``out`` already has the same graph, undamaged, it is not changed; another
+    graph there is replaced. The same tables and settings give the same bytes.
 
     Raises :class:`SettingsError` for a node type that the data does not have, :class:`InputError` for tables that
     cannot be used, :class:`RunLockedError` while another process builds the same graph.
@@ -111,7 +112,7 @@ def _split_links(
     settings: SplitSettings,
     root: Path,
 ) -> tuple[EdgeColumns, dict[str, Any]]:
-    """The edges with the split of links by time or by groups, and what the report has of it."""
+    """The edges with the split of links by time or by groups, and its part of the report."""
     if settings.method == time_split.METHOD:
         by_time = time_split.split_by_time(edges, settings)
         return by_time.edges, by_time.to_dict()
@@ -127,7 +128,7 @@ def _audit(
     split_source: str,
     settings: GraphSettings,
 ) -> LeakageReport:
-    """The audit of all splits, and beyond it that of splits by time or by groups."""
+    """The audit of all splits, and the additional one of splits by time or by groups."""
     relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
     found = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
     if split_source in BY_TIME:
@@ -152,7 +153,7 @@ def _global_ends(
 def _splits(
     drafts: Sequence[RelationDraft], pairs: Pairs, table: pa.Table, settings: GraphSettings
 ) -> npt.NDArray[np.uint8]:
-    """(num_edges,) uint8: the split that came with the data, or one drawn by pairs."""
+    """(num_edges,) uint8: the split of the data, or one drawn by pairs."""
     given = [draft.split for draft in drafts if draft.split is not None]
     if given:
         return np.concatenate(given)

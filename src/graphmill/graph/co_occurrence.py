@@ -1,4 +1,4 @@
-"""Which users share the most training items: found block by block, never as a matrix of users × users."""
+"""Finds the users who share the most training items. It works in blocks, without a users × users matrix."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_PRODUCTS = 4_000_000
-"""Shared items that one block of users looks at, with repetition."""
+"""Largest number of products (shared items, counted with repetition) in one block of users."""
 
 
 def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[CsrPattern, npt.NDArray[np.int64]]:
-    """For each row of ``rows`` (a user's items) the ``k`` other rows that share most columns with it, most first.
+    """For each row of ``rows`` (a user's items), the ``k`` other rows that share the most columns with it, most first.
 
-    ``by_column`` is the transpose. Rows that share equally many are taken in ascending order; a row may have fewer
-    than ``k``, or none. Returns the neighbours, whose ``columns`` are *not* ascending, and int64 [E]: how many columns
+    ``by_column`` is the transpose. Ties are broken by the lower row number. A row may have fewer than ``k`` neighbours,
+    or none. Returns the neighbours, whose ``columns`` are *not* ascending, and int64 [E]: the number of columns that
     each shares.
 
-    A block of rows of the sparse product R·Rᵀ is made at a time; memory is up to ``BLOCK_PRODUCTS`` × 60 bytes, or one
-    row's products where that is more.
+    It computes the sparse product R·Rᵀ in blocks of rows. Memory is up to 60 bytes for each of ``BLOCK_PRODUCTS``
+    products, or for the products of one row if they are more.
     """
     size = len(rows.counts)
     left = scipy.sparse.csr_matrix(
@@ -56,7 +56,7 @@ def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[
 
 
 def _blocks(work: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of at most ``BLOCK_PRODUCTS`` products together, at least one row each."""
+    """Ranges of rows with at most ``BLOCK_PRODUCTS`` products in total, and at least one row."""
     done, first = np.concatenate(([0], np.cumsum(work))), 0
     while first < len(work):
         end = int(np.searchsorted(done, done[first] + BLOCK_PRODUCTS, side="right")) - 1

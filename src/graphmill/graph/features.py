@@ -1,4 +1,4 @@
-"""Feature tables become matrices whose rows are the nodes of a type in the graph's order."""
+"""Turns feature tables into matrices whose rows are the nodes of a type in the graph's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from graphmill.ingest.tables import split_feature_key
 
 @dataclass(frozen=True)
 class AlignedFeatures:
-    """``values`` (count, f) float32, zero where ``present`` (count,) bool is false; ``unused`` rows fit no node."""
+    """``values`` (count, f) float32, zero where ``present`` (count,) bool is false. ``unused``: number of rows without
+    a node in the graph."""
 
     values: npt.NDArray[np.float32]
     present: npt.NDArray[np.bool_]
@@ -26,7 +27,7 @@ class AlignedFeatures:
 def align_features(
     tables: Mapping[str, pa.Table], numbering: Numbering, type_of_row: npt.NDArray[np.int32], known: list[str]
 ) -> dict[tuple[int, str], AlignedFeatures]:
-    """Features by type number and name of the set ("" where the type's features have no name).
+    """Features by type number and name of the set ("" if the type's features have no name).
 
     ``tables`` are kept under :func:`graphmill.ingest.tables.feature_key`. A table has ``node`` int32 (row of the nodes
     table) and ``values`` (fixed-size list of float32). ``type_of_row`` and ``known`` give the type of each row of the

@@ -1,4 +1,4 @@
-"""What was made of the tables becomes the graph's directory: arrays, counts and the manifest."""
+"""Writes a built graph to its directory: arrays, counts and the manifest."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ NODE_COLUMNS = ("index", "id", "type", "name", "source")
 
 @dataclass(frozen=True)
 class Made:
-    """All that a graph is. ``arrays`` (E,) by name, relation after relation: ``src`` and ``dst`` int32 (numbers within
-    their type), ``split``, ``pair`` and the attributes; in memory or mapped from files. ``report``: what the build knows.
+    """The complete content of a graph. ``arrays`` (E,) by name, relation after relation: ``src`` and ``dst`` int32
+    (numbers within their type), ``split``, ``pair`` and the attributes; in memory or mapped from files. ``report``: the
+    report of the build so far.
     """
 
     numbering: Numbering
@@ -47,7 +48,7 @@ def node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:
     table = nodes.select(NODE_COLUMNS).take(numbering.rows)
     types = pa.DictionaryArray.from_arrays(numbering.type_of_node(), pa.array(numbering.types, pa.string()))
     table = table.set_column(table.column_names.index("type"), "type", types)
-    # Dictionaries in order of first appearance, so that the bytes do not depend on how the reader cut its blocks.
+    # Dictionaries are in order of first appearance, so that the bytes do not depend on the reader's blocks.
     source = table["source"].cast(pa.string()).dictionary_encode().combine_chunks()
     return (
         table.set_column(table.column_names.index("source"), "source", source)
@@ -57,7 +58,7 @@ def node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:
 
 
 def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
-    """Write the graph to ``out``, whole or not at all, and open it."""
+    """Write the graph to ``out`` atomically, and open it."""
     with storage.building(out) as directory:
         indptr, in_split, cold = _count_ends(made)
         storage.write_table(directory, storage.NODES, made.table)
@@ -95,7 +96,8 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
 
 
 def _count_ends(made: Made) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
-    """The in-edges of each node by relation, as pointers; edges of each relation by split; nodes without a training edge."""
+    """Count edges: CSR pointers of each node's in-edges by relation; edges of each relation by split; nodes without a
+    training edge."""
     numbering, arrays, begin = made.numbering, made.arrays, 0
     offset = dict(zip(numbering.types, numbering.offsets.tolist(), strict=False))
     counts = dict(zip(numbering.types, np.diff(numbering.offsets).tolist(), strict=True))
@@ -117,7 +119,7 @@ def _count_ends(made: Made) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.
 
 
 def _counts(made: Made) -> dict[str, Any]:
-    """What of nodes and edges is odd or was left out."""
+    """Counts of nodes and edges that are unusual or were left out."""
     facts, numbering = made.facts, made.numbering
     return {
         "excluded_nodes": numbering.excluded_nodes,

@@ -1,8 +1,9 @@
-"""The split by groups of nodes: whole groups lose all their links of chosen relations, as in TxGNN's disease areas.
+"""Splits links by groups of nodes: all links of held-out groups in chosen relations are held out, as in TxGNN's disease
+areas.
 
-What belongs here: who is in which group, which groups are held out, and the split of the edges that follows. A held-out
-link is an undirected pair: with it every other edge of the two nodes leaves training. Edges of other relations stay, so that
-the model knows the nodes by them alone (Huang et al. 2024, doi.org/10.1038/s41591-024-03233-x).
+This module assigns nodes to groups, chooses the groups to hold out, and splits the edges. A held-out link is an
+undirected pair, so every other edge between its two nodes leaves training, too. The nodes keep their other edges of
+other relations, and the model knows them only by these (Huang et al. 2024, doi.org/10.1038/s41591-024-03233-x).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _COLUMNS = ("id", "group")
 
 @dataclass(frozen=True)
 class GroupSplit:
-    """``edges`` with their split; ``report``: groups, nodes and links of each held-out part, and who has no group."""
+    """``edges`` with their split; ``report``: groups, nodes and links of each held-out part, and the number of nodes
+    without a group."""
 
     edges: EdgeColumns
     report: dict[str, Any]
@@ -43,13 +45,14 @@ def split_by_group(
     settings: SplitSettings,
     root: Path = Path(),
 ) -> GroupSplit:
-    """Hold out the links of ``group_relations`` that nodes of ``group_type`` in the test and validation groups have.
+    """Hold out all links of ``group_relations`` at nodes of ``group_type`` that are in a test or validation group.
 
-    ``nodes`` is the table that ``head`` and ``tail`` are rows of, ``type_of_row`` numbers its types in ``types``; a
-    relative ``group_file`` is looked up from ``root``. A link between a test and a validation group is in the test.
+    ``head`` and ``tail`` of the edges are rows of the table ``nodes``. ``type_of_row`` has each row's type, as an index
+    into ``types``. A relative ``group_file`` is looked up from ``root``. A link between a test and a validation group
+    is in the test split.
 
-    Raises :class:`SettingsError` for a type, relation or group that is not there, :class:`InputError` for a file that
-    cannot be used, and where no link is held out or none is left.
+    Raises :class:`SettingsError` for an unknown type, relation or group, and :class:`InputError` for a file that cannot
+    be used, or if no link is held out or none is left.
     """
     _known("group_type", [settings.group_type], types)
     _known("group_relations", settings.group_relations, edges.relation_names)
@@ -101,9 +104,10 @@ def _known(setting: str, asked: Sequence[str], there: Sequence[str]) -> None:
 def _groups(
     nodes: pa.Table, of_type: npt.NDArray[np.bool_], settings: SplitSettings, root: Path
 ) -> tuple[npt.NDArray[np.int64], list[str], int]:
-    """The number of each row's group (−1: none), the groups' names, and how many ids of the file are no such node.
+    """The number of each row's group (−1: none), the groups' names, and the number of ids in the file that are not
+    nodes of the type.
 
-    Without a file each node of the type is a group of its own, named by its id.
+    Without a file, each node of the type is its own group, named by its id.
     """
     rows = np.flatnonzero(of_type)
     ids = nodes["id"].combine_chunks().take(pa.array(rows)).to_pylist()
@@ -124,7 +128,7 @@ def _groups(
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row that lacks one of both."""
+    """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row without an id or a group."""
     found: dict[str, str] = {}
     with RowFile(path, wanted=_COLUMNS) as file:
         missing = [name for name in _COLUMNS if name not in file.names]
@@ -154,7 +158,8 @@ def _parts(
     labels: Sequence[str],
     settings: SplitSettings,
 ) -> npt.NDArray[np.uint8]:
-    """The part of each group: as named, else drawn by a hash of the names until the parts have their share of links."""
+    """The split of each group: as named in the settings, else drawn by a hash of the names until each split has its
+    share of links."""
     part = np.full(len(labels), TRAIN, np.uint8)
     if settings.test_groups or settings.valid_groups:
         number = {label: place for place, label in enumerate(labels)}

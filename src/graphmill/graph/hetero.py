@@ -1,4 +1,5 @@
-"""A typed graph as PyTorch Geometric's ``HeteroData``. Imports torch, so nothing imports this at module level."""
+"""Converts a typed graph to PyTorch Geometric's ``HeteroData``. It imports torch, so no module imports it at module
+level."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def to_hetero_data(graph: TypedGraph) -> HeteroData:
-    """All nodes and edges of ``graph``, copied into tensors, types and relations in the graph's order.
+    """Copy all nodes and edges of ``graph`` into tensors. Types and relations keep the graph's order.
 
-    Nodes: ``num_nodes``; ``x`` (count, f) float32 and ``has_x`` (count,) bool where the type has features. Edges:
-    ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64; ``edge_weight``
-    (E,) float32 and ``time`` (E,) int64 where the data has them.
+    Nodes: ``num_nodes``; ``x`` (count, f) float32 and ``has_x`` (count,) bool if the type has features. Edges:
+    ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64; ``edge_weight`` (E,)
+    float32 and ``time`` (E,) int64 if the data has them.
     """
     data = HeteroData()
     for node_type in graph.node_types:

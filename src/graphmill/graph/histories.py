@@ -1,4 +1,4 @@
-"""What people who joined after the training have met, in a model's numbers of items."""
+"""Interactions of users who joined after the training, in a model's item numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 class Histories:
     """Items by user, oldest first: those of user u are ``items[indptr[u] : indptr[u + 1]]``.
 
-    ``indptr`` int64 [U + 1]; ``items`` int64 [N], those that the model does not know numbered on behind its own:
-    ``new_items`` of them. ``known`` int64 [U]: the model's number of a user, −1 of a new one; what the model knows of the
-    user is in the history as well. ``times`` int64 [N], seconds, or None.
+    ``indptr`` int64 [U + 1]; ``items`` int64 [N]. The ``new_items`` items that the model does not know have numbers
+    after its own. ``known`` int64 [U]: the model's number of a user, −1 for a new user; the history of a known user
+    includes the training interactions. ``times`` int64 [N], seconds, or None.
     """
 
     indptr: npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ class Histories:
         return np.repeat(np.arange(len(self.known)), np.diff(self.indptr))
 
     def take(self, kept: npt.NDArray[np.bool_]) -> Histories:
-        """Without some interactions; users stay, also those without any left."""
+        """A selection of the interactions. All users stay, even those without any left."""
         counts = np.bincount(self.users[kept], minlength=len(self.known))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         times = None if self.times is None else self.times[kept]

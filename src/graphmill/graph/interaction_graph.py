@@ -1,7 +1,7 @@
-"""A typed graph of interactions alone: rows of users as a graph directory that trainings read.
+"""Writes a typed graph that has only interactions, for trainings to read.
 
-What belongs here: the way back from :class:`graphmill.graph.interactions.Rows` to a directory. Reading is ``interactions``'s
-business.
+It turns :class:`graphmill.graph.interactions.CsrPattern` rows into a graph directory. ``interactions`` reads such
+graphs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def write_interactions(splits: Mapping[str, CsrPattern], num_items: int, out: Pa
     """Write the graph of ``splits`` ("train", "valid", "test" → items of each user, [U] rows) to ``out`` and open it.
 
     :func:`graphmill.graph.interactions.interaction_view` reads the same rows back, with users and items in their order.
-    Ids are their numbers; there are no features and no other relations. As every graph it appears whole or not at all,
-    and the same rows are left alone.
+    Ids are the numbers of users and items. There are no features and no other relations. Like every graph it is written
+    atomically, and an existing graph with the same rows is not changed.
 
     Raises :class:`RunLockedError` while another process builds the same graph.
     """

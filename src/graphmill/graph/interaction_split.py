@@ -1,7 +1,8 @@
-"""Splits of users' interactions: a random part or the newest of each user, or the newest of all.
+"""Splits users' interactions: it holds out a random part or the newest of each user, or the newest of all.
 
-Decided on the edges table, before duplicates are merged and reverses added. Edges of other relations (knowledge about
-items) stay in train: nobody asks for them. Node pairs are ``splits``'s business, sequences that of ``sequence_split``.
+The split is decided on the edges table, before duplicates are merged and reverses added. Edges of other relations
+(facts about items) stay in train, because no evaluation asks for them. ``splits`` splits node pairs, ``sequence_split``
+sequences.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ METHODS = ("random", "user_time", "global_time")
 
 
 def split_interactions(edges: EdgeColumns, nodes: pa.Table, settings: SplitSettings) -> tuple[EdgeColumns, str]:
-    """The edges with the split that the settings ask of interactions, and where it is from: "given" where the data has
-    one, a method's name, or "drawn" where it is still to be drawn.
+    """The edges with the split of interactions by the settings, and its origin: "given" if the data has one, a method's
+    name, or "drawn" if it is still to be drawn by pairs.
 
-    ``nodes`` is the table that ``head`` and ``tail`` are rows of.
+    ``head`` and ``tail`` of the edges are rows of the table ``nodes``.
 
-    Raises :class:`SettingsError` for a method that the edges do not allow (no interactions, no times), and
+    Raises :class:`SettingsError` for a method that these edges do not support (no interactions, no times), and
     :class:`InputError` for ``given: add_valid`` on data with a validation split or without any split.
     """
     if edges.split is not None:
@@ -36,7 +37,7 @@ def split_interactions(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetti
             return edges, "given"
         return _with_validation(edges, nodes, settings), "given, validation drawn"
     if settings.given == "add_valid":
-        raise InputError("split.given: add_valid needs data with a split of its own; this has none: set split.method")
+        raise InputError("split.given: add_valid needs data with their own split; these have none: set split.method")
     method = settings.method
     if method == "auto" and "position" not in edges.attributes and _among_facts(edges):
         method = "random"
@@ -58,7 +59,7 @@ def split_interactions(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetti
 
 
 def _among_facts(edges: EdgeColumns) -> bool:
-    """Whether interactions stand beside other relations: of those, drawn pairs would hold a part out as well."""
+    """Whether there are other relations beside the interactions. Drawing pairs would hold out a part of them, too."""
     return RELATION in edges.relation_names and any(
         name != RELATION and (edges.relation == number).any() for number, name in enumerate(edges.relation_names)
     )
@@ -78,7 +79,7 @@ def _with_validation(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetting
     assert edges.split is not None
     rows = _interactions(edges, "split.given: add_valid")
     if (edges.split[rows] == VALID).any():
-        raise InputError("split.given: add_valid, but the data has a validation split of its own; use keep")
+        raise InputError("split.given: add_valid, but the data already have a validation split; use keep")
     rows = rows[edges.split[rows] == TRAIN]
     split = edges.split.copy()
     split[rows] = _random(edges, rows, nodes, settings.valid, 0.0, settings.seed)
@@ -88,7 +89,7 @@ def _with_validation(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetting
 def _random(
     edges: EdgeColumns, rows: npt.NDArray[np.int64], nodes: pa.Table, valid: float, test: float, seed: int
 ) -> npt.NDArray[np.uint8]:
-    """By a hash of user and item, so that it depends neither on the order of rows nor on other users.
+    """Draw by a hash of user and item, so that the split does not depend on the order of rows or on other users.
 
     Every row of one user and item has one split; each user keeps an item in train.
     """
@@ -117,7 +118,7 @@ def _newest_of_each(
 def _newest_of_all(
     user: npt.NDArray[np.int32], times: npt.NDArray[np.int64], valid: float, test: float
 ) -> npt.NDArray[np.uint8]:
-    """Cut at two moments; what happened in one second stays together, on the later side."""
+    """Cut at two moments. Interactions of the same second stay together, in the later split."""
     in_order = np.sort(times)
     place = [min(round(len(times) * (1 - part)), len(times)) for part in (valid + test, test)]
     cuts = [in_order[p] if p < len(times) else in_order[-1] + 1 for p in place]
@@ -127,10 +128,12 @@ def _newest_of_all(
 def _parts(
     user: npt.NDArray[np.int64], noise: npt.NDArray[np.uint64], valid: float, test: float
 ) -> npt.NDArray[np.uint8]:
-    """Split of rows that are grouped by user: in each group the last ones are the test, those before the validation.
+    """Split rows that are grouped by user: in each group, the last rows are the test split, those before it the
+    validation split.
 
-    A group of n has n · part of each on average: whole numbers, the rest by a draw of the user's own (``noise``, equal
-    within a group), so that short histories take part as well. The first row of a group is always in train.
+    On average, a group of n rows has n · part rows in each. The number is rounded up or down at random by the user's
+    ``noise`` (equal within a group), so that short histories take part, too. The first row of a group is always in
+    train.
     """
     first = np.ones(len(user), bool)
     first[1:] = user[1:] != user[:-1]

@@ -1,7 +1,7 @@
-"""Interactions of a typed graph as recommenders want them: who has which items, by split, and what is known of the items.
+"""Reads the interactions of a typed graph for recommenders: the items of each user by split, and the items' features.
 
-What belongs here: reading the relation between users and items back as compressed rows, with the items' features. Item
-knowledge is ``knowledge``'s business; splitting happens when the graph is built (``interaction_split``).
+The relation between users and items is read as compressed rows. ``knowledge`` reads facts about items.
+``interaction_split`` splits the interactions when the graph is built.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import Relation, TypedGraph
 
 UNNAMED = "features"
-"""What a set of item features without a name is called."""
+"""The name of a set of item features that has no name in the graph."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class CsrPattern:
 
 @dataclass(frozen=True)
 class Interactions:
-    """Users and items by local numbers; ``user_offset`` and ``item_offset`` lead to global node numbers.
+    """Users and items have local numbers; adding ``user_offset`` or ``item_offset`` gives global node numbers.
 
     ``train`` has the items of each user, ``train_by_item`` the users of each item; ``valid`` and ``test`` the held-out
     items of each user. An item that a user has in train is not held out (it could never be recommended), and users
-    without training items have no held-out ones (nothing is known of them): ``dropped`` counts both.
+    without training items have no held-out ones (the model knows nothing about them). ``dropped`` counts both.
 
-    ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, zero where ``present`` bool
-    [I] says that the item has none. ``unmet``: users and items without any interaction, which are nodes all the same.
+    ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, and zero where ``present``
+    bool [I] is false. ``unmet``: number of users and items without any interaction; they are nodes of the graph.
     """
 
     num_users: int
@@ -76,11 +76,12 @@ class Interactions:
     unmet: Mapping[str, int]
 
     def held_out(self, split: str) -> CsrPattern:
-        """The rows of "valid" or "test"."""
+        """The held-out items of each user in the split "valid" or "test"."""
         return {"valid": self.valid, "test": self.test}[split]
 
     def known(self, split: str, mask_validation: bool = False) -> CsrPattern:
-        """What may not be recommended when ``split`` is asked: train; with ``mask_validation`` also valid, at the test."""
+        """Items that may not be recommended in the evaluation of ``split``: those of train and, for the test split with
+        ``mask_validation``, of valid."""
         if split == "test" and mask_validation:
             user = np.concatenate((self.train.row, self.valid.row))
             item = np.concatenate((self.train.columns, self.valid.columns))
@@ -89,20 +90,20 @@ class Interactions:
 
     @property
     def repeat_share(self) -> float:
-        """Part of the held-out items that are not asked for, since their user has them in train."""
+        """Fraction of the held-out items that are not evaluated because their user has them in train."""
         known = self.dropped.get("held_out_known_in_train", 0)
         return known / max(known + len(self.valid) + len(self.test), 1)
 
     def everything(self) -> CsrPattern:
-        """All items of each user, whatever their split: what is no recommendation any more."""
+        """All items of each user in all splits. None of them needs to be recommended."""
         parts = (self.train, self.valid, self.test)
         user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
         return to_rows(user, item, self.num_users, self.num_items)
 
     def with_items(self, count: int, pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Interactions:
-        """The same with ``count`` more items behind the others, and more training ``pairs``: users and items int64 [E].
+        """A copy with ``count`` more items after the others, and more training ``pairs``: users and items, int64 [E].
 
-        Features, and what is held out, are of the items that were there before.
+        Features and held-out items do not change.
         """
         user = np.concatenate((self.train.row, pairs[0].astype(np.int32)))
         item = np.concatenate((self.train.columns, pairs[1].astype(np.int32)))
@@ -112,14 +113,14 @@ class Interactions:
         return replace(self, num_items=items, train=train, train_by_item=by_item)
 
     def without_items(self, items: npt.NDArray[np.int64]) -> Interactions:
-        """The same without the training pairs of some items."""
+        """A copy without the training pairs of some items."""
         kept = ~np.isin(self.train.columns, items)
         train = to_rows(self.train.row[kept], self.train.columns[kept], self.num_users, self.num_items)
         by_item = to_rows(train.columns, train.row, self.num_items, self.num_users)
         return replace(self, train=train, train_by_item=by_item)
 
     def describe(self) -> dict[str, Any]:
-        """What there is to know at a glance."""
+        """A summary as plain values."""
         cold_users, cold_items = (int((rows.counts == 0).sum()) for rows in (self.train, self.train_by_item))
         return {
             "users": self.num_users,
@@ -127,7 +128,7 @@ class Interactions:
             "train": len(self.train),
             "valid": len(self.valid),
             "test": len(self.test),
-            # Those that are held out somewhere; who has no interaction at all is a gap, and counted as such.
+            # Count only users with interactions in some split; those without any are counted separately.
             "users_without_training": cold_users - self.unmet["users"],
             "items_without_training": cold_items - self.unmet["items"],
             "users_without_interaction": self.unmet["users"],
@@ -140,9 +141,9 @@ class Interactions:
 
 
 def interaction_view(graph: TypedGraph) -> Interactions:
-    """The interactions of the graph's one relation ``interacted``, and the features of what it leads to.
+    """The interactions in the graph's relation ``interacted``, and the features of its items.
 
-    Raises :class:`InputError` where there is no such relation, or several, or no training interaction.
+    Raises :class:`InputError` if there is no such relation, if there are several, or if it has no training interaction.
     """
     relation = interaction_relation(graph)
     edges = graph.edges(relation)
@@ -182,7 +183,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
 
 
 def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> CsrPattern:
-    """Pairs (E,) as :class:`CsrPattern`, without repetitions."""
+    """Pairs (E,) as :class:`CsrPattern`, without duplicates."""
     key = sorted_unique(row * np.int64(num_columns) + column)
     counts = np.bincount(key // max(num_columns, 1), minlength=num_rows)
     return CsrPattern(
@@ -191,7 +192,7 @@ def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows:
 
 
 def interaction_relation(graph: TypedGraph) -> Relation:
-    """The relation of users to items. Raises :class:`InputError` where there is not exactly one."""
+    """The relation from users to items. Raises :class:`InputError` if there is not exactly one."""
     found = [
         r for r in graph.relations if r.name == RELATION and r.source != r.target and r.edges and not r.added_reverse
     ]

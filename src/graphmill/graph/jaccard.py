@@ -1,4 +1,5 @@
-"""Which nodes of a type share neighbours: the positives of the contrastive term (diseases that share genes)."""
+"""Finds nodes of a type that share neighbours. They are the positives of the contrastive term (diseases that share
+genes)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 
 BLOCK_PRODUCTS = 4_000_000
-"""Shared neighbours that one block looks at, with repetition; its product needs up to 12 bytes for each."""
+"""Largest number of products (shared neighbours, with repetition) in one block. Each needs up to 12 bytes."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ def shared_neighbour_jaccard(
     relations: Sequence[str] = (),
     threshold: float = 0.1,
 ) -> Similarity:
-    """Jaccard similarity of the neighbour sets of all nodes of ``anchor_type``, where it is greater than ``threshold``.
+    """Jaccard similarity of the neighbour sets of all nodes of ``anchor_type``, if it is greater than ``threshold``.
 
-    The set G_i of anchor i holds its neighbours of ``neighbour_type`` over train edges of ``relations`` (names; empty
-    = all between the two types), in either direction, each once. J_ij = |G_i ∩ G_j| / |G_i ∪ G_j|, from the sparse
-    product B·Bᵀ of the incidence matrix, block of rows by block of rows: only pairs that share a neighbour are ever
-    looked at, and no n × n matrix is made.
+    The set G_i of anchor i holds its neighbours of ``neighbour_type`` over train edges of ``relations`` (names; empty =
+    all between the two types), in either direction, each once. J_ij = |G_i ∩ G_j| / |G_i ∪ G_j|, from the sparse
+    product B·Bᵀ of the incidence matrix, in blocks of rows. Only pairs that share a neighbour are computed, and there
+    is no n × n matrix.
 
     Raises :class:`InputError` for a node type or relation that the graph does not have between the two types, and for
     a threshold outside 0 ≤ threshold < 1.
@@ -73,7 +74,7 @@ def shared_neighbour_jaccard(
 
 
 def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[str]) -> scipy.sparse.csr_array:
-    """(anchors, neighbours) of ones, int32."""
+    """The incidence matrix (anchors, neighbours), int32: 1 for a neighbour."""
     shape = (graph.node_type(anchor).count, graph.node_type(neighbour).count)
     between = [r for r in graph.relations if (r.source, r.target) in ((anchor, neighbour), (neighbour, anchor))]
     known = sorted({r.name for r in between})

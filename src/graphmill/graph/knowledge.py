@@ -1,7 +1,7 @@
-"""What a typed graph knows beside its interactions: facts (head, relation, tail) over global node numbers.
+"""Reads a typed graph's facts (head, relation, tail), that is, its edges other than interactions, in global node numbers.
 
-What belongs here: the training edges of every relation but the interactions, with one number a relation name. How a
-recommender joins them with interactions is its own business.
+These are the training edges of every relation except the interactions, with one number per relation name. Each
+recommender joins them with interactions in its own way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """F facts, each once: ``head``, ``tail`` int64 [F] global node numbers, ``relation`` int64 [F] in ``names``."""
+    """F distinct facts: ``head``, ``tail`` int64 [F] are global node numbers, ``relation`` int64 [F] is an index into
+    ``names``."""
 
     head: npt.NDArray[np.int64]
     relation: npt.NDArray[np.int64]
@@ -34,10 +35,10 @@ class Knowledge:
 
 
 def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
-    """The facts of the graph; relations of one name between different node types are one relation.
+    """The facts of the graph. Relations with the same name between different node types are one relation.
 
-    Reverses that were added to the graph are left out. Raises :class:`InputError` where a relation mixes them with edges
-    of the data (a fact and its reverse could no longer be told apart), unless ``directed`` is False: then they are facts.
+    Reverses that the build added are left out. If a relation mixes them with edges of the data, a fact and its reverse
+    cannot be distinguished. This raises :class:`InputError`, unless ``directed`` is False: then they count as facts.
     """
     parts: list[tuple[npt.NDArray[np.int64], str, npt.NDArray[np.int64]]] = []
     for relation in graph.relations:

@@ -1,8 +1,9 @@
-"""A typed graph of more edges than fit in memory: the steps of :mod:`graphmill.graph.build`, with the edges in files.
+"""Builds a typed graph with more edges than fit in memory: the steps of :mod:`graphmill.graph.build`, with the edges in
+files.
 
-Edges are sorted into buckets on disk, one for each relation and range of destinations, and each bucket goes through the very
-functions that a small graph goes through. In memory are a bucket at a time, what there is one of for each node, and a byte
-or two for each pair. The files are those that the build in memory writes, byte for byte.
+Edges are sorted into buckets on disk, one for each relation and range of destinations. The functions for small graphs
+process each bucket. Memory holds one bucket at a time, a few values for each node, and a byte or two for each pair. The
+files are byte for byte those of the build in memory.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 
 _AN_EDGE = 120
-"""Bytes of memory for an edge of the graph, at the peak of the build in memory."""
+"""Peak bytes of memory per edge of the graph, in the build in memory."""
 _ON_DISK = 75
-"""Bytes of files for an edge of the graph."""
+"""Bytes of files per edge of the graph."""
 
 
 def memory_of_build(rows: int, settings: GraphSettings) -> int:
-    """Bytes that the build of a table of edges takes in memory at its peak, reverses included."""
+    """Peak bytes of memory of the build in memory, for a table of edges and their reverses."""
     return rows * _AN_EDGE * (1 if settings.add_reverse == "never" else 2)
 
 
@@ -71,12 +72,12 @@ def disk_of_build(rows: int, settings: GraphSettings) -> int:
 
 
 def would_not_fit(edges: pa.Table, settings: GraphSettings) -> bool:
-    """Whether the build in memory would take more than there is."""
+    """Whether the build in memory would need more memory than is available."""
     return not fits_in_memory(memory_of_build(edges.num_rows, settings), available_memory())
 
 
 def can_be_large(edges: pa.Table, settings: GraphSettings) -> bool:
-    """Whether :func:`build_large` has the split that is asked for: pairs, or one that came with the table."""
+    """Whether :func:`build_large` supports the split in the settings: pairs, or the split of the table."""
     asked = settings.split
     if "split" in edges.column_names and asked.given != "redraw":
         return asked.given == "keep"
@@ -88,7 +89,7 @@ def can_be_large(edges: pa.Table, settings: GraphSettings) -> bool:
 
 
 class EdgePieces:
-    """The edges table in pieces, as :func:`graphmill.graph.numbering.read_edges` reads each."""
+    """The edges table in pieces, each read by :func:`graphmill.graph.numbering.read_edges`."""
 
     def __init__(self, edges: pa.Table, num_rows: int, *, redraw: bool) -> None:
         self._edges, self._rows, self._redraw = edges, num_rows, redraw
@@ -114,7 +115,7 @@ class EdgePieces:
             yield part.start, self._edges.slice(part.start, part.stop - part.start)
 
     def __iter__(self) -> Iterator[EdgeColumns]:
-        """Codes of relations and displays count up in the order of first appearance in the whole table."""
+        """Codes of relations and display relations are in the order of first appearance in the whole table."""
         for first, part in self._parts():
             found = read_edges(part, self._rows, first)
             codes = {}
@@ -140,7 +141,7 @@ class _Grouped:
     attributes: list[str]
 
     def draft(self, key: Key, number: int, rows: dict[str, npt.NDArray[Any]], added: int = 0) -> RelationDraft:
-        """The rows of a bucket as a draft."""
+        """The rows of a bucket as a :class:`RelationDraft`."""
         counts = dict(zip(self.numbering.types, np.diff(self.numbering.offsets).tolist(), strict=True))
         return RelationDraft(
             key, counts[key[0]], counts[key[2]], rows["src"], rows["dst"], rows["display"],
@@ -149,11 +150,12 @@ class _Grouped:
         )  # fmt: skip
 
     def places(self, key: Key) -> Iterator[int]:
-        """The buckets of a relation, its destinations ascending."""
+        """The buckets of a relation, in ascending order of destinations."""
         yield from range(self.first[key], self.first[key] + len(self.ranges[key]))
 
     def drafts(self, key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
-        """The edges of the graph that have this key, bucket by bucket; ``inverse``: the reverses alone, as a relation."""
+        """The edges of the relation ``key``, bucket by bucket. ``inverse``: only the reverses, as a relation of their
+        own."""
         mirrored = (key[2], key[1], key[0])
         for number in self.places(key):
             own = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
@@ -171,7 +173,7 @@ class _Grouped:
                 yield own
 
     def directed(self, key: Key) -> bool:
-        """Whether the table lacks the reverse of an edge of the mirror of ``key``."""
+        """Whether some edge in the mirror relation of ``key`` has no reverse in the table."""
         assert self.reverses is not None
         for number in self.places(key):
             held = self.draft(key, number, self.edges.get(number)).sort_key() if key in self.given else None
@@ -187,9 +189,9 @@ def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
 def build_large(
     nodes: pa.Table, edges: pa.Table, settings: GraphSettings, out: Path, features: Mapping[str, pa.Table]
 ) -> TypedGraph:
-    """:func:`graphmill.graph.build.build_graph` for pairs that are drawn, or splits that came with the table.
+    """:func:`graphmill.graph.build.build_graph` out of core, for pairs that are drawn, or for the table's own split.
 
-    Raises :class:`ResourceError` where there is no room for the temporary files.
+    Raises :class:`ResourceError` if there is no room for the temporary files.
     """
     if (wanted_room := disk_of_build(edges.num_rows, settings)) > (room := disk.free_disk()):
         raise ResourceError(
@@ -235,7 +237,7 @@ def _texts(table: pa.Table, name: str) -> Iterator[str]:
 
 
 def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings) -> _Grouped:
-    """The given edges, sorted and without duplicates, in the buckets of their relations; and the reverse of each."""
+    """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each."""
     merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
     counts = dict(zip(numbering.types, np.diff(numbering.offsets).tolist(), strict=True))
     given: list[Key] = []
@@ -276,7 +278,7 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
 
 
 def _by_relation(columns: EdgePieces, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
-    """Each piece's edges in the graph by relation, relations as they first appear; ends local to their types."""
+    """The edges of each piece that are in the graph, by relation in order of first appearance. Ends have local numbers."""
     node_type, num_types = numbering.type_of_node(), len(numbering.types)
     for part in columns:
         head, tail = numbering.of_row[part.head], numbering.of_row[part.tail]
@@ -304,7 +306,8 @@ def _by_relation(columns: EdgePieces, numbering: Numbering) -> Iterator[tuple[Ke
 
 
 def _written(grouped: _Grouped, settings: GraphSettings) -> tuple[list[RelationFacts], dict[str, npt.NDArray[Any]]]:
-    """The graph's edges as arrays (E,) in files, relation after relation, and what there is to say of each relation."""
+    """The graph's edges as arrays (E,) in files, relation after relation, and the facts for the manifest of each
+    relation."""
     given = grouped.given
     mirrors = [(key[2], key[1], key[0]) for key in given]
     relations: dict[Key, tuple[Key, bool]] = {key: (key, False) for key in given}

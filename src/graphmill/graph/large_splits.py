@@ -1,7 +1,8 @@
-"""Which node pairs of a graph are held out, and whether the split leaks, where the pairs do not fit in memory.
+"""Holds out node pairs and audits the split if the pairs do not fit in memory.
 
-The same pairs, splits and report as of :mod:`graphmill.graph.splits` and :mod:`graphmill.graph.leakage`, from arrays that
-are mapped from files and read in pieces. In memory are a byte or two for each pair, and what there is one of for each node.
+Pairs, splits and report are the same as those of :mod:`graphmill.graph.splits` and :mod:`graphmill.graph.leakage`. The
+arrays are mapped from files and read in pieces. Memory holds a byte or two for each pair, and a few values for each
+node.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _EVERY = 2**64 - 1
 
 @dataclass
 class EndsOfEdges:
-    """The edges of a graph, relation after relation: numbers within the types of their ends; the types' first numbers."""
+    """The ends of a graph's edges, relation after relation, in local numbers; and the first global number of each type."""
 
     facts: Sequence[RelationFacts]
     src: npt.NDArray[np.int32]
@@ -40,7 +41,8 @@ class EndsOfEdges:
         self.bounds = np.concatenate(([0], np.cumsum([facts.edges for facts in self.facts]))).astype(np.int64)
 
     def pieces(self) -> Iterator[tuple[int, slice, npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """The number of a relation, a slice of its edges among all, and the global numbers of their two ends."""
+        """Yield pieces: the relation's number, the slice of edges (of all edges), and the global numbers of their two
+        ends."""
         for number, (facts, (first, last)) in enumerate(zip(self.facts, pairwise(self.bounds.tolist()), strict=True)):
             for part in pieces(last - first, self.src, self.dst):
                 place = slice(first + part.start, first + part.stop)
@@ -49,7 +51,7 @@ class EndsOfEdges:
 
 
 class LargePairs:
-    """The undirected pairs of many edges: :class:`graphmill.graph.splits.Pairs`, in files."""
+    """The undirected pairs of the edges, in files; the counterpart of :class:`graphmill.graph.splits.Pairs`."""
 
     def __init__(self, edges: EndsOfEdges, num_nodes: int) -> None:
         self.edges, self.num_nodes, total = edges, num_nodes, len(edges.src)
@@ -76,7 +78,7 @@ class LargePairs:
         return len(self.low)
 
     def audit(self, split: npt.NDArray[np.uint8]) -> LeakageReport:
-        """:func:`graphmill.graph.leakage.audit_edges` of the edges with the splits ``split`` (E,)."""
+        """:func:`graphmill.graph.leakage.audit_edges` for these edges with the splits ``split`` (E,)."""
         names = [facts.name for facts in self.edges.facts]
         found = []
         for number in range(len(self._ranges)):
@@ -87,7 +89,7 @@ class LargePairs:
         return LeakageReport(tuple(_joined(parts, names) for parts in zip(*found, strict=True)))
 
     def of_relations(self, numbers: Sequence[int], usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-        """The distinct usable pairs of some relations: a mask (P,), or where they are few their numbers, ascending."""
+        """The distinct usable pairs of some relations: a mask (P,), or their ascending numbers if they are few."""
         spans = [(self.edges.bounds[number], self.edges.bounds[number + 1]) for number in numbers]
         if sum(int(last - first) for first, last in spans) * 32 < len(self):
             few = sorted_unique(np.concatenate([self.of_edge[first:last] for first, last in spans]))
@@ -120,9 +122,9 @@ def _joined(parts: Sequence[Overlap], names: Sequence[str]) -> Overlap:
 def draw_large_splits(
     pairs: LargePairs, keys: npt.NDArray[np.uint64], settings: SplitSettings
 ) -> npt.NDArray[np.uint8]:
-    """(num_pairs,) uint8, as :func:`graphmill.graph.splits.draw_splits` draws it. ``keys`` (num_nodes,): hashes of nodes.
-
-    A pair's rank is its hash: two pairs of one hash would be one rank, which happens once in 2⁶⁴ / num_pairs² times.
+    """(num_pairs,) uint8, as :func:`graphmill.graph.splits.draw_splits` draws it. ``keys`` (num_nodes,): hashes of
+    nodes. A pair's rank is its hash. The result differs only if two pairs have the same hash, which has a probability
+    of about num_pairs² / 2⁶⁵.
     """
     size = len(pairs)
     rank, usable = disk_empty(size, np.uint64), np.zeros(size, bool)
@@ -144,7 +146,7 @@ def draw_large_splits(
     order = [unit for unit in sorted(units, key=lambda unit: (-counts[unit], unit)) if counts[unit]]
     none = len(order)
     stratum = np.full(size, none, np.min_scalar_type(none))
-    for number, unit in enumerate(order):  # most frequent first: the rarest unit of a pair has the last word
+    for number, unit in enumerate(order):  # most frequent first, so that a pair ends up with its rarest unit
         stratum[pairs.of_relations(units[unit], usable)] = number
     split = _lowest_of_each(rank, stratum, free, none, settings)
     for unit in reversed(order):
@@ -164,14 +166,14 @@ def _lowest_of_each(
     strata: int,
     settings: SplitSettings,
 ) -> npt.NDArray[np.uint8]:
-    """In each stratum the free pairs of lowest rank are the test, those of the next ranks the validation."""
+    """In each stratum, the free pairs with the lowest ranks are the test split, and the next ones the validation split."""
     all_of, free_of = np.zeros(strata + 1, np.int64), np.zeros(strata + 1, np.int64)
     for part in pieces(len(rank)):
         all_of += np.bincount(stratum[part], minlength=strata + 1)
         free_of += np.bincount(stratum[part][free[part]], minlength=strata + 1)
     wanted = [shares_of(*sizes, settings) for sizes in zip(all_of[:-1].tolist(), free_of[:-1].tolist(), strict=True)]
     split = np.zeros(len(rank), np.uint8)
-    # Ranks are spread evenly over 64 bits: a bound that has a little more than what is wanted below it.
+    # Ranks are uniform over 64 bits, so choose a bound with slightly more pairs below it than are wanted.
     slack = 1.0
     missing = list(range(strata))
     while missing:

@@ -1,4 +1,4 @@
-"""Nodes that joined a graph after a training: their edges, and what is told of them."""
+"""Nodes that were added to a graph after a training, with their edges and features."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LaterNodes:
-    """``counts``: new nodes by type. ``edges``: by relation, distinct (source, target) int64 local numbers, reverses
-    among them; the i-th new node of a type with n known ones has number n + i. ``features``: float32 [new nodes of the type,
-    f] by type number and name of the set, rows of zeros where a node has none.
+    """``counts``: number of new nodes by type. ``edges``: by relation, distinct (source, target), int64 local numbers,
+    including reverses; the i-th new node of a type with n known nodes has number n + i. ``features``: float32 [new
+    nodes of the type, f] by type number and name of the set; the row of a node without features is zero.
     """
 
     counts: Sequence[int]
@@ -21,5 +21,5 @@ class LaterNodes:
 
     @property
     def first(self) -> np.ndarray:
-        """int64 [types + 1]: where each type's new nodes begin among all new ones."""
+        """int64 [types + 1]: index of each type's first new node among all new nodes."""
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)

@@ -1,10 +1,9 @@
-"""Does training see what is held out? The audit compares node pairs across splits, from the edges alone.
+"""Audits whether training sees held-out links. It compares node pairs across splits, from the edges alone.
 
-A held-out edge leaks when its two nodes are joined by any edge of the other split, in either direction and under any
-relation: then the answer can be read off instead of predicted. This finds a triple that is simply repeated, one that
-is repeated in reverse, and one whose inverse is another relation (the defect of WN18 and FB15k: Toutanova and Chen
-2015; Dettmers et al. 2018). Where the split is by time, an edge also leaks into training that is as new as what is held
-out.
+A held-out edge leaks if any edge of the other split joins its two nodes, in either direction and under any relation:
+the answer can then be looked up instead of predicted. This finds repeated triples, reversed triples, and triples whose
+inverse is another relation (the defect of WN18 and FB15k: Toutanova and Chen 2015; Dettmers et al. 2018). In a split by
+time, a training edge that is as new as a held-out edge also counts as a leak.
 """
 
 from __future__ import annotations
@@ -63,15 +62,16 @@ class Overlap:
 
 
 BY_TIME = ("by_time", "global_time")
-"""Splits that are cut at moments, the same for all edges."""
+"""Methods that cut all edges at the same moments."""
 
 
 @dataclass(frozen=True)
 class LeakageReport:
     """The three overlaps of :data:`COMPARISONS`.
 
-    ``later``, of a split by time: for each of the comparisons the seen edges that are no older than the oldest edge held
-    out. ``group_links``, of a split by groups: seen edges of the chosen relations at nodes that have held-out ones.
+    ``later`` (split by time): for each comparison, the number of seen edges that are not older than the oldest held-out
+    edge. ``group_links`` (split by groups): the number of seen edges of the chosen relations at nodes that have
+    held-out ones.
     """
 
     overlaps: tuple[Overlap, ...]
@@ -85,7 +85,7 @@ class LeakageReport:
 
     @property
     def clean(self) -> bool:
-        """Whether no pair occurs in more than one split, and none is newer than it may be."""
+        """Whether no pair occurs in more than one split, and no edge is newer than allowed."""
         return self.leaked_pairs == 0 and not any(self.later) and not any(self.group_links)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class LeakageReport:
 
 
 def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) -> tuple[int, ...]:
-    """For each of :data:`COMPARISONS` the seen edges whose time is no earlier than that of the oldest edge held out.
+    """For each of :data:`COMPARISONS`, the number of seen edges that are not older than the oldest held-out edge.
 
     ``times`` int64 (E,), :data:`graphmill.ingest.tables.NO_TIME` for none.
     """
@@ -143,10 +143,11 @@ def links_of_held_out(
     keys: Sequence[tuple[str, str, str]],
     settings: SplitSettings,
 ) -> tuple[int, ...]:
-    """For each of :data:`COMPARISONS` the seen edges of ``group_relations`` at nodes that have held-out ones.
+    """For each of :data:`COMPARISONS`, the number of seen edges of ``group_relations`` at nodes that have held-out ones.
 
-    Asked of relations between ``group_type`` and another type; where both ends are of it, either may be the one that was
-    held out. ``keys``: (source type, name, target type) of each relation; other arguments as of :func:`audit_edges`.
+    It counts only relations between ``group_type`` and another type, because in a relation within the type either end
+    may be the held-out one. ``keys``: (source type, name, target type) of each relation; other arguments as of
+    :func:`audit_edges`.
     """
     node = np.full(len(src), -1, np.int64)
     for number, (source, name, target) in enumerate(keys):
@@ -180,7 +181,7 @@ def audit_edges(
         seen_pairs = np.sort(pair[split == seen])
         leaked = held[_contains(seen_pairs, pair[held])]
         leaked_pairs = sorted_unique(pair[leaked])
-        # Only the few seen edges that join a leaked pair decide on the kind of leak.
+        # Only the few seen edges that join a leaked pair decide the kind of leak.
         witnesses = np.flatnonzero(split == seen)
         witnesses = witnesses[_contains(leaked_pairs, pair[witnesses])] if len(leaked_pairs) else witnesses[:0]
         kinds = _kinds(src, dst, relation, leaked, witnesses, num_nodes)
@@ -210,7 +211,7 @@ def _kinds(
     witnesses: npt.NDArray[np.int64],
     num_nodes: int,
 ) -> tuple[int, int, int]:
-    """How many of the ``leaked`` edges have a witness: repeated, under another relation, reversed."""
+    """Number of ``leaked`` edges of each kind: repeated, under another relation, reversed."""
     forward = src * np.int64(num_nodes) + dst if len(leaked) else np.empty(0, np.int64)
     if not len(leaked):
         return 0, 0, 0

@@ -1,7 +1,6 @@
-"""Rows of the nodes table become global node numbers, contiguous by type; edges become pairs of those.
+"""Turns rows of the nodes table into global node numbers, contiguous by type, and edges into pairs of them.
 
-What belongs here: which nodes and edges are in the graph, and what each node is called. Relations are grouped in
-``relations``.
+This module decides which nodes and edges are in the graph. ``relations`` groups the edges.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Numbering:
-    """Which node has which number. Node ``g`` of the graph is row ``rows[g]`` of the nodes table.
+    """The numbers of the nodes. Node ``g`` of the graph is row ``rows[g]`` of the nodes table.
 
-    ``of_row`` (rows of the nodes table, int32) is the way back, -1 for a node that is not in the graph. The nodes of
+    ``of_row`` (rows of the nodes table, int32) is the inverse, -1 for a node that is not in the graph. The nodes of
     type ``t`` are ``offsets[t] .. offsets[t + 1] - 1``. ``isolated`` counts, by type, nodes without an edge, whether
     kept or dropped.
     """
@@ -63,7 +62,7 @@ class EdgeColumns:
         return replace(self, split=None)
 
     def take(self, keep: npt.NDArray[np.bool_]) -> EdgeColumns:
-        """The edges where ``keep`` (E,) holds."""
+        """The edges for which ``keep`` (E,) is true."""
         if keep.all():
             return self
         return EdgeColumns(
@@ -82,9 +81,9 @@ ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64(), "position": pa.in
 
 
 def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, list[str]]:
-    """Codes (rows,) int32 of a text or dictionary column, and the names that occur, in order of first appearance.
+    """The codes (rows,) int32 of a text or dictionary column, and its names in order of first appearance.
 
-    Raises :class:`InputError` where the column is missing or has empty cells.
+    Raises :class:`InputError` if the column is missing or has empty cells.
     """
     if name not in table.column_names:
         raise InputError(f"table '{table_name}' has no column '{name}'; it has {listed(table.column_names)}")
@@ -94,10 +93,10 @@ def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, l
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # no chunks at all
+    if isinstance(array, pa.ChunkedArray):  # the column has no chunks
         return np.empty(0, np.int32), []
     names = array.dictionary.to_pylist()
-    # Encoding the codes once more puts the names in order of appearance and drops those that no row has.
+    # Encoding the codes again sorts the names by first appearance and drops unused ones.
     codes = array.indices.dictionary_encode()
     return (
         codes.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False),
@@ -155,11 +154,11 @@ def number_nodes(
 ) -> tuple[Numbering, EdgeColumns]:
     """Choose the nodes and edges of the graph and number the nodes.
 
-    ``codes`` (rows,) is each node's type, a number in ``known``. An edge is in the graph when both ends have an
+    ``codes`` (rows,) has each node's type, as an index into ``known``. An edge is in the graph if both ends have an
     included type. Nodes are ordered by type (``include_node_types``, or first appearance), within a type as in the
-    table. A type that is left without nodes is left out.
+    table. A type without remaining nodes is left out.
 
-    Raises :class:`SettingsError` for an unknown node type and :class:`InputError` where no edge is left.
+    Raises :class:`SettingsError` for an unknown node type and :class:`InputError` if no edge is left.
     """
     wanted, node_rank = included_types(codes, known, settings)
     included = node_rank >= 0
@@ -171,7 +170,7 @@ def number_nodes(
 
 
 def included_types(codes: IntArray, known: Sequence[str], settings: GraphSettings) -> tuple[list[str], IntArray]:
-    """The node types of the graph in order, and for each row of the nodes table the place of its type there, or -1."""
+    """The node types of the graph in order, and for each row of the nodes table the index of its type in them, or -1."""
     wanted = _wanted_types(settings.include_node_types, known)
     rank = np.full(len(known), -1, np.int32)
     rank[[known.index(name) for name in wanted]] = np.arange(len(wanted), dtype=np.int32)
@@ -181,9 +180,9 @@ def included_types(codes: IntArray, known: Sequence[str], settings: GraphSetting
 def numbering_of(
     wanted: Sequence[str], node_rank: IntArray, touched: npt.NDArray[np.bool_], settings: GraphSettings
 ) -> Numbering:
-    """The numbers of the nodes, of which ``touched`` (rows,) says whether an edge of the graph has them as an end.
+    """The numbers of the nodes. ``touched`` (rows,): whether a node is an end of an edge of the graph.
 
-    Raises :class:`InputError` where no edge has.
+    Raises :class:`InputError` if no node is.
     """
     included = node_rank >= 0
     if not touched.any():

@@ -1,7 +1,7 @@
-"""Edges grouped by relation, sorted by (destination, source), without duplicates, with their reverses if asked for.
+"""Groups edges by relation, sorts them by (destination, source), removes duplicates, and adds reverses if asked for.
 
-What belongs here: everything that is decided within one relation or between a relation and its mirror. Splits see all
-relations at once and live in ``splits``.
+This module contains what concerns one relation, or a relation and its mirror. ``splits`` draws splits over all
+relations.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def unit_of(key: Key) -> tuple[str, ...]:
 class RelationDraft:
     """The edges of one relation while the graph is being built.
 
-    Arrays (E,) are sorted by (dst, src), node numbers are local to their type. ``display`` tells parallel edges apart
-    and is not stored; ``split`` is None until it is drawn. ``added`` of the edges are reverses that the table does
-    not hold; ``duplicates`` rows of the table were left out because an equal one is there.
+    Arrays (E,) are sorted by (dst, src), node numbers are local to their type. ``display`` distinguishes parallel edges
+    and is not stored. ``split`` is None until it is drawn. ``added``: number of edges that are reverses not in the
+    table. ``duplicates``: number of rows of the table that were left out because they repeat another.
     """
 
     key: Key
@@ -59,15 +59,15 @@ class RelationDraft:
 
     @property
     def mirror(self) -> Key:
-        """The key under which the reverse of an edge is found."""
+        """The key of the relation that holds the reverses."""
         return self.key[2], self.key[1], self.key[0]
 
     def self_loops(self) -> int:
-        """Edges from a node to itself."""
+        """Number of edges from a node to itself."""
         return int((self.src == self.dst).sum()) if self.key[0] == self.key[2] else 0
 
     def parallel(self) -> int:
-        """Edges beyond the first from one node to another (within a split, where one is given)."""
+        """Number of edges beyond the first from one node to another (within a split, if one is given)."""
         key = self.sort_key()
         same = key[1:] == key[:-1]
         if self.split is not None:
@@ -83,7 +83,7 @@ class RelationDraft:
         return self.src * np.int64(self.num_target) + self.dst
 
     def reversed(self, key: Key, pick: npt.NDArray[np.bool_]) -> RelationDraft:
-        """The reverses of the picked edges, as edges of ``key``, all of them counted as added; not sorted."""
+        """The reverses of the picked edges, as edges of ``key``. All count as added; they are not sorted."""
         return RelationDraft(
             key,
             self.num_target,
@@ -97,7 +97,7 @@ class RelationDraft:
         )
 
     def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
-        """The edges ``order``, in that order."""
+        """The edges with the numbers ``order``, in that order."""
         return replace(
             self,
             src=self.src[order],
@@ -110,7 +110,7 @@ class RelationDraft:
 
 @dataclass(frozen=True)
 class RelationFacts:
-    """What the manifest says of a relation: see :class:`RelationDraft`."""
+    """The facts about a relation for the manifest: see :class:`RelationDraft`."""
 
     key: Key
     edges: int
@@ -131,7 +131,7 @@ class RelationFacts:
 
 
 def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
-    """Of a relation whose edges are those of the ``drafts``, which share no destination."""
+    """The facts of a relation with the edges of ``drafts``, which share no destination."""
     edges = added = duplicates = parallel = self_loops = 0
     for draft in drafts:
         edges += len(draft)
@@ -145,7 +145,7 @@ def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
 def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:
     """One sorted draft without duplicates per (source type, relation, target type), in order of first appearance.
 
-    Of rows that agree in relation, display_relation, head and tail (and split, where one is given) the first is kept.
+    Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept.
     With ``merge_parallel`` the display_relation is not compared. Sorting dominates: O(E log E), no loop over edges.
     """
     node_type = numbering.type_of_node()
@@ -154,7 +154,7 @@ def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: boo
     code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
     encoded = pa.array(code).dictionary_encode()
     which = encoded.indices.to_numpy()
-    # Radix sort where numpy has one: 16-bit keys.
+    # With 16-bit keys, numpy uses radix sort.
     order = np.argsort(which.astype(np.int16) if len(encoded.dictionary) < 2**15 else which, kind="stable")
     bounds = np.concatenate(([0], np.cumsum(np.bincount(which))))
     drafts = []
@@ -178,9 +178,9 @@ def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: boo
 
 
 def sort_unique(draft: RelationDraft) -> RelationDraft:
-    """Sorted by (dst, src, split, display); of equal edges the first stays, the others are counted as duplicates.
+    """Sort by (dst, src, split, display). Of equal edges the first is kept, and the others are counted as duplicates.
 
-    Raises :class:`InputError` where the two node types are so large that a pair of nodes no longer has a 64-bit number.
+    Raises :class:`InputError` if the two node types are so large that a pair of nodes does not fit a 64-bit number.
     """
     kinds = int(draft.display.max(initial=0)) + 1
     if draft.num_source * draft.num_target * 3 * kinds > _LARGEST_KEY:
@@ -204,11 +204,11 @@ def sort_unique(draft: RelationDraft) -> RelationDraft:
 
 
 def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
-    """Each edge (u, name, v) gets (v, name, u), where the table does not hold it.
+    """Add (v, name, u) for each edge (u, name, v), if the table does not hold it.
 
-    New relations come after the given ones. A reverse is held when the mirror relation has an edge from v to u,
-    whatever its display_relation, split or attributes. A reverse that is added takes its edge's split and attributes.
-    Edges from a node to itself are their own reverses.
+    New relations come after the given ones. The table holds a reverse if the mirror relation has an edge from v to u,
+    whatever its display_relation, split or attributes. An added reverse has its edge's split and attributes. Edges from
+    a node to itself are their own reverses.
     """
     given = {draft.key: draft for draft in drafts}
     out = dict(given)
@@ -224,10 +224,10 @@ def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]
 
 
 def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
-    """Each directed relation gets a relation 'inverse_<name>' that holds the reverse of each of its edges.
+    """Add a relation 'inverse_<name>' for each directed relation, with the reverse of each of its edges.
 
-    A relation is undirected, and gets none, when the table holds the reverse of every edge of the relation and of its
-    mirror. Raises :class:`InputError` where the data already has a relation of the new name between the two types.
+    A relation is undirected, and gets none, if the table holds the reverse of every edge of the relation and of its
+    mirror. Raises :class:`InputError` if the data already has a relation of the new name between the two types.
     """
     given = {draft.key: draft for draft in drafts}
     directed = set()
@@ -245,7 +245,7 @@ def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft
 
 
 def inverse_key(key: Key, taken: Container[Key]) -> Key:
-    """The key of the inverse of a relation. Raises :class:`InputError` where it is taken."""
+    """The key of the inverse of a relation. Raises :class:`InputError` if it is already used."""
     inverse = (key[2], INVERSE_PREFIX + key[1], key[0])
     if inverse in taken:
         raise InputError(
@@ -256,7 +256,7 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
 
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
-    """(len(wanted),) bool: which of ``wanted`` occur in the ascending ``held``."""
+    """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
     if held is None or not len(held):
         return np.zeros(len(wanted), bool)
     if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
@@ -267,7 +267,7 @@ def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -
 
 
 def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
-    """The edges of both, which are of one relation; not sorted."""
+    """The edges of two drafts of one relation, not sorted."""
     return replace(
         a,
         src=np.concatenate((a.src, b.src)),

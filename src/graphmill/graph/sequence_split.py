@@ -1,7 +1,7 @@
-"""The leave-one-out split: of every sequence the last interaction is the test, the one before it the validation.
+"""The leave-one-out split: the last interaction of every sequence is the test, and the one before it the validation.
 
-It is decided on the edges table, before duplicates are merged and reverses added, so that a reverse takes the split of
-its edge. Pairs drawn at random are ``splits``'s business; reading sequences back is that of ``sequences``.
+It is decided on the edges table, before duplicates are merged and reverses added, so that a reverse gets the split of
+its edge. ``splits`` draws random pairs; ``sequences`` reads sequences.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from graphmill.graph.splits import TEST, TRAIN, VALID
 from graphmill.ingest.tables import NO_PLACE
 
 SHORTEST = 3
-"""A sequence with fewer interactions is in train as a whole: nothing would be left to predict from."""
+"""A sequence with fewer interactions is entirely in train, because no history would be left for a prediction."""
 
 
 def leaves_one_out(method: str, edges: EdgeColumns) -> bool:
     """Whether ``split.method`` asks for this split on these edges.
 
-    Raises :class:`SettingsError` where it is asked for and the edges are no sequences.
+    Raises :class:`SettingsError` if it does and the edges are not sequences.
     """
     if method == "leave_one_out" and "position" not in edges.attributes:
         raise SettingsError(

@@ -1,7 +1,7 @@
-"""Interactions of a typed graph as sequences: for each user the items in order, with times and split.
+"""Reads the interactions of a typed graph as sequences: the items of each user in order, with times and split.
 
-What belongs here: reading a relation with ``position`` (or ``timestamp``) back as sequences, and the histories that
-training and evaluation may see. Splitting happens when the graph is built (``sequence_split``).
+The relation must have ``position`` or ``timestamp``. The module also gives the histories that training and evaluation
+may see. ``sequence_split`` splits sequences when the graph is built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import Relation, TypedGraph
 
 REPEATS_FROM = 0.05
-"""Part of the training interactions that are repeats, from which on an item that a user has met may be recommended."""
+"""If at least this fraction of the training interactions are repeats, items that a user already has may be recommended."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,14 @@ class Sequences:
         return np.repeat(np.arange(self.num_users), np.diff(self.indptr))
 
     def train_ends(self) -> npt.NDArray[np.int64]:
-        """(U,) int64: where each user's training interactions end; they start at ``indptr[u]``."""
+        """(U,) int64: the end of each user's training interactions, which start at ``indptr[u]``."""
         return self._ends(TRAIN)
 
     def targets(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Users with an interaction in ``split`` ("valid" or "test") and where it is: two int64 (Q,).
+        """Users with an interaction in ``split`` ("valid" or "test"), and its position: two int64 (Q,).
 
-        What comes before that place is the history it is predicted from; for the test it includes the validation item.
+        The interactions before that position are the history for its prediction. For the test they include the
+        validation item.
         """
         at = np.flatnonzero(self.split == SPLIT_NAMES.index(split))
         users = np.searchsorted(self.indptr, at, side="right") - 1
@@ -64,7 +65,7 @@ class Sequences:
         return users[first], at[first]
 
     def same_second(self) -> npt.NDArray[np.bool_]:
-        """(E,) bool: interactions that share their second with the one before, so that their order is the file's."""
+        """(E,) bool: interactions in the same second as the one before. Their order is that of the file."""
         out = np.zeros(len(self.items), bool)
         if self.timestamps is not None:
             out[1:] = (self.timestamps[1:] == self.timestamps[:-1]) & (self.users[1:] == self.users[:-1])
@@ -72,7 +73,7 @@ class Sequences:
 
     @cached_property
     def repeat_share(self) -> float:
-        """Part of the training interactions, each user's first left out, whose item the user has met before."""
+        """Fraction of the training interactions (without each user's first) whose item the user had before."""
         train = self.split == TRAIN
         user, item = self.users[train], self.items[train]
         met = len(sorted_unique(user * np.int64(max(self.num_items, 1)) + item))
@@ -81,11 +82,11 @@ class Sequences:
 
     @property
     def repeats(self) -> bool:
-        """Whether these are data in which people take the same again: :data:`REPEATS_FROM` of the interactions or more."""
+        """Whether users of these data repeat items: in at least the fraction :data:`REPEATS_FROM` of the interactions."""
         return self.repeat_share >= REPEATS_FROM
 
     def describe(self) -> dict[str, Any]:
-        """What there is to know at a glance."""
+        """A summary as plain values."""
         lengths = np.diff(self.indptr)
         return {
             "users": self.num_users,
@@ -105,9 +106,9 @@ class Sequences:
 
 
 def sequence_view(graph: TypedGraph) -> Sequences:
-    """The sequences of the graph's one relation with positions or times.
+    """The sequences in the graph's only relation with positions or times.
 
-    Raises :class:`InputError` where there is no such relation, or several.
+    Raises :class:`InputError` if there is no such relation, or if there are several.
     """
     relation = _relation(graph)
     edges = graph.edges(relation)
@@ -116,7 +117,7 @@ def sequence_view(graph: TypedGraph) -> Sequences:
     times = None if edges.timestamp is None else np.asarray(edges.timestamp)
     within = np.asarray(edges.position) if edges.position is not None else times
     assert within is not None
-    # A split that came with the data need not be in time order: what is held out comes after what may be trained on.
+    # The data's own split may not be in time order. Put held-out interactions after the training interactions.
     order = np.lexsort((np.asarray(edges.dst), within, np.asarray(edges.split), user))
     counts = np.bincount(user, minlength=source.count)
     return Sequences(

@@ -1,4 +1,4 @@
-"""What a user decides about a graph: nodes, reverse edges, split. Every field changes the graph: all are identity."""
+"""The settings of a graph: nodes, reverse edges, split. Every field changes the graph, so all are part of its identity."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from graphmill.settings import Settings, setting
 
 
 class SplitSettings(Settings):
-    """What is held out for validation and test: node pairs, the end of each sequence, or parts of users' interactions."""
+    """The validation and test splits: node pairs, the end of each sequence, or parts of users' interactions."""
 
     method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "user_time", "global_time"] = (
         setting(

@@ -1,4 +1,4 @@
-"""How alike the neighbourhoods of a query's and a candidate's known neighbours are: sparse products in bounded memory."""
+"""Compares the neighbourhoods of a query and of a candidate's known neighbours, by sparse products in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Side = Literal["both", "source", "target"]
 def similar(
     own: sp.csr_matrix, theirs: sp.csr_matrix, links: sp.csr_matrix, heads: np.ndarray, side: Side = "both"
 ) -> dict[Side, np.ndarray]:
-    """float32 [B, targets] for each of "source" and "target" that ``side`` asks for.
+    """Scores of all targets, float32 [B, targets], by "source", by "target", or by both, as ``side`` says.
 
-    "source": the similarity of a candidate's sources to the head, summed; "target": that of the head's targets to the
-    candidate. ``own`` and ``theirs``: rows of sources and targets, whose products are the similarities; ``links`` float32
-    [sources, targets] of ones; ``heads``: rows of ``own``.
+    "source": the sum of the similarities of the candidate's known sources to the head. "target": the sum of the
+    similarities of the head's known targets to the candidate. ``own`` and ``theirs``: the vectors of sources and
+    targets; their dot products are the similarities. ``links`` float32 [sources, targets]: 1 for a known link.
+    ``heads``: rows of ``own``.
     """
     found: dict[Side, np.ndarray] = {}
     turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
@@ -39,7 +40,7 @@ def similar(
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of so many rows that sparse products of them with ``columns`` columns stay within :data:`BLOCK_BYTES`."""
+    """Slices of rows, small enough that a sparse product with ``columns`` columns stays within :data:`BLOCK_BYTES`."""
     size = max(1, BLOCK_BYTES // (_BYTES_PER_ENTRY * max(columns, 1)))
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

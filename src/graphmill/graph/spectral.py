@@ -1,7 +1,7 @@
-"""Vectors of nodes from their neighbourhoods alone: a truncated SVD of the normalised matrix of typed training edges.
+"""Computes vectors of nodes from their neighbourhoods: a truncated SVD of the normalised matrix of typed training edges.
 
-Two nodes have similar vectors where they have neighbours in common, by the same relations. No training; what a model may
-start from, and what it must beat.
+Two nodes have similar vectors if they share neighbours by the same relations. There is no training. Models can start
+from these vectors, and are compared with them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from graphmill.graph.training_links import TrainingLinks
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-#: Added to a row's squared length: a node with few neighbours is like nothing very much.
+#: Added to a row's squared length, so that nodes with few neighbours have small similarities.
 SHRINKAGE = 3.0
-#: Smallest log(1 + degree) that a column is divided by.
+#: Lower bound of log(1 + degree), by which a column is divided.
 _LEAST_LOG = 0.7
 _ITERATIONS = 4
-#: Of the matrix with dense ones, in :func:`factors`: what most of its time goes into.
+#: Number of products with dense matrices in :func:`factors`, which take most of its time.
 PRODUCTS = 2 * _ITERATIONS + 2
 
 
@@ -34,8 +34,9 @@ class Neighbourhoods:
     """Distinct typed training edges: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
 
     A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
-    the undirected pair of each, in the matrix's order. ``columns`` int64 [columns], ascending: relation · nodes + neighbour,
-    where relation + R is relation read from its targets; ``weights`` float32 [columns]: what an entry of each is.
+    the undirected pair of each entry, in the matrix's order. ``columns`` int64 [columns], ascending: relation · nodes +
+    neighbour, where relation + R stands for the relation in the other direction. ``weights`` float32 [columns]: the
+    value of each column's entries.
     """
 
     matrix: sp.csr_matrix
@@ -47,7 +48,7 @@ class Neighbourhoods:
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
     """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out.
 
-    A relation whose edges the graph does not hold in the other direction as well is read from both of its ends.
+    If the graph does not hold a relation's edges in both directions, the relation is read in both.
     """
     offset = {t.name: t.offset for t in graph.node_types}
     found = []
@@ -61,8 +62,8 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
 
 
 def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
-    """:func:`neighbourhoods` of the graph that has these training edges; all pairs are 0, and nodes that come after the
-    last of any relation have no row.
+    """:func:`neighbourhoods` from training links alone. All pairs are 0, and nodes after the last node with a relation
+    have no row.
     """
     sizes = [max(a + m.shape[0], b + m.shape[1]) for m, (a, b) in zip(links.outgoing, links.offsets, strict=True)]
     found = [(n, source, target, np.zeros(len(source), np.int32)) for n, source, target in links.edges()]
@@ -70,7 +71,8 @@ def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
 
 
 def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
-    """``found``: of every relation its number, and of its edges sources and targets among ``count`` nodes, and pairs."""
+    """``found``: for every relation its number, the sources and targets of its edges (among ``count`` nodes), and their
+    pairs."""
     relations = len(found)
     there = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
     for place, source, target, pair in found[:]:
@@ -81,7 +83,7 @@ def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count
     column = np.concatenate([none, *(t + p * count for p, _, t, _ in found)])
     used = sorted_unique(column)
     column = np.searchsorted(used, column)
-    # Ascending by row and column, which is the order of a CSR; repeated edges count once.
+    # Sorted by row and column, the order of CSR; repeated edges count once.
     key, first = np.unique(rows * max(len(used), 1) + column, return_index=True)
     row, column = np.divmod(key, max(len(used), 1))
     degree = np.bincount(column, minlength=len(used))
@@ -92,10 +94,10 @@ def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count
 
 
 def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-    """float32 [nodes, columns]: row v holds the training neighbours of node v, a column for each (relation, neighbour).
+    """float32 [nodes, columns]: row v holds the training neighbours of node v, with one column per (relation, neighbour).
 
-    Edges count once, from their source. An entry is 1 / log(1 + the column's degree), and a row is divided by
-    sqrt(its squared length + ``shrinkage``). Columns without an edge are left out.
+    Repeated edges count once. An entry is 1 / log(1 + the column's degree), and a row is divided by sqrt(its squared
+    length + ``shrinkage``). Columns without an edge are left out.
     """
     return scaled(neighbourhoods(graph).matrix, shrinkage)
 
@@ -103,7 +105,7 @@ def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.
 def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
     """``matrix`` with each row divided by sqrt(its squared length + ``shrinkage``)."""
     length = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel() + shrinkage)
-    length[length == 0.0] = 1.0  # a row without entries, and no shrinkage
+    length[length == 0.0] = 1.0  # a row without entries and without shrinkage
     out = matrix.copy()
     out.data = (matrix.data / np.repeat(length, np.diff(matrix.indptr))).astype(np.float32)
     return out
@@ -128,7 +130,7 @@ def factors(
 
 
 def _polled(matrix: sp.csr_matrix, poll: Callable[[], None]) -> sp.csr_matrix:
-    """The same matrix, not copied; products of it and of its transpose with dense ones call ``poll`` first."""
+    """A view of the matrix. Products of it and of its transpose with dense matrices call ``poll`` first."""
 
     class Polled:
         def __matmul__(self, other: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Which node pairs are held out. The unit is the undirected pair: training keeps nothing about a held-out pair.
+"""Draws the node pairs to hold out. The unit is the undirected pair: training keeps no edge of a held-out pair.
 
-An edge, its reverse, its duplicates and every other relation between the same two nodes are one pair, and share one
-split. What belongs here: numbering pairs and drawing splits. Whether a split leaks is ``leakage``'s question, asked
-without trusting this module.
+An edge, its reverse, its duplicates and every other relation between the same two nodes are one pair, and have the same
+split. This module numbers pairs and draws splits. ``leakage`` audits the result independently.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ TRAIN, VALID, TEST = 0, 1, 2
 SPLIT_NAMES = ("train", "valid", "test")
 
 SMALL_RELATION = 10
-"""From this many pairs on, a relation has a pair in each held-out split, if that leaves each node a training pair."""
+"""A relation with at least this many pairs has a pair in each held-out split, if each node keeps a training pair."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,14 @@ def draw_splits(
     direction, so that a relation and its mirror count as one. ``keys`` (num_nodes,) uint64 come from
     :func:`node_keys`.
 
-    Each pair belongs to the rarest of its relations. There its pairs are ranked by a hash of the two nodes: the
-    lowest ``test`` part is the test set, the next ``valid`` part the validation set. The hash does not depend on row
-    order or on the other pairs, so that data that grows keeps its held-out pairs, except for a few at the borders.
+    Each pair belongs to the rarest of its relations. There its pairs are ranked by a hash of the two nodes: the lowest
+    ``test`` part is the test set, the next ``valid`` part the validation set. The hash does not depend on row order or
+    on other pairs. When data is added, the held-out pairs stay the same, except for a few at the borders.
 
-    - A relation with :data:`SMALL_RELATION` pairs or more has at least one pair in each split asked for.
+    - A relation with at least :data:`SMALL_RELATION` pairs has at least one pair in each requested split.
     - A pair of a node with itself stays in train.
-    - Each node keeps one training pair: its highest-ranked one is never held out. Relations of which most pairs are
-      some node's only pair therefore fall short of their share.
+    - Each node keeps one training pair: its highest-ranked one is never held out. So a relation gets less than its
+      share if most of its pairs are the only pair of some node.
     """
     split = np.zeros(len(pairs), np.uint8)
     loops = pairs.low == pairs.high
@@ -87,7 +86,7 @@ def draw_splits(
 
     members = _pairs_by_unit(pairs, relation_edges, units, ~loops)
     stratum = np.full(len(pairs), -1, np.int32)
-    for number, pair_numbers in enumerate(members):  # most frequent first: the rarest unit of a pair has the last word
+    for number, pair_numbers in enumerate(members):  # most frequent first, so that a pair ends up with its rarest unit
         stratum[pair_numbers] = number
     order = np.lexsort((rank, stratum))
     bounds = np.searchsorted(stratum[order], np.arange(len(members) + 1))
@@ -110,7 +109,7 @@ def draw_splits(
 
 
 def _ranks(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """(P,) int64: place of each pair in the order of a hash that is the same for (a, b) and (b, a)."""
+    """(P,) int64: rank of each pair by a hash that is the same for (a, b) and (b, a)."""
     mixed = mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
     rank = np.empty(len(mixed), np.int64)
     rank[np.argsort(mixed, kind="stable")] = np.arange(len(mixed))
@@ -138,7 +137,8 @@ def _last_pair_of_a_node(
 def _pairs_by_unit(
     pairs: Pairs, relation_edges: Sequence[slice], units: Sequence[tuple[str, ...]], eligible: npt.NDArray[np.bool_]
 ) -> list[npt.NDArray[np.int32]]:
-    """The distinct eligible pairs of each unit, ascending; units from the most pairs to the fewest, ties by name."""
+    """The distinct eligible pairs of each unit, ascending. Units are sorted by number of pairs, largest first, then by
+    name."""
     edges_of: dict[tuple[str, ...], list[npt.NDArray[np.int32]]] = {}
     for edges, unit in zip(relation_edges, units, strict=True):
         edges_of.setdefault(unit, []).append(pairs.of_edge[edges])
@@ -149,13 +149,13 @@ def _pairs_by_unit(
 
 
 def _distinct(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Each number once, ascending. ``np.unique`` hashes, which takes six times as long on millions of numbers."""
+    """The distinct numbers, ascending. ``np.unique`` hashes, which takes six times as long for millions of numbers."""
     numbers = np.sort(numbers)
     return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
 
 
 def shares_of(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:
-    """How many of ``pairs`` go to test and valid; in proportion to each other where there are too few candidates."""
+    """Number of ``pairs`` for test and valid. With too few candidates, the two are reduced in proportion."""
     test, valid = round(pairs * settings.test), round(pairs * settings.valid)
     if test + valid > candidates:
         test = round(candidates * test / (test + valid))

@@ -1,6 +1,6 @@
-"""The directory of a typed graph as files: names, hashes, and how a directory appears whole or not at all.
+"""The files of a typed graph's directory: their names and hashes, and how a directory is published atomically.
 
-What belongs here: bytes and paths. What the arrays mean is ``typed_graph``'s business.
+This module handles bytes and paths. ``typed_graph`` interprets the arrays.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ MANIFEST = "manifest.json"
 NODES = "nodes.arrow"
 
 _NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
-"""Parts of the manifest that tell how the graph came about; graphs that differ only there have one content hash."""
+"""Parts of the manifest that describe how the graph was made. They do not change the content hash."""
 
 
 def features_file(type_number: int, name: str = "") -> str:
-    """Name of a node type's feature matrix; ``name``: of the set, where the type has several."""
+    """Name of the file with a node type's feature matrix. ``name``: the set's name, if the type has several."""
     return f"features_{type_number:03d}{'.' * bool(name)}{name}.npy"
 
 
 def feature_mask_file(type_number: int, name: str = "") -> str:
-    """Name of the mask that tells which nodes of the type have features."""
+    """Name of the file with the mask of nodes that have features."""
     return f"features_{type_number:03d}{'.' * bool(name)}{name}_present.npy"
 
 
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
-    """Write ``name`` as NPY, on disk when this returns."""
+    """Write ``name`` as NPY; it is synced to disk when this returns."""
     with (directory / name).open("wb") as file:
         np.save(file, np.ascontiguousarray(values), allow_pickle=False)
         file.flush()
@@ -51,7 +51,8 @@ def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
 
 
 def write_table(directory: Path, name: str, table: pa.Table) -> None:
-    """Write ``name`` as an Arrow file of one batch, which maps without a copy; on disk when this returns."""
+    """Write ``name`` as an Arrow file with one batch, which can be mapped without a copy; it is synced to disk when
+    this returns."""
     path = directory / name
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -59,7 +60,7 @@ def write_table(directory: Path, name: str, table: pa.Table) -> None:
 
 
 def read_array(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Map an NPY file into memory, read-only. Raises :class:`InputError` where it is not what the manifest promises."""
+    """Map an NPY file into memory, read-only. Raises :class:`InputError` if it does not match the manifest."""
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -70,7 +71,7 @@ def read_array(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[An
 
 
 def read_table(path: Path) -> pa.Table:
-    """Map an Arrow file into memory. Raises :class:`InputError` where it cannot be read."""
+    """Map an Arrow file into memory. Raises :class:`InputError` if it cannot be read."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowInvalid) as error:
@@ -78,7 +79,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file but the manifest, by name in ascending order."""
+    """Size and SHA-256 of every file except the manifest, sorted by name."""
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(directory.iterdir())
@@ -87,13 +88,13 @@ def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def content_hash(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 over what the graph is: nodes, relations, hashes of its files; neither time, place nor settings."""
+    """SHA-256 of the graph's content: nodes, relations and hashes of its files, without time, path or settings."""
     content = {name: value for name, value in manifest.items() if name not in _NOT_CONTENT}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, on disk when this returns."""
+    """Write the manifest; it is synced to disk when this returns."""
     path = directory / MANIFEST
     path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     _sync(path)
@@ -102,8 +103,7 @@ def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a graph that this version can read.
 
-    Raises :class:`InputError` where there is none, where it is damaged, or where another version of the format wrote
-    it.
+    Raises :class:`InputError` if there is none, if it is damaged, or if it has another version of the format.
     """
     path = directory / MANIFEST
     try:
@@ -131,9 +131,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "changed") -> None:
-    """Raise :class:`InputError` that names the first file whose bytes are not those that were written.
+    """Raise :class:`InputError` for the first damaged file, and name it.
 
-    ``verify``: "changed" reads only files that have changed since they were last found whole, "always" all of them.
+    ``verify``: "changed" reads only files that have changed since their last verification, "always" reads all.
     """
     if found := damaged_file(directory, manifest["files"], verify):
         raise _damaged(*found)
@@ -141,9 +141,9 @@ def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "
 
 @contextmanager
 def building(out: Path) -> Iterator[Path]:
-    """An empty directory beside ``out`` to build in; gone afterwards unless :func:`publish` moved it.
+    """An empty directory beside ``out`` to build in. It is removed afterwards unless :func:`publish` moved it.
 
-    One builder at a time: another one gets :class:`RunLockedError`. What a killed builder left behind is removed.
+    Only one builder at a time: another one gets :class:`RunLockedError`. Files left by a killed builder are removed.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.building-"
@@ -157,7 +157,7 @@ def building(out: Path) -> Iterator[Path]:
         for leftover in out.parent.glob(prefix + "*"):
             shutil.rmtree(leftover, ignore_errors=True)
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
-        directory.chmod(0o755)  # mkdtemp's 0700 would keep other users from the finished graph
+        directory.chmod(0o755)  # mkdtemp's mode 0700 would hide the finished graph from other users
         try:
             yield directory
         finally:
@@ -165,12 +165,12 @@ def building(out: Path) -> Iterator[Path]:
 
 
 def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
-    """Put a finished directory in the place ``out``; keep what is there where it is the same graph and undamaged.
+    """Move a finished directory to ``out``. If ``out`` has the same graph, undamaged, keep it.
 
-    Readers see the old graph or the new one, never a half-written one. Where ``out`` holds another graph, it is
-    replaced; a crash between the two renames leaves no graph at ``out``, and the next build starts from that.
+    Readers see the old graph or the new one, never a partial one. Another graph at ``out`` is replaced. A crash between
+    the two renames leaves no graph at ``out``; the next build writes it.
 
-    Raises :class:`InputError` where ``out`` is something else than a graph: that is not ours to replace.
+    Raises :class:`InputError` if ``out`` is not a graph, because it must not be replaced.
     """
     if out.exists():
         if not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):

@@ -1,6 +1,6 @@
-"""What a graph was: enough to say later what has changed in it, and what was trained on, when it is no longer there.
+"""Summarises a graph, so that a later graph can be compared with it after it is gone.
 
-Nodes are named by type and id, so that two graphs can be compared whose nodes are numbered differently.
+Nodes are identified by type and id, because node numbers differ between graphs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GraphSummary:
     degrees: npt.NDArray[np.int32]
 
     def trained_on(self, pairs: UInt64) -> npt.NDArray[np.bool_]:
-        """Which of these pairs were trained on."""
+        """Whether each of these pairs is in the training split."""
         return in_sorted(pairs, self.pairs[self.trained])
 
     def save(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class GraphSummary:
 
     @classmethod
     def load(cls, folder: Path) -> GraphSummary:
-        """What :meth:`save` wrote. Raises :class:`InputError` where it is not, or is damaged."""
+        """Read the files of :meth:`save`. Raises :class:`InputError` if they are missing or damaged."""
         try:
             counts: dict[str, Any] = json.loads((folder / COUNTS_FILE).read_text(encoding="utf-8"))
             with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:
@@ -65,21 +65,21 @@ class GraphSummary:
 
 
 class NodeHashes:
-    """The hash of each node of a graph by its global number, and of pairs of them."""
+    """The hashes of a graph's nodes, by global number, and of node pairs."""
 
     def __init__(self, graph: TypedGraph) -> None:
         nodes = graph.node_table()
         self._keys = node_keys(nodes.column("type").to_pylist(), nodes.column("id").to_pylist(), 0)
 
     def pairs(self, first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> UInt64:
-        """uint64 (Q): the same for (a, b) and (b, a), in every graph that has both nodes."""
+        """uint64 (Q): hashes that are the same for (a, b) and (b, a), in every graph that has both nodes."""
         a, b = self._keys[first], self._keys[second]
         with np.errstate(over="ignore"):
             return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
 
 
 def summarise(graph: TypedGraph) -> GraphSummary:
-    """Read every edge once."""
+    """Make the summary of a graph, reading every edge once."""
     hashes, degrees = NodeHashes(graph), np.zeros(graph.num_nodes, np.int64)
     found: list[UInt64] = []
     in_train: list[UInt64] = []
@@ -105,7 +105,8 @@ def summarise(graph: TypedGraph) -> GraphSummary:
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """What changed from one graph to another. ``lost``, ``added``: node pairs, of ``before`` and of ``after``.
+    """The difference between two graphs. ``lost`` and ``added``: numbers of node pairs. ``before`` and ``after``:
+    numbers of pairs.
 
     ``node_types`` and ``relations``: name → (count before, count after), for all that either has. ``mean_degree``,
     ``largest_degree``: before and after.
@@ -122,17 +123,17 @@ class GraphDifference:
 
     @property
     def lost_share(self) -> float:
-        """Part of the pairs before that are gone."""
+        """Fraction of the earlier pairs that are gone."""
         return self.lost / self.before if self.before else 0.0
 
     @property
     def added_share(self) -> float:
-        """New pairs over those before."""
+        """Number of new pairs, divided by that of the earlier pairs."""
         return self.added / self.before if self.before else 0.0
 
 
 def graph_difference(before: GraphSummary, after: GraphSummary) -> GraphDifference:
-    """Compare by node pairs and by counts."""
+    """Compare two summaries by node pairs and by counts."""
     kept = int(in_sorted(after.pairs, before.pairs).sum())
 
     def both(a: dict[str, int], b: dict[str, int]) -> dict[str, tuple[int, int]]:

@@ -1,9 +1,8 @@
-"""The split by time of edges that carry one: the newest links are held out, and training knows nothing of their time.
+"""Splits edges by their time: the newest links are held out, and training has no edge of their period.
 
-A link is an undirected node pair, and dates from its first edge: what is asked for is what was not known before. An edge
-that says again, in a later part, what is known from an earlier one (a repeat, the reverse, another relation of the pair)
-would tell training of the future, or the test of the past: it is left out and counted. Edges without a time are known from
-the beginning.
+A link is an undirected node pair, and its time is that of its first edge, so held-out links were not known before. A
+later edge of the same pair in another period (a repeat, the reverse, another relation) would leak between the splits,
+so it is left out and counted. Edges without a time count as known from the beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ METHOD = "by_time"
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """``edges`` with their split; ``later_repeats``: edges left out; first moments of validation and test (None: none)."""
+    """``edges`` with their split. ``later_repeats``: number of edges left out. First moments of validation and test
+    (None: none)."""
 
     edges: EdgeColumns
     later_repeats: int
@@ -33,18 +33,18 @@ class TimeSplit:
     test_from: int | None
 
     def to_dict(self) -> dict[str, int | str]:
-        """For the graph's report: edges left out, and the first moments of the parts."""
+        """Values for the graph's report: number of edges left out, and the first moments of the splits."""
         moments = {"valid_from": self.valid_from, "test_from": self.test_from}
         return {"later_repeats": self.later_repeats} | {n: shown(m) for n, m in moments.items() if m is not None}
 
 
 def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
-    """Hold out the ``test`` part of the dated links that came last, and the ``valid`` part before them.
+    """Hold out the fraction ``test`` of the dated links that are newest, and the fraction ``valid`` before them.
 
-    The parts are cut at two moments, the same in all relations; what has one time stays together, on the later side.
+    The cuts are two moments, the same in all relations. Links with the same time stay together, in the later split.
 
-    Raises :class:`SettingsError` where edges have no times, or are users' interactions in order, and :class:`InputError`
-    where there are too few moments to cut.
+    Raises :class:`SettingsError` if edges have no times or are users' interactions in order, and :class:`InputError` if
+    there are too few different times.
     """
     times = edges.attributes.get("timestamp")
     if times is None:
@@ -79,7 +79,7 @@ def _part(moment: npt.NDArray[np.int64], valid_from: int | None, test_from: int 
 
 
 def _moments(dated: npt.NDArray[np.int64], settings: SplitSettings) -> tuple[int | None, int | None]:
-    """Where validation and test begin, of the ascending times of links; each part that is asked for has a link."""
+    """The moments at which validation and test begin, from the ascending times of links. Each requested split has a link."""
     if not len(dated):
         raise InputError("split.method: by_time, and no edge has a time (all cells are empty); use pairs")
     place = [len(dated) - max(round(len(dated) * part), 1) for part in (settings.valid + settings.test, settings.test)]
@@ -100,7 +100,7 @@ def _moments(dated: npt.NDArray[np.int64], settings: SplitSettings) -> tuple[int
 
 
 def shown(moment: int) -> str:
-    """The number, and the day that it is in seconds since 1970."""
+    """The number, and its date if it means seconds since 1970."""
     try:
         return f"{moment} ({datetime.fromtimestamp(moment, UTC):%Y-%m-%d})" if abs(moment) > 10**7 else str(moment)
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""The training links of a graph apart from it: what is known already, for whoever scores links from an export alone."""
+"""The training links of a graph, stored apart from it. Scoring from an export alone needs them to mark known links."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class TrainingLinks:
-    """Per relation the distinct training edges.
+    """The distinct training edges of each relation.
 
-    ``outgoing``: CSR [sources, targets] each, an entry other than 0 for each edge; ``offsets``: (first source, first target)
-    of a relation among all nodes.
+    ``outgoing``: for each relation a CSR matrix [sources, targets] with a nonzero entry for each edge. ``offsets``: for
+    each relation the global numbers of its first source and first target.
     """
 
     def __init__(self, outgoing: list[sp.csr_matrix], offsets: list[tuple[int, int]]) -> None:
@@ -27,7 +27,7 @@ class TrainingLinks:
 
     @classmethod
     def of_graph(cls, graph: TypedGraph) -> Self:
-        """Those of a graph."""
+        """The training links of a graph."""
         outgoing, offsets = [], []
         for relation in graph.relations:
             source, target = graph.node_type(relation.source), graph.node_type(relation.target)
@@ -41,27 +41,28 @@ class TrainingLinks:
         return cls(outgoing, offsets)
 
     def edges(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Of each relation its number, and its training edges' heads and tails as numbers among all nodes, int64 [E]."""
+        """Yield for each relation its number, and the heads and tails of its training edges, int64 [E] global numbers."""
         for number, (matrix, (source, target)) in enumerate(zip(self.outgoing, self.offsets, strict=True)):
             entries = matrix.tocoo()
             yield number, entries.row.astype(np.int64) + source, entries.col.astype(np.int64) + target
 
     def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Training targets of some heads (local numbers): row of ``heads`` and local target of each."""
+        """Training targets of some heads (local numbers): for each link, the row of ``heads`` and the local target."""
         found = self.outgoing[relation][heads].tocoo()
         return found.row.astype(np.int64), found.col.astype(np.int64)
 
     def degrees(self, relation: int) -> np.ndarray:
-        """int64 [targets]: training links into each."""
+        """int64 [targets]: number of training links into each target."""
         matrix = self.outgoing[relation]
         return np.bincount(matrix.indices, minlength=matrix.shape[1])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All relations in turn, with bytes for what there is: sources without a link take none.
+        """All relations as compact arrays; sources without a link take no space.
 
-        ``offsets`` and ``edges.shapes`` int64 [relations, 2]: of :attr:`offsets`, and sources and targets. ``edges.rows``
-        int64 [relations]: how many sources have a link. ``edges.sources`` and ``edges.counts`` int32, of each of them: its
-        local number and its number of links. ``edges.targets`` int32: the links' local targets.
+        ``offsets`` int64 [relations, 2]: as :attr:`offsets`. ``edges.shapes`` int64 [relations, 2]: numbers of sources
+        and targets. ``edges.rows`` int64 [relations]: number of sources with a link. ``edges.sources`` and
+        ``edges.counts`` int32: local number and number of links of each such source. ``edges.targets`` int32: the
+        links' local targets.
         """
         none = np.zeros(0, np.int32)
         links = [np.diff(matrix.indptr) for matrix in self.outgoing]
@@ -79,7 +80,7 @@ class TrainingLinks:
 
     @classmethod
     def read(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The inverse of :meth:`arrays`; also of the earlier form, with arrays for each relation."""
+        """The inverse of :meth:`arrays`. It also reads the earlier format, with separate arrays for each relation."""
         read = _read if "edges.targets" in arrays else _read_by_relation
         outgoing = [
             sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), (sources, count))
@@ -89,7 +90,7 @@ class TrainingLinks:
 
 
 def _read(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-    """Of each relation indptr, targets, and its numbers of sources and targets."""
+    """Yield for each relation its indptr, its targets, and its numbers of sources and targets."""
     row = link = 0
     for rows, (sources, count) in zip(arrays["edges.rows"].tolist(), arrays["edges.shapes"].tolist(), strict=True):
         counts = np.zeros(sources + 1, np.int64)
@@ -100,6 +101,6 @@ def _read(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def _read_by_relation(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-    """The same from ``edges.N.indptr`` [sources + 1] and ``edges.N.targets`` of relation N, and ``shape.N`` [2]."""
+    """Reads the earlier format: ``edges.N.indptr`` [sources + 1], ``edges.N.targets`` and ``shape.N`` [2] for relation N."""
     for number in range(len(arrays["offsets"])):
         yield arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"], arrays[f"shape.{number}"].tolist()

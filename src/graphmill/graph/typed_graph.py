@@ -1,7 +1,6 @@
-"""The typed graph as its readers see it: an immutable directory, mapped into memory, opened lazily.
+"""Reads a typed graph: an immutable directory, whose files are mapped into memory on demand.
 
-What belongs here: reading. ``build`` writes; the files themselves are ``storage``'s business; the format is described
-in docs/explanation/graph.md.
+``build`` writes graphs, and ``storage`` handles the files. docs/explanation/graph.md describes the format.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ARRAYS = {
     "timestamp": "<i8",
     "position": "<i4",
 }
-"""Per-edge files and their dtypes; the last three exist where the edges table has them."""
+"""Per-edge files and their dtypes. The last three exist only if the edges table has them."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Relation:
-    """Edges of one name between two node types. ``added_edges`` of them are reverses that the data did not hold."""
+    """The edges with one name between two node types. ``added_edges``: number of reverses that the build added."""
 
     index: int
     source: str
@@ -71,10 +70,10 @@ class Relation:
 class RelationEdges:
     """The edges of one relation, read-only and mapped into memory, sorted by (dst, src).
 
-    ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v
-    are ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32:
-    number of the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32
-    (place in the sequence of the node that acts; −1: in none, as of facts) are None where the data has none.
+    ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v are
+    ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32: number of
+    the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32 (position in
+    the user's sequence; −1: in none, as for facts) are None if the data has none.
     """
 
     relation: Relation
@@ -91,10 +90,9 @@ class RelationEdges:
 class TypedGraph:
     """A typed graph on disk.
 
-    ``TypedGraph.open(path)`` reads the manifest, and hashes files that were not hashed before; arrays are mapped when first
-    asked for. Nodes are numbered
-    globally, contiguous by type. Messages in training may use edges with ``split == 0`` only. A pickled graph is its
-    path, so that worker processes map the same files.
+    ``TypedGraph.open(path)`` reads the manifest, and hashes files that were not hashed before. Arrays are mapped at
+    their first use. Nodes have global numbers, contiguous by type. Message passing in training may use only edges with
+    ``split == 0``. A pickled graph contains only its path, so that worker processes map the same files.
     """
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
@@ -119,10 +117,11 @@ class TypedGraph:
 
     @classmethod
     def open(cls, path: str | Path, verify: Verify = "changed") -> TypedGraph:
-        """Open the graph in directory ``path``. ``verify``: hash files that are new or have changed, or "always" all.
+        """Open the graph in directory ``path``. ``verify``: hash files that are new or have changed ("changed"), or all
+        ("always").
 
-        Raises :class:`InputError` where there is no graph, where its format is older or newer than this version
-        reads, and where a file is missing or damaged; it names the file.
+        Raises :class:`InputError` if there is no graph, if its format is older or newer than this version reads, or if
+        a file is missing or damaged; the message names the file.
         """
         path = Path(path).resolve()
         manifest = storage.read_manifest(path)
@@ -139,7 +138,7 @@ class TypedGraph:
         )
 
     def node_type(self, name: str) -> NodeType:
-        """The node type ``name``. Raises :class:`InputError` with the known ones."""
+        """The node type ``name``. Raises :class:`InputError` if it is unknown, and lists the known ones."""
         try:
             return self.node_types[self._type_number[name]]
         except KeyError:
@@ -147,7 +146,7 @@ class TypedGraph:
             raise InputError(f"the graph has no node type {name!r}; it has {known}") from None
 
     def relation(self, source: str, name: str, target: str) -> Relation:
-        """The relation with this key. Raises :class:`InputError` with the known ones."""
+        """The relation with this key. Raises :class:`InputError` if it is unknown, and lists the known ones."""
         try:
             return self._by_key[source, name, target]
         except KeyError:
@@ -155,7 +154,7 @@ class TypedGraph:
             raise InputError(f"the graph has no relation {(source, name, target)}; it has {known}") from None
 
     def edges(self, relation: Relation | int) -> RelationEdges:
-        """The edges of a relation, given itself or by its index; the same arrays at every call."""
+        """The edges of a relation, which is given as an object or by its index. Every call returns the same arrays."""
         index = relation if isinstance(relation, int) else relation.index
         if index not in self._edges:
             here = slice(self._edge_bounds[index], self._edge_bounds[index + 1])
@@ -175,14 +174,14 @@ class TypedGraph:
         return storage.read_table(self.path / storage.NODES)
 
     def features(self, node_type: str, name: str = "") -> npt.NDArray[np.float32] | None:
-        """(count, f) float32: features of a type's nodes, zero for a node without any; None where the type has none.
+        """(count, f) float32: features of a type's nodes, zero for a node without any; None if the type has none.
 
-        ``name``: which of the type's :meth:`feature_sets`; "" are the features without a name.
+        ``name``: one of the type's :meth:`feature_sets`; "" for features without a name.
         """
         return self._feature_array(node_type, name, storage.features_file, "<f4", wide=True)
 
     def feature_mask(self, node_type: str, name: str = "") -> npt.NDArray[np.bool_] | None:
-        """(count,) bool: which nodes of a type have features; None where the type has none."""
+        """(count,) bool: which nodes of a type have features; None if the type has none."""
         return self._feature_array(node_type, name, storage.feature_mask_file, "|b1", wide=False)
 
     def feature_sets(self, node_type: str) -> tuple[str, ...]:
@@ -191,7 +190,7 @@ class TypedGraph:
         return ("",) * (entry["features"] is not None) + tuple(sorted(entry.get("feature_sets", {})))
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
-        """(num_nodes,) bool: nodes without any edge in train. No message reaches them; their vectors are noise."""
+        """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""
         warm = np.zeros(self.num_nodes, bool)
         for relation in self.relations:
             edges = self.edges(relation)
@@ -201,12 +200,12 @@ class TypedGraph:
         return ~warm
 
     def verify(self) -> None:
-        """Hash every file again. Raises :class:`InputError` that names the first damaged one."""
+        """Hash every file again. Raises :class:`InputError` for the first damaged one, and names it."""
         self._check_current()
         storage.check_files(self.path, self.manifest, "always")
 
     def describe(self) -> dict[str, Any]:
-        """What there is to know at a glance, as plain values."""
+        """A summary as plain values."""
         return {
             "path": str(self.path),
             "content_hash": self.content_hash,
@@ -254,6 +253,7 @@ class TypedGraph:
         return self._files[name]
 
     def _check_current(self) -> None:
-        # Files that are mapped already stay readable when the directory is replaced; new ones would be another graph's.
+        # If the directory is replaced, files that are already mapped stay readable, but newly opened files would be of
+        # another graph.
         if storage.read_manifest(self.path)["content_hash"] != self.content_hash:
             raise InputError(f"{self.path} was replaced by another graph after it was opened; open it again")

@@ -1,4 +1,4 @@
-"""Paths of one or two typed edges between two nodes, counted with less weight the more edges their nodes have.
+"""Counts paths of one or two typed edges between two nodes. Paths through nodes with many edges count less.
 
 An edge of relation r from u to v counts 1 / √(out-degree of u in r · in-degree of v in r), and a path the product of its
 edges: degree-weighted path counts (Himmelstein & Baranzini 2015), at a damping of 0.5.
@@ -15,17 +15,19 @@ import scipy.sparse as sp
 from graphmill.graph.training_links import TrainingLinks
 
 Kind = tuple[int, int]
-"""A node type by its first node and its size."""
+"""A node type, given by its first node and its number of nodes."""
 NONE = -1
-"""In place of a second step: the path is one edge long."""
+"""Stands for no second step: the path has one edge."""
 MOST_PATHS = 20_000.0
-"""Mean number of paths from a head: more of them lead everywhere, and tell no target from another."""
+"""Largest mean number of paths per head. A channel with more paths reaches almost every target, so it does not
+distinguish targets."""
 
 
 class TypedPaths:
-    """Steps along relations: r < R from its sources, R + r from its targets where no relation holds the same edges turned.
+    """Steps along relations. Step r < R goes from relation r's sources to its targets. Step R + r goes back; it exists
+    only if no relation holds the same edges in reverse.
 
-    ``kinds``: the types that a step leads from and to.
+    ``kinds``: the source and target type of each step.
     """
 
     def __init__(self, links: TrainingLinks) -> None:
@@ -50,11 +52,11 @@ class TypedPaths:
         return [(n, kinds) for n, kinds in self.kinds.items() if n < self.relations]
 
     def plain(self, number: int) -> sp.csr_matrix:
-        """float32 [nodes of the first type, of the second]: the edges of a step, each 1."""
+        """float32 [nodes of the first type, nodes of the second]: the edges of a step, each with weight 1."""
         return self._plain[number]
 
     def step(self, number: int) -> sp.csr_matrix:
-        """float32 [nodes of the first type, of the second]: the weighted edges of a step."""
+        """float32 [nodes of the first type, nodes of the second]: the weighted edges of a step."""
         if number not in self._weighted:
             matrix = self._plain[number]
             rows, columns = (1.0 / np.sqrt(np.maximum(edges, 1)) for edges in self._degrees(number))
@@ -65,9 +67,10 @@ class TypedPaths:
         return self._weighted[number]
 
     def between(self, relation: int) -> Iterator[tuple[int, int]]:
-        """The channels from a relation's sources to its targets: (step, :data:`NONE`) and (step, step).
+        """The channels (step, :data:`NONE`) and (step, step) from a relation's sources to its targets.
 
-        Steps that hold just the relation's own edges are no evidence for them, and none leads along :data:`MOST_PATHS`.
+        A single step with exactly the relation's own edges is left out, because it is no evidence for them. So are
+        channels with more than :data:`MOST_PATHS` paths per head.
         """
         source, target = self.kinds[relation]
         for first, (start, middle) in self.kinds.items():
@@ -80,9 +83,10 @@ class TypedPaths:
                     yield first, second
 
     def common(self, relation: int, heads: np.ndarray, tails: np.ndarray, most: int) -> list[tuple[int, int]]:
-        """The ``most`` channels that join most of some links (local numbers), beyond those that join them turned around.
+        """At most ``most`` channels that join more of the given links (local numbers) than of the same heads with
+        shuffled tails.
 
-        Without going through all pairs of steps, of which a graph of many relations has too many.
+        It does not enumerate all pairs of steps, because a graph with many relations has too many.
         """
         found: dict[tuple[int, int], float] = {}
         allowed: dict[tuple[int, int], bool] = {}
@@ -125,7 +129,7 @@ class TypedPaths:
         return float(ahead @ back) / max(self._plain[first].shape[0], 1)
 
     def _degrees(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """float64: edges of a step out of every node of its first type, and into every one of its second."""
+        """float64: number of edges of a step out of each node of its first type, and into each node of its second type."""
         if number not in self._edges:
             matrix = self._plain[number]
             ends = np.bincount(matrix.indices, minlength=matrix.shape[1])
@@ -134,7 +138,7 @@ class TypedPaths:
 
 
 class _Adjacency:
-    """All steps out of (or into) every node: their numbers and the nodes at the other end, as CSR."""
+    """All steps out of (or into) every node, as CSR: the numbers of the steps, and the nodes at the other end."""
 
     def __init__(self, indptr: np.ndarray, steps: np.ndarray, others: np.ndarray) -> None:
         self.indptr, self.steps, self.others = indptr, steps, others

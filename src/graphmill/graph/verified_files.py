@@ -1,7 +1,7 @@
-"""Which files have been hashed and found whole, so that nobody hashes them again until they change.
+"""Records which files have been hashed and found undamaged, so that they are not hashed again until they change.
 
-Kept in ``.<name>.verified.json`` beside the directory: size, time of change and inode of each file when its bytes were
-last found to be those of the manifest. Where it cannot be written (a read-only mount), files are hashed once a process.
+``.<name>.verified.json`` beside the directory holds the size, modification time and inode of each file at its last
+successful verification. If it cannot be written (a read-only mount), files are hashed once per process.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def sha256(path: Path) -> str:
 def damaged_file(
     directory: Path, files: Mapping[str, Mapping[str, Any]], verify: Verify = "changed"
 ) -> tuple[Path, str] | None:
-    """The first file of ``directory`` that is not as ``files`` (name → bytes, sha256) says, and how; None where all are.
+    """The first file of ``directory`` that differs from ``files`` (name → bytes, sha256), and the difference; None if
+    none does.
 
-    ``verify`` "changed": a file whose size, time and inode are those of its last verification is not read. "always": all
-    are, which finds what a disk changed by itself.
+    ``verify`` "changed": a file with the size, time and inode of its last verification is not read. "always": all files
+    are read, which also finds silent corruption by the disk.
     """
     book = _Book(directory)
     for name, entry in files.items():
@@ -56,7 +57,7 @@ def damaged_file(
 
 
 def remember(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Note files that were hashed when they were written, so that the first to open them need not."""
+    """Record files that were hashed when they were written, so that the first reader need not hash them."""
     book = _Book(directory)
     for name, entry in files.items():
         stat = (directory / name).stat()
@@ -65,7 +66,7 @@ def remember(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class _Book:
-    """The marks of one directory's files, of this process and of those before it."""
+    """The records of one directory's files, by this process and earlier ones."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -85,7 +86,7 @@ class _Book:
         _of_this_process[self._key(name, digest)] = mark
 
     def write(self) -> None:
-        """Replace the file; whoever comes at the same time has found the same."""
+        """Replace the file. A process that writes at the same time has found the same."""
         if not self.new:
             return
         with suppress(OSError):

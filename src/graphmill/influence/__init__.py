@@ -1,4 +1,4 @@
-"""TracIn, which finds the training triples that made the model score a triple as it does.
+"""TracIn: finds the training triples that raised or lowered the score of a triple most.
 
-Written against per-example gradients in factors.
+It uses per-example gradients as factors.
 """

@@ -1,6 +1,6 @@
-"""Dot products of per-example gradients from their factors ("ghost" products): no gradient is ever written out.
+"""Dot products of per-example gradients from their factors ("ghost" products), without computing a full gradient.
 
-(δ_i a_iᵀ) · (δ_j a_jᵀ) = (δ_i · δ_j)(a_i · a_j); gradients of a table meet only in rows that both touch.
+(δ_i a_iᵀ) · (δ_j a_jᵀ) = (δ_i · δ_j)(a_i · a_j); gradients of a table overlap only in rows that both have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Scales = Mapping[str, Tensor]
 def pairwise(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | None = None) -> Tensor:
     """[n, m]: the dot product of every gradient of ``left`` with every one of ``right``, over all parameters.
 
-    ``right`` may not spread over whole tables. With ``scales`` P: Σ_p P_p · left_p · right_p.
+    ``right`` must not have gradients of whole tables. With ``scales`` P: Σ_p P_p · left_p · right_p.
     """
     other = {factor.parameter: factor for factor in right}
     dense = [f for f in left if isinstance(f, Dense)]
@@ -62,7 +62,7 @@ def paired(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | Non
 def _outer_pairs(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
     if scale is None:
         return (a.left @ b.left.T).mul_((a.right @ b.right.T)[:, b.which][a.which])
-    # With weights of its own in every entry the product does not separate: one right-hand matrix at a time.
+    # With a weight per entry the product does not factorise: take one right-hand matrix at a time.
     out = a.left.new_empty(len(a.left), len(b.left))
     for column, (left, which) in enumerate(zip(b.left, b.which.tolist(), strict=True)):
         matrix = scale * torch.outer(left, b.right[which])
@@ -96,7 +96,8 @@ def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor
 
 
 def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:
-    """Entries against entries, entries against what the other spreads, and (both spread) spread against spread."""
+    """Products of rows with rows, of rows with a whole-table gradient, and (if both have one) of two whole-table
+    gradients."""
     terms: list[Tensor] = []
     for own, mine in zip(a.keys, a.values, strict=True):
         weighed = mine if scale is None else mine * _rows_of(scale, own)

@@ -1,4 +1,4 @@
-"""What an influence analysis found, as JSON and CSV files."""
+"""Results of an influence analysis as JSON and CSV files."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Names:
     relations: Sequence[str]
 
     def cells(self, triple: np.ndarray) -> list[str]:
-        """id and name of head, relation and tail in turn."""
+        """Id and name of head, relation and tail, in this order."""
         h, r, t = (int(v) for v in triple)
         return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
 
     def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
-        """Keys ``<prefix>_head``, ``_relation``, ``_tail``."""
+        """The triple's symbols with keys ``<prefix>_head``, ``_relation``, ``_tail``."""
         cells = self.cells(triple)
         return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
 
@@ -59,7 +59,7 @@ class Explanation:
     values: dict[int, float]
 
     def to_json(self, train: np.ndarray, names: Names) -> dict[str, Any]:
-        """A record; ``top_influences`` are proponents, ``top_opponents`` stand beside them."""
+        """A JSON record; ``top_influences`` are the proponents, ``top_opponents`` the opponents."""
 
         def rows(chosen: np.ndarray) -> list[dict[str, Any]]:
             return [names.symbols(train[i], "train") | {"influence": self.values[i]} for i in chosen.tolist()]
@@ -82,7 +82,7 @@ class Explanation:
         return cls(triple, proponents, opponents, values)
 
     def to_rows(self, train: np.ndarray, names: Names) -> list[list[Any]]:
-        """CSV rows, proponents falling, then opponents from the weakest to the strongest: sorted by signed influence."""
+        """CSV rows in descending order of signed influence: proponents first, the strongest opponent last."""
         order = [*self.proponents.tolist(), *self.opponents.tolist()[::-1]]
         mine = names.cells(self.triple)
         return [[*mine, *names.cells(train[i]), repr(self.values[i])] for i in order]

@@ -1,4 +1,4 @@
-"""What an influence analysis can be told. Importable without torch: Launchpad and command line are generated from it."""
+"""The settings of an influence analysis. Importable without torch: Launchpad and command line are generated from it."""
 
 from typing import Any, ClassVar, Literal
 
@@ -60,7 +60,7 @@ class InfluenceSettings(Settings):
     @classmethod
     def _without_sketches(cls, value: Any) -> Any:
         if value == "sketch_rescored":
-            raise ValueError(f"sketch_rescored is no longer there: {_NO_SKETCH}")
+            raise ValueError(f"sketch_rescored is no longer available: {_NO_SKETCH}")
         return value
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """TracInCP: Σ over checkpoints of learning rate × ∇ℓ(training triple) · ∇ℓ(explained triple), signed.
 
 Positive: a step on the training triple lowered the loss of the explained one (a proponent); negative: it raised it (an
-opponent). A triple's gradient is that of all its labels: the one for its tail and the one for its head. Which formula a
-label has is the recipe's business (``training.gradients``).
+opponent). A triple's gradient is the sum over its labels: one for its tail and one for its head. The recipe defines the
+loss of a label (``training.gradients``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from graphmill.training.gradients import Factor, Traceable, Tracer
 
 @dataclass(frozen=True)
 class TracedCheckpoint:
-    """One moment of a training: ``open`` gives the tracer of its weights, and the preconditioner where one is asked for.
+    """One checkpoint of a training: ``open`` gives the tracer of its weights, and the preconditioner if requested.
 
-    ``learning_rate`` is what its next step had.
+    ``learning_rate`` is that of the next step.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class TracedCheckpoint:
 
 @dataclass(frozen=True)
 class Request:
-    """What of the gradients is looked at. ``layers`` empty: all; ``unit`` "label" or "row" of the training side."""
+    """Selects parts of the gradients. ``layers`` empty: all layers; ``unit``: "label" or "row" of the training side."""
 
     unit: str = "label"
     layers: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Request:
     batch_size: int = 1024
 
     def choose(self, factors: Sequence[Factor], tracer: Tracer) -> list[Factor]:
-        """The factors of the layers asked for. Raises :class:`SettingsError` for a layer that there is not."""
+        """The factors of the selected layers. Raises :class:`SettingsError` for an unknown layer."""
         if self.last_layer:
             return [f for f in factors if f.parameter in tracer.output_parameters]
         unknown = [name for name in self.layers if name not in tracer.layers]
@@ -62,8 +62,8 @@ def influence(
 ) -> np.ndarray:
     """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
 
-    ``start`` is (checkpoints already added up, their sum), and ``after`` is told the same after every checkpoint: an
-    interrupted analysis goes on from there. Sums are in the model's dtype.
+    ``start`` is (number of checkpoints already summed, their sum), and ``after`` is called with both after every
+    checkpoint, so that an interrupted analysis can continue from there. Sums are in the model's dtype.
     """
     done, total = start if start is not None else (0, None)
     for number, checkpoint in enumerate(checkpoints):
@@ -87,7 +87,8 @@ def self_influence(
     *,
     poll: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
-    """[T]: Σ learning rate × ‖∇ℓ‖² of each training triple, all its labels together. Large: hard, rare or wrong."""
+    """[T]: Σ learning rate × ‖∇ℓ‖² of each training triple, over all its labels. A large value: a hard, rare or wrong
+    triple."""
     total = np.zeros(len(train))
     labels = recipe.traced_labels(train)
     for checkpoint in checkpoints:
@@ -119,7 +120,7 @@ def _one_checkpoint(
     directions = len(labels)
     right = request.choose(tracer.label_gradients(labels.reshape(-1, 3)), tracer)
     mine = recipe.traced_labels(train).reshape(-1, 3)
-    # Labels of one query lie together, so that a block computes few queries.
+    # Labels of one query are adjacent, so that a block computes few queries.
     width = int(mine[:, 1].max()) + 1
     asked, which = np.unique(mine[:, 0] * width + mine[:, 1], return_inverse=True)
     out: np.ndarray | None = None
@@ -141,7 +142,7 @@ def _one_checkpoint(
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)
         owner = chosen % len(train)
-        # A block may hold both labels of one triple (a self loop of a symmetric relation): add, never overwrite.
+        # A block may have both labels of one triple (a self loop of a symmetric relation): add, never overwrite.
         for first in range(directions):
             side = chosen // len(train) == first
             out[:, owner[side]] += block[side].T
@@ -155,7 +156,7 @@ def _train_factors(tracer: Tracer, request: Request, labels: np.ndarray) -> list
 
 
 def _both(products: Tensor, directions: int) -> np.ndarray:
-    """[n, directions · m] → [n, m]: an explained triple's labels count together."""
+    """[n, directions · m] → [n, m]: sums over an explained triple's labels."""
     return products.view(len(products), directions, -1).sum(1).cpu().numpy()
 
 
@@ -170,9 +171,9 @@ def _polled(parts: Sequence[slice], poll: Callable[[], None]) -> Iterator[slice]
 
 
 def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of [T]: the k strongest proponents (positive, falling) and opponents (negative, rising), by position.
+    """Positions in [T] of the k strongest proponents (positive, descending) and opponents (negative, ascending).
 
-    Ties by position, so that the order does not depend on how it was computed.
+    Ties are in order of position, so that the order does not depend on the computation.
     """
     order = np.argsort(-influences, kind="stable")
     proponents = [i for i in order[:k].tolist() if influences[i] > 0]
@@ -183,7 +184,7 @@ def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 def adam_scales(tensors: Mapping[str, Tensor], tracer: Tracer, *, beta2: float, eps: float = 1e-8) -> dict[str, Tensor]:
     """1 / (√v̂ + ε) per parameter, in the tracer's order, from an Adam state of ``name.exp_avg_sq`` and ``name.step``.
 
-    Raises :class:`SettingsError` where the state is not Adam's.
+    Raises :class:`SettingsError` if the state is not Adam's.
     """
     moments = {name.removesuffix(".exp_avg_sq"): t for name, t in tensors.items() if name.endswith(".exp_avg_sq")}
     if not moments:

@@ -1,4 +1,4 @@
-"""Bytes become checked Arrow tables: one reader a format, rejects with file, line, column and reason.
+"""Reads files into checked Arrow tables: one reader per format; rejects have file, line, column and reason.
 
-Imports no torch.
+It does not import torch.
 """

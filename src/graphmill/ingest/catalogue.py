@@ -1,7 +1,7 @@
-"""Nodes that are listed in files of their own: one node each, with one type, whatever the files say of it and how often.
+"""Merges the rows of node files into nodes: one node each, with one type, even if several rows or types describe it.
 
-A node is known by its id within its *space*: the node type, or what Neo4j calls an ID space. Where a node has several types
-(categories, labels), a rule picks the one that it has in the graph.
+A node is identified by its id within its *space*: the node type, or what Neo4j calls an ID space. If a node has several
+types (categories, labels), a rule chooses its type in the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphmill.ingest.tables import MAX_SHOWN, feature_key, features_schema
 
 TypeRule = Literal["rarest", "first", "last", "joined"]
 JOINT = "+"
-"""Between the types of a node where the rule joins them."""
+"""Separator of the types of a node, if the rule joins them."""
 _MARK = "\x1f"
 
 
@@ -30,8 +30,9 @@ _MARK = "\x1f"
 class Listed:
     """Rows of one node file: text columns of one length, and the line of each row.
 
-    ``types`` are as written, several of them in one cell. ``space``: that of all rows; empty: the type, once it is known.
-    ``values`` float32 [n, f] with NaN where a cell is blank, for the feature set ``feature_set``; None: the file has none.
+    ``types`` are as written; a cell may have several. ``space``: the space of all rows; empty: the type, once it is
+    known. ``values`` float32 [n, f] with NaN for a blank cell, for the feature set ``feature_set``; None: the file has
+    no features.
     """
 
     file: str
@@ -49,8 +50,8 @@ class Listed:
 class Catalogue:
     """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
 
-    ``several``: nodes with more than one type. ``untyped``: without any. ``repeated``: rows beyond each node's first.
-    ``parts``: for each file, the node of each of its rows.
+    ``several``: number of nodes with more than one type. ``untyped``: nodes without a type. ``repeated``: rows after
+    each node's first. ``parts``: for each file, the node of each of its rows.
     """
 
     space: pa.StringArray
@@ -67,7 +68,8 @@ class Catalogue:
         return len(self.id)
 
     def find(self, space: pa.StringArray | None, ids: pa.StringArray) -> np.ndarray:
-        """The node (int64) of each id in its space: −1 where there is none. Without ``space``, −2 for an id in several."""
+        """The node (int64) of each id in its space; −1 if there is none. Without ``space``, −2 for an id that is in
+        several spaces."""
         if not len(self):
             return np.full(len(ids), -1, np.int64)
         if space is None:
@@ -78,15 +80,15 @@ class Catalogue:
         )
 
     def _shared(self) -> np.ndarray:
-        """Whether a node's id is that of another one as well."""
+        """Whether another node has the same id."""
         code = codes_of(self.id)
         return np.asarray(np.bincount(code)[code] > 1)
 
     def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
-        """Feature tables by key, what cannot be used of them, and how many nodes a blank cell leaves without.
+        """Feature tables by key, their rejects, and the number of nodes without features because of a blank cell.
 
-        ``row_of``: the row of the node table of each node. Raises :class:`InputError` where two files have the same set of
-        one type.
+        ``row_of``: each node's row of the node table. Raises :class:`InputError` if two files have the same feature set
+        of one type.
         """
         tables: dict[str, pa.Table] = {}
         rejects: list[tuple[str, Reject]] = []
@@ -129,10 +131,10 @@ class Catalogue:
 def catalogue_of(
     listed: Sequence[Listed], separators: str, rule: TypeRule, missing: str, prefix: str = ""
 ) -> Catalogue:
-    """The nodes of all files. ``separators``: characters between types; ``prefix``: taken off each; ``missing``: the type of
-    nodes without any.
+    """The nodes of all files. ``separators``: characters between types. ``prefix``: removed from each type.
+    ``missing``: the type of nodes without one.
 
-    Raises :class:`InputError` where two nodes would have the same type and id.
+    Raises :class:`InputError` if two nodes would have the same type and id.
     """
     columns = [_joined([getattr(part, name) for part in listed]) for name in ("id", "types", "name", "source")]
     ids, types, names, sources = columns
@@ -177,7 +179,7 @@ def _check_keys(found: Catalogue) -> None:
 def _types(
     code: np.ndarray, count: int, types: pa.StringArray, separators: str, rule: TypeRule, missing: str, prefix: str
 ) -> tuple[pa.StringArray, int, int]:
-    """The type of each node, how many have several, and how many have none."""
+    """The type of each node, the number of nodes with several types, and the number without one."""
     encoded = types.dictionary_encode()
     cells = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
     pairs = np.unique(code.astype(np.int64) * max(len(cells), 1) + encoded.indices.to_numpy(), return_index=True)
@@ -201,8 +203,8 @@ def _types(
 
 
 def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:
-    """One type of several: ``rarest`` takes that of fewest nodes, which is the most specific where the general ones are
-    listed too; among equals the one that is written first most often.
+    """Choose one type of several. ``rarest`` takes the type with the fewest nodes, which is the most specific one if
+    general types are listed, too. Of equals, it takes the one that is written first most often.
     """
     if rule == "joined":
         return JOINT.join(sorted(kinds))

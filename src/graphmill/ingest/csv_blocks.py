@@ -1,11 +1,11 @@
-"""Any CSV file as a stream of checked Arrow blocks, with the line number of every row and of every reject.
+"""Reads any CSV file as a stream of checked Arrow blocks, with the line number of every row and reject.
 
-Speed and line numbers do not go together in one parser: pyarrow's names no lines when it uses threads. So the file is
-cut at record boundaries into blocks, threads parse the blocks with pyarrow, and each block is checked as a whole. A
-block with which anything is wrong is taken apart, and the part at fault is read again by a parser that knows its lines
+No single parser is fast and gives line numbers: pyarrow's does not name lines when it uses threads. So the file is cut
+into blocks at record boundaries, threads parse the blocks with pyarrow, and each block is checked as a whole. If a
+block has an error, it is split, and the wrong part is read again by a parser that knows its lines
 (:mod:`graphmill.ingest.csv_careful`). Both ways give the same rows and the same rejects.
 
-What the columns mean is the readers' business.
+The readers interpret the columns.
 """
 
 import csv
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Lines:
-    """On which line of the file each row of a block starts: ``exact[row]`` or, where that is empty, ``first + row``."""
+    """The line of the file on which each row of a block starts: ``exact[row]``, or ``first + row`` if ``exact`` is empty."""
 
     first: int
     exact: np.ndarray
@@ -50,7 +50,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class CsvBlock:
-    """The usable rows of one block, a ``table`` with the layout's columns, and what was refused."""
+    """The usable rows of one block (``table``, with the layout's columns) and its rejects."""
 
     table: pa.Table
     lines: Lines
@@ -63,7 +63,7 @@ class CsvBlock:
 
 @dataclass(frozen=True)
 class Header:
-    """The names of the columns, and the line on which the rows begin. ``crlf``: the header line ends in CR LF."""
+    """The names of the columns, and the line of the first row. ``crlf``: the header line ends in CR LF."""
 
     names: tuple[str, ...]
     first_line: int
@@ -72,9 +72,9 @@ class Header:
 
 
 def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
-    """The header of ``source`` and the bytes already read beyond it.
+    """Read the header of ``source``; also returns the bytes already read after it.
 
-    Raises :class:`InputError` for an empty file and for a header that is not UTF-8 or not closed.
+    Raises :class:`InputError` for an empty file, and for a header that is not UTF-8 or whose quotes are not closed.
     """
     data = source.read(_HEADER_BYTES)
     final = len(data) < _HEADER_BYTES
@@ -110,7 +110,7 @@ def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
 
 
 def split_directive(data: bytes) -> tuple[str, int]:
-    """The delimiter that Excel's first line ``sep=;`` names, and the length of that line; ("", 0) where there is none."""
+    """The delimiter in Excel's first line ``sep=;``, and the length of that line; ("", 0) if there is none."""
     found = _DIRECTIVE.match(data)
     return (found[1].decode(), found.end()) if found else ("", 0)
 
@@ -122,10 +122,10 @@ def read_blocks(
     layout: CsvLayout,
     digest: Callable[[CsvBlock], T],
 ) -> Iterator[tuple[T, list[Reject]]]:
-    """What ``digest`` makes of each block, in the order of the file, with the rejects of the block.
+    """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
 
-    ``digest`` runs in the threads that parse, so that blocks need not outlive it. At most a few
-    blocks are in memory at a time. Raises :class:`InputError` as reading does.
+    ``digest`` runs in the parsing threads, so that blocks can be freed afterwards. Only a few blocks are in memory at a
+    time. Raises the :class:`InputError` of reading.
     """
     threads = max(1, min(_MAX_THREADS, _usable_cpus()))
     pending: deque[Future[tuple[T, list[Reject]]]] = deque()
@@ -161,7 +161,7 @@ def _parse(data: bytes, first_line: int, regular: bool, layout: CsvLayout) -> Cs
 
 
 def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
-    """Blocks of whole records: their bytes, the line on which they start, and whether their quotes are regular."""
+    """Yield blocks of complete records: their bytes, the line on which they start, and whether their quotes are regular."""
     line, final = header.first_line, False
     while not final:
         more = source.read(max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 4, 1))
@@ -170,7 +170,7 @@ def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> I
         end, regular = cut(data, layout.delimiter_byte, final)
         if end == 0 and len(data) > _LONGEST_RECORD:
             raise InputError(
-                f"{source.name}: line {line} goes on for more than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
+                f"{source.name}: line {line} is longer than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
             )
         if end:
             piece = data[:end] if end < len(data) else data

@@ -1,6 +1,6 @@
-"""The careful CSV parser: what the fast one had doubts about, with the line and the reason of every row that is refused.
+"""The careful CSV parser: reads what the fast one rejected, and gives the line and reason of every reject.
 
-It leaves to the fast parser whatever it can, and reads only single records itself.
+It passes as much as possible to the fast parser, and reads only single records itself.
 """
 
 import csv
@@ -25,7 +25,7 @@ _Part = tuple[pa.Table, np.ndarray]
 
 
 def read_carefully(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray, list[Reject]]:
-    """The usable rows of ``data``, their lines, and a reject for each other row, in no order."""
+    """The usable rows of ``data``, their lines, and a reject for each other row, in any order."""
     rejects: list[Reject] = []
     parts = _set_aside(data, first_line, layout, rejects)
     if parts is None:
@@ -39,10 +39,10 @@ def read_carefully(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.
 
 
 def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Reject]) -> list[_Part] | None:
-    """Records that plainly are at fault read one by one, all others fast; None where that is not all that is wrong.
+    """Read obviously wrong records one by one and all others fast; None if there are further errors.
 
-    Plainly at fault: another number of delimiters, too long, a NUL byte, a lone CR, or bytes beyond ASCII in data that
-    is not UTF-8 as a whole. This is what files are usually damaged by, and numpy finds it at once.
+    Obviously wrong: another number of delimiters, too long, a NUL byte, a lone CR, or non-ASCII bytes in data that is
+    not UTF-8 as a whole. These are the usual kinds of damage, and numpy finds them quickly.
     """
     if not _regular(data, layout):
         return None
@@ -86,7 +86,7 @@ def _lone_returns(view: np.ndarray) -> np.ndarray:
 def _narrowed(data: bytes, group: list[Record], line: int, layout: CsvLayout, rejects: list[Reject]) -> Iterator[_Part]:
     """The usable rows of the records ``group``, which starts on ``line``.
 
-    The records are split again and again; only the few around a fault are read one by one.
+    The records are split repeatedly, and only the few around an error are read one by one.
     """
     size = max(-(-len(group) // _PARTS), 1)
     for start in range(0, len(group), size):
@@ -115,7 +115,7 @@ def _regular(data: bytes, layout: CsvLayout) -> bool:
 def _read_records(
     data: bytes, group: list[Record], lines: list[int], layout: CsvLayout, rejects: list[Reject]
 ) -> _Part:
-    """The usable ones of the records ``group``, which start on ``lines``; the others become rejects."""
+    """The usable records of ``group``, which start on ``lines``; the others become rejects."""
     positions = [layout.header.index(c.name) for c in layout.columns]
     kept: list[list[Any]] = [[] for _ in layout.columns]
     found_on = []
@@ -147,8 +147,8 @@ class Fault(NamedTuple):
 
 
 def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | Fault:
-    """The values of one record, or why it cannot be used."""
-    # Bytes that are no UTF-8 become lone surrogates, which are found again in the field that they are in.
+    """The values of one record, or the reason why it cannot be used."""
+    # Bytes that are not UTF-8 become lone surrogates, which show later in which field they are.
     text = raw.decode("utf-8", errors="surrogateescape")
     if fault:
         return Fault("", fault, _printable(text.rstrip("\r\n")))
@@ -172,7 +172,7 @@ def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]
 
 
 def checked_value(text: str, column: Column) -> str | int | Fault:
-    """The value of a cell by the rules of its column, or what is wrong with it."""
+    """The value of a cell by the rules of its column, or its error."""
     reason = _why_unusable(text, column)
     if reason:
         return Fault(column.name, reason, _printable(text))
@@ -203,7 +203,7 @@ def _why_no_whole(bare: str) -> str:
     if bare.startswith("-") and bare.strip("-0"):
         return "negative"
     digits = bare.lstrip("-0")
-    # The length first: Python refuses to convert text of thousands of digits.
+    # Check the length first: Python refuses to convert text with thousands of digits.
     large = len(bare) > 18 or int(bare, 16) > _LARGEST if digits[:1] in ("x", "X") else len(digits) > 19
     if large or (digits.isdigit() and int(digits) > _LARGEST):
         return f"larger than {_LARGEST}"

@@ -1,6 +1,6 @@
-"""How a CSV file's columns are to be read, and the fast parser: it reads a block, or says that something is wrong with it.
+"""The rules for a CSV file's columns, and the fast parser, which reads a block or reports that it has an error.
 
-What is wrong, and where, is for :mod:`graphmill.ingest.csv_careful` to find out. Both keep the rules of :class:`CsvLayout`.
+:mod:`graphmill.ingest.csv_careful` finds the error and its line. Both follow the rules of :class:`CsvLayout`.
 """
 
 import csv
@@ -17,14 +17,14 @@ from graphmill.ingest.records import MAX_FIELD_BYTES, Record, records
 from graphmill.ingest.tables import CATEGORY
 
 BLANK = " \t\r\n\v\f\u00a0"
-"""White space: a required cell must have something else."""
+"""White space; a required cell must contain other characters."""
 
 _BOM = b"\xef\xbb\xbf"
 _TYPES = {"text": pa.string(), "category": CATEGORY, "whole": pa.int64()}
 
 
 class Doubt(Exception):  # noqa: N818 - a signal between the two parsers, not an error that anyone sees
-    """The fast parser met something that the careful one must look at."""
+    """The fast parser found something that the careful one must check."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """Which columns to read and how; ``header`` are all names of the file, in order. Other columns are skipped."""
+    """Which columns to read and how. ``header``: all names in the file, in order. Other columns are skipped."""
 
     columns: tuple[Column, ...]
     delimiter: str = ","
@@ -50,7 +50,7 @@ class CsvLayout:
 
     @property
     def delimiter_byte(self) -> bytes:
-        """The delimiter as a byte: it is ASCII."""
+        """The delimiter, which is ASCII, as a byte."""
         return self.delimiter.encode()
 
     @property
@@ -63,11 +63,11 @@ class CsvLayout:
         return records(data, self.delimiter_byte, final)
 
     def split(self, text: str) -> list[str]:
-        """The fields of one record. Raises ``csv.Error`` where it is none."""
+        """The fields of one record. Raises ``csv.Error`` if it is not valid."""
         return next(csv.reader([text], delimiter=self.delimiter, strict=True), [])
 
     def split_loosely(self, text: str) -> list[str]:
-        """The fields of a line that nobody has checked."""
+        """The fields of an unchecked line."""
         try:
             return self.split(text)
         except csv.Error:
@@ -75,12 +75,12 @@ class CsvLayout:
 
 
 def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray]:
-    """All rows of ``data``, whose quotes are regular, and their lines (empty: one line a row, from ``first_line`` on).
+    """All rows of ``data``, whose quotes must be regular, and their lines (empty: one line per row, from ``first_line`` on).
 
-    Raises :class:`Doubt` where anything is wrong with any row.
+    Raises :class:`Doubt` if any row has an error.
     """
     view = np.frombuffer(data, dtype=np.uint8)
-    # pyarrow drops a byte order mark at the start of what it is given; within a file it is text.
+    # pyarrow drops a byte order mark at the start of its input, but within a file it is text.
     if b"\0" in data or data.startswith(_BOM) or (b"\r" in data and _stray_return(view)):
         raise Doubt
     table = _arrow_read(data, layout)
@@ -89,7 +89,7 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
     ends = newlines if data.endswith(b"\n") else np.append(newlines, len(data))
     if table.num_rows != len(ends):
         starts, ends = record_bounds(view, newlines)
-        if len(starts) != table.num_rows:  # pyarrow and we should never disagree on where records end; if we do, look
+        if len(starts) != table.num_rows:  # pyarrow and this module see other records: check
             raise Doubt
         lines = first_line + np.searchsorted(newlines, starts)
     if np.diff(ends, prepend=-1).max(initial=0) > MAX_FIELD_BYTES:
@@ -98,7 +98,7 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
 
 
 def _stray_return(view: np.ndarray) -> bool:
-    """Whether a CR stands anywhere but before an LF."""
+    """Whether a CR occurs that is not followed by an LF."""
     returns = np.flatnonzero(view == ord("\r"))
     return bool(returns[-1] == len(view) - 1 or (view[returns + 1] != ord("\n")).any())
 
@@ -109,7 +109,7 @@ def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(data),
-            # One block and no threads of its own: the blocks are the parallelism, and each column is one chunk.
+            # One block without own threads: blocks are parsed in parallel, and each column is one chunk.
             read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
             parse_options=pyarrow.csv.ParseOptions(delimiter=layout.delimiter),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -122,7 +122,7 @@ def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
 
 
 def record_bounds(view: np.ndarray, newlines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end (line break excluded) of each record that is not a blank line, where quotes are regular."""
+    """Start and end (without the line break) of each record that is not a blank line, if quotes are regular."""
     quotes = np.flatnonzero(view == ord('"'))
     ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
     if len(ends) == 0 or ends[-1] != len(view) - 1:
@@ -134,7 +134,7 @@ def record_bounds(view: np.ndarray, newlines: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _checked(column: pa.ChunkedArray, rules: Column) -> pa.Array:
-    """The column as one array; :class:`Doubt` where a value breaks ``rules``."""
+    """The column as one array. Raises :class:`Doubt` if a value breaks ``rules``."""
     array = column.chunk(0) if column.num_chunks else pa.array([], _TYPES[rules.kind])
     if rules.kind == "whole":
         if array.null_count or (len(array) and pc.min(array).as_py() < 0):
@@ -145,7 +145,7 @@ def _checked(column: pa.ChunkedArray, rules: Column) -> pa.Array:
 
 
 def has_blank(text: pa.StringArray) -> bool:
-    """Whether any string is empty or nothing but white space. Looks closer only at those that start with it."""
+    """Whether any string is empty or only white space. Only strings that start with white space are checked in full."""
     if len(text) == 0:
         return False
     bounds = np.frombuffer(text.buffers()[1], dtype=np.int32)[text.offset : text.offset + len(text) + 1]

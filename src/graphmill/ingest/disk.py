@@ -1,7 +1,7 @@
-"""Columns of numbers that grow in a file instead of in memory, and what reads them piece by piece.
+"""Columns of numbers that are stored in files instead of memory, and functions that read them in pieces.
 
-The files are unnamed ones in the folder for temporary files (``TMPDIR``): they are gone with the last array that maps them,
-also where the process is killed.
+The files have no name, in the folder for temporary files (``TMPDIR``). They disappear with the last array that maps
+them, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PIECE = 1 << 22
 BUCKET = 1 << 23
 """Rows that are sorted in one go."""
 MANY = 1 << 25
-"""Rows from which on a stored table is mapped from files and not read into memory."""
+"""A stored table with at least this many rows is mapped from files instead of read into memory."""
 _MAPPED: dict[int, tuple[int, weakref.ref[mmap.mmap]]] = {}
-"""First address → end of each mapping that is alive."""
+"""First address → end address of each live mapping."""
 
 
 class DiskArray:
-    """An array (n,) that is written from its start on; :meth:`finish` maps it into memory."""
+    """An array (n,) to which values are appended; :meth:`finish` maps it into memory."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -39,18 +39,18 @@ class DiskArray:
         return self._rows
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Write ``values`` behind what is there."""
+        """Append ``values``."""
         self._file.write(np.ascontiguousarray(values, self.dtype).data)
         self._rows += len(values)
 
     def finish(self) -> npt.NDArray[Any]:
-        """The array, mapped from its file; nothing can be appended any more."""
+        """The array, mapped from its file. Nothing can be appended afterwards."""
         self._file.flush()
         return mapped(self._file, self.dtype, self._rows)
 
 
 class InMemory:
-    """The same in memory."""
+    """The counterpart of :class:`DiskArray` in memory."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -60,7 +60,7 @@ class InMemory:
         return sum(map(len, self._parts))
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Keep ``values`` behind what is there."""
+        """Append ``values``."""
         self._parts.append(np.ascontiguousarray(values, self.dtype))
 
     def finish(self) -> npt.NDArray[Any]:
@@ -75,13 +75,13 @@ def disk_empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - the mapping keeps it
     size = rows * np.dtype(dtype).itemsize
     file.truncate(size)
-    if size and hasattr(os, "posix_fallocate"):  # a full disk is told here, and not by a signal while writing
+    if size and hasattr(os, "posix_fallocate"):  # report a full disk here, instead of a signal during a write
         os.posix_fallocate(file.fileno(), 0, size)
     return mapped(file, np.dtype(dtype), rows)
 
 
 def mapped(file: Any, dtype: np.dtype[Any], rows: int) -> npt.NDArray[Any]:
-    """The file as an array, and the file closed: the mapping keeps it."""
+    """Map the file as an array and close it; the mapping keeps it alive."""
     with file:
         if not rows:
             return np.empty(0, dtype)
@@ -93,16 +93,17 @@ def mapped(file: Any, dtype: np.dtype[Any], rows: int) -> npt.NDArray[Any]:
 
 
 def pieces(rows: int, *arrays: npt.NDArray[Any]) -> Iterator[slice]:
-    """Slices over ``rows`` rows in order; after each, what was touched of ``arrays`` leaves memory (not its file)."""
+    """Yield slices of ``rows`` rows in order. After each, the used pages of ``arrays`` are released from memory (not
+    from the file)."""
     for start in range(0, rows, PIECE):
         yield slice(start, min(start + PIECE, rows))
         let_go(*arrays)
 
 
 def let_go(*arrays: npt.NDArray[Any]) -> None:
-    """Take the pages of mapped arrays out of this process's memory; they are read again where they are needed.
+    """Release the pages of mapped arrays from this process's memory. They are read again when needed.
 
-    Arrays are told by their address: one that went through Arrow no longer knows its file.
+    Mapped arrays are recognised by their address, because an array that went through Arrow no longer has its file.
     """
     for array in arrays:
         address = array.__array_interface__["data"][0]
@@ -112,7 +113,7 @@ def let_go(*arrays: npt.NDArray[Any]) -> None:
 
 
 def as_column(values: npt.NDArray[Any], names: Sequence[str] | pa.Array | None = None) -> pa.Array:
-    """The array as an Arrow column of the same memory; with ``names`` as codes of a dictionary of these."""
+    """The array as an Arrow column with the same memory; with ``names``, as codes of a dictionary column."""
     plain = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     if names is None:
         return plain
@@ -121,7 +122,7 @@ def as_column(values: npt.NDArray[Any], names: Sequence[str] | pa.Array | None =
 
 
 def free_disk() -> int:
-    """Bytes free where temporary files go."""
+    """Free bytes in the folder for temporary files."""
     found = os.statvfs(tempfile.gettempdir())
     return found.f_bavail * found.f_frsize
 
@@ -129,9 +130,11 @@ def free_disk() -> int:
 def in_buckets(
     rows: int, key: Callable[[slice], npt.NDArray[Any]], *columns: npt.NDArray[Any]
 ) -> Iterator[tuple[npt.NDArray[Any], ...]]:
-    """The rows of ``columns`` in parts of some :data:`BUCKET` rows, in order within a part; rows of one key are in one part.
+    """Yield the rows of ``columns`` in parts of about :data:`BUCKET` rows, in order within a part. Rows with one key
+    are in one part.
 
-    ``key``: a slice of rows to their whole numbers ≥ 0. Reads all columns once a part, and holds one part in memory.
+    ``key``: a function from a slice of rows to integers ≥ 0. It reads all columns once per part, and holds one part in
+    memory.
     """
     parts = 1 << (max(rows - 1, 0) // BUCKET).bit_length()
     if parts == 1:
@@ -147,13 +150,13 @@ def in_buckets(
 
 
 def can_be_mapped(schema: pa.Schema) -> bool:
-    """Whether a table of this schema can be mapped from files: numbers and dictionaries of text."""
+    """Whether a table with this schema can be mapped from files: it must have only numbers and dictionaries of text."""
     kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
     return all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
 
 
 def table_on_disk(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """The rows of ``batches``, none of them null, as a table of one chunk that is mapped from files."""
+    """The rows of ``batches`` (without nulls) as a table with one chunk, mapped from files."""
     kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
     columns = [DiskArray(kind.to_pandas_dtype()) for kind in kinds]
     names: list[dict[str, int]] = [{} for _ in columns]

@@ -1,4 +1,4 @@
-"""Which engine makes tables of files: in memory, or out of core where they would not fit."""
+"""Chooses the engine that reads files: in memory, or out of core if they would not fit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Engine = Literal["auto", "memory", "duckdb"]
 
 _SAMPLE = 1 << 20
 _A_ROW, _OF_TEXT = 80, 0.5
-"""Bytes of memory for a row, and for a byte of its text (ids and names of nodes), at the in-memory reader's peak."""
+"""Peak bytes of memory of the in-memory reader, per row and per byte of its text (ids and names of nodes)."""
 _ON_DISK = 1.5
-"""Bytes of temporary files for a byte of text, beside 32 for a row."""
+"""Bytes of temporary files per byte of text, in addition to 32 per row."""
 _SHARE = 0.7
-"""The part of the free memory that a file may take in memory."""
+"""The fraction of the free memory that reading in memory may use."""
 _DOUBT = 1.25
-"""How far above the free memory an estimate must be before a file is refused."""
+"""A file is refused if its estimate exceeds the free memory by more than this factor."""
 
 
 def engine_setting() -> Any:
@@ -43,24 +43,24 @@ def engine_setting() -> Any:
 
 @dataclass(frozen=True)
 class Need:
-    """What files take: their text in bytes, rows, memory of the in-memory reader, and disk of the other one."""
+    """The needs of files: bytes of text, rows, memory of the in-memory reader, and disk space of the other one."""
 
     text: int = 0
     rows: int = 0
 
     @property
     def memory(self) -> int:
-        """Bytes at the peak of the in-memory reader."""
+        """Peak bytes of the in-memory reader."""
         return int(_A_ROW * self.rows + _OF_TEXT * self.text)
 
     @property
     def disk(self) -> int:
-        """Bytes of temporary files of the reader out of core."""
+        """Bytes of temporary files of the out-of-core reader."""
         return int(32 * self.rows + _ON_DISK * self.text)
 
 
 def need_of(files: Iterable[str | Path]) -> Need:
-    """What the files take, by their size and their first megabyte."""
+    """Estimate the needs of the files from their size and their first megabyte."""
     found = [_need(file) for file in files]
     return Need(sum(n.text for n in found), sum(n.rows for n in found))
 
@@ -84,7 +84,7 @@ def _parquet_need(file: str | Path) -> Need:
     try:
         about = pq.read_metadata(file)
     except (pa.ArrowException, OSError):
-        return Need()  # the reader says what is wrong with it
+        return Need()  # the reader will report its error
     groups = (about.row_group(number) for number in range(about.num_row_groups))
     return Need(sum(int(group.total_byte_size) for group in groups), int(about.num_rows))
 
@@ -99,16 +99,17 @@ def _size(file: str | Path) -> int:
 
 
 def fits_in_memory(wanted: int, free: int) -> bool:
-    """Whether so many bytes are taken in memory where so many are free."""
+    """Whether reading in memory is allowed for this need and this free memory, in bytes."""
     return wanted <= _SHARE * free
 
 
 def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
-    """Whether the files are read out of core.
+    """Decide whether the files are read out of core.
 
     Raises:
-        SettingsError: ``duckdb`` is asked for and not installed.
-        ResourceError: nothing comes near the free memory and DuckDB is not installed, or the disk has too little room.
+        SettingsError: ``duckdb`` was requested and is not installed.
+        ResourceError: the files need far more than the free memory and DuckDB is not installed, or the disk has too
+            little room.
     """
     if engine == "memory":
         return False
@@ -123,7 +124,7 @@ def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
                 return False
             raise ResourceError(
                 f"reading takes about {format_size(need.memory)} of memory, and {format_size(free)} is free: "
-                'pip install "graphmill[duckdb]" reads it out of core (engine: memory tries all the same)'
+                'pip install "graphmill[duckdb]" reads it out of core (engine: memory tries it anyway)'
             )
     if need.disk > (room := free_disk()):
         raise ResourceError(

@@ -1,6 +1,6 @@
-"""Files of numbers by node: ``.npy`` with a list of ids, Parquet, CSV. Rows as they are in the file, checked one by one.
+"""Reads files of node features: ``.npy`` with a list of ids, Parquet, CSV. Rows are checked one by one.
 
-Which node a row belongs to is decided in :mod:`graphmill.ingest.node_features`.
+:mod:`graphmill.ingest.node_features` matches rows to nodes.
 """
 
 import io
@@ -29,10 +29,10 @@ _BLANK = " \t\r\n\v\f\u00a0"
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Rows of one file: ``key`` (text), ``type`` (text; empty where the file has none), ``values`` float32 n × f.
+    """Rows of one file: ``key`` (text), ``type`` (text; empty if the file has none), ``values`` float32 n × f.
 
-    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file. ``notes``: sentences on
-    columns that were not read.
+    ``line`` (int64) is the line of a CSV file or an id list, or the row (from 1) of a Parquet file. ``notes``:
+    sentences on columns that were not read.
     """
 
     key: pa.StringArray
@@ -44,9 +44,10 @@ class FeatureRows:
 
 
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
-    """A matrix with one row a node, and the ids of the rows, one a line: ``id``, or ``type<TAB>id``.
+    """Read a matrix with one row per node, and the ids of the rows, one per line: ``id``, or ``type<TAB>id``.
 
-    ``ids_path`` empty: the file beside it that ends in ``.ids.txt``. Relative: from the directory of the matrix.
+    ``ids_path``: empty means the file beside the matrix that ends in ``.ids.txt``; a relative path is from the matrix's
+    folder.
     """
     matrix = load_matrix(path)
     beside = str(path).removesuffix(".npy") + ".ids.txt"
@@ -69,7 +70,8 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
 
 
 def load_matrix(path: str | Path) -> np.ndarray:
-    """The one array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything else."""
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything
+    else."""
     with Source(path, text=False) as source:
         data = source.read()
     matrix = load_npy(io.BytesIO(data), shown(path), "write it with numpy.save")
@@ -90,10 +92,10 @@ def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
 
 
 def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
-    """A Parquet file with the column ``key`` and either one column of lists, or columns of numbers.
+    """Read a Parquet file with the column ``key`` and either one column of lists, or columns of numbers.
 
-    ``kind``: the column with the node type, empty where there is none. ``columns`` empty: all columns of numbers, or the
-    one of lists, beside these two.
+    ``kind``: the column with the node type, empty if there is none. ``columns``: empty means all other columns of
+    numbers, or the column of lists.
     """
     with Source(path, text=False) as source:
         table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
@@ -146,7 +148,7 @@ def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.n
 
 
 def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
-    """Lists as long as most; others, and those with holes, are rejected."""
+    """Values from lists. Lists of another length than most, and lists with nulls, are rejected."""
     array = column.combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(array), -1).to_numpy().astype(np.int64)
     usable = lengths[lengths > 0]
@@ -165,7 +167,7 @@ def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndar
 
 
 def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], delimiter: str) -> FeatureRows:
-    """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
+    """Read a CSV file with the column ``key`` and columns of numbers. ``kind`` and ``columns``: as for Parquet."""
     with RowFile(path, delimiter, wanted=[key, *columns]) as file:
         mark = file.delimiter
         chosen, notes = _choose(file.names, key, kind, columns, file.name)
@@ -211,9 +213,9 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
 
 
 def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
-    """float32 values of cells, NaN where one is blank; and the rows of cells that are no number.
+    """float32 values of cells, NaN for a blank cell; and the rows of cells that are not numbers.
 
-    A decimal comma is one where ``delimiter`` is not the comma.
+    A comma counts as decimal comma if ``delimiter`` is another character.
     """
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     text = pc.utf8_trim(column, _BLANK)
@@ -231,7 +233,7 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
 
 
 def _number(text: str) -> float | None:
-    """A number as pyarrow reads it."""
+    """Parse a number as pyarrow does."""
     try:
         return float(pc.cast(pa.scalar(text), pa.float64()).as_py())
     except pa.ArrowInvalid:
@@ -239,7 +241,7 @@ def _number(text: str) -> float | None:
 
 
 def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
-    """(row, first column) of each row in which anything is wrong."""
+    """(row, first wrong column) of each row with an error."""
     rows = np.flatnonzero(wrong.any(axis=1))
     return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
 
@@ -247,7 +249,7 @@ def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
 def _choose(
     names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The columns to read, and a note on row numbers that are left out: they are features only where they are named."""
+    """The columns to read, and a note on row-number columns that were left out: they are features only if they are named."""
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {listed(names)}")

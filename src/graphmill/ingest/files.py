@@ -1,6 +1,7 @@
-"""Opening an input file: local or by URL, plain, gzipped or alone in a zip, in UTF-8 or UTF-16; all else is refused by name.
+"""Opens input files: local or by URL, plain, gzipped or single in a zip, in UTF-8 or UTF-16. Other kinds are named and
+refused.
 
-Anything about the content beyond its first bytes belongs to the readers.
+Only the first bytes are examined here. The readers handle the rest.
 """
 
 import codecs
@@ -65,7 +66,7 @@ def shown(path: str | Path) -> str:
 
 
 def is_binary(path: str | Path) -> bool:
-    """Whether the file is one of the binary kinds that are read: Parquet, or a NumPy array."""
+    """Whether the file is of a supported binary kind: Parquet or a NumPy array."""
     with Source(path, text=False) as source:
         return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
 
@@ -73,9 +74,9 @@ def is_binary(path: str | Path) -> bool:
 class Source:
     """An open input file that yields bytes; a context manager.
 
-    ``name`` is the path to show. ``bom`` says whether a byte order mark was skipped. Reading raises :class:`InputError`
-    where the file breaks off or its compression is damaged. ``text`` false: the bytes are what the file has, gzip and zip
-    apart (``.npz`` and workbooks are zips, too, and stay as they are).
+    ``name`` is the path to show. ``bom``: whether a byte order mark was skipped. Reading raises :class:`InputError` if
+    the file is truncated or its compression is damaged. ``text`` false: the bytes are unchanged, except for gzip and
+    zip (``.npz`` and workbooks are zips, too, and are not unpacked).
     """
 
     def __init__(self, path: str | Path, *, text: bool = True) -> None:
@@ -95,12 +96,12 @@ class Source:
         self._outer.close()
 
     def read(self, size: int = -1) -> bytes:
-        """Up to ``size`` bytes (all where negative); empty at the end of the file."""
+        """Up to ``size`` bytes (all if negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
     @property
     def place(self) -> int:
-        """Bytes of the file as it is stored that have been read; 0 where the place of storage does not say."""
+        """Number of stored (compressed) bytes read so far; 0 if not known."""
         try:
             return int(self._outer.tell())
         except (OSError, ValueError):
@@ -156,7 +157,7 @@ def _looks_like_utf16(start: bytes) -> str:
 
 
 def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
-    """The one file of a zip archive, open. Raises :class:`InputError` where there are others, or it cannot be unpacked."""
+    """Open the only file of a zip archive. Raises :class:`InputError` if there are others, or if it cannot be unpacked."""
     archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read()))
     members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX")]
     if "[Content_Types].xml" in members:
@@ -166,12 +167,12 @@ def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
         raise InputError(f"{name} is a zip archive of {len(members)} files ({listed}); unpack it, and name the file")
     try:
         return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])), _BUFFER)
-    except (RuntimeError, NotImplementedError) as error:  # zipfile: a password is asked for; an unknown compression
+    except (RuntimeError, NotImplementedError) as error:  # a password, or an unknown compression
         raise InputError(f"{name} cannot be unpacked ({error}); unpack it yourself") from None
 
 
 class _Transcoded(io.RawIOBase):
-    """Text of another encoding as a raw stream of UTF-8, with its byte order mark."""
+    """Converts text in another encoding, with a byte order mark, to a raw stream of UTF-8."""
 
     def __init__(self, file: io.BufferedReader, encoding: str) -> None:
         self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(encoding)(), b""
@@ -191,7 +192,7 @@ class _Transcoded(io.RawIOBase):
 
 
 class _Remote(io.RawIOBase):
-    """A file of any fsspec file system, which may know ``read`` and nothing else, as a raw stream."""
+    """A file of any fsspec file system as a raw stream; the file system may support only ``read``."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -233,7 +234,7 @@ def _open_url(url: str, name: str) -> io.BufferedReader:
     except ImportError as error:
         raise InputError(f"{name} cannot be opened: {error}") from None
     except Exception as error:
-        # Whatever a file system's client may raise. Its text may repeat the URL, and with it a password or a token.
+        # Any error of a file system's client. Its text may contain the URL with a password or token.
         raise InputError(
             f"{name} cannot be opened ({type(error).__name__}); check the address and the environment's credentials"
         ) from None

@@ -1,4 +1,4 @@
-"""What ``graphmill ingest-report`` found out about a path, as data and as text, and the defs.yaml that reads it."""
+"""The findings of ``graphmill ingest-report`` about a path, as data and as text, and a defs.yaml that reads it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MOST_KINDS = 30
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What was found out about one path.
+    """The findings about one path.
 
-    ``columns``: name, part (what the column is taken for; empty: skipped) and an example. ``problem``: why the path as a
-    whole cannot be used, empty where it can. ``node_types`` and ``relations``: how many nodes and edges of each. ``defs``: a
-    ``defs.yaml``, empty where none can be written.
+    ``columns``: name, part (the column's role; empty: skipped) and an example. ``problem``: why the path cannot be
+    used, empty if it can. ``node_types`` and ``relations``: numbers of nodes and edges of each. ``defs``: a
+    ``defs.yaml``, empty if none can be written.
     """
 
     file: str
@@ -44,7 +44,7 @@ class IngestReport:
         return asdict(self)
 
     def text(self) -> str:
-        """The report for people."""
+        """The report as text."""
         parts = [f"{self.file}, read as {self.format}"]
         if self.columns:
             rows = [[c["name"], c["part"] or "(skipped)", c["example"]] for c in self.columns]
@@ -75,7 +75,7 @@ def examined(
     graph: Callable[[IngestResult], Mapping[str, Any]] | None = None,
     recipe_by: Callable[[IngestResult], str] | None = None,
 ) -> IngestReport:
-    """The report on what ``read`` finds. ``source``: the YAML's source; ``graph``: its section of that name."""
+    """The report on the result of ``read``. ``source``: the source for the YAML. ``graph``: its section ``graph``."""
     report = IngestReport(shown(path), format, list(columns), list(remarks))
     try:
         result = read()
@@ -95,31 +95,31 @@ def examined(
 
 
 def all_types(result: IngestResult) -> dict[str, Any]:
-    """The YAML's section ``graph`` for a knowledge graph of typed nodes."""
+    """The section ``graph`` of the YAML for a knowledge graph with typed nodes."""
     split = {"valid": 0.05, "test": 0.05, "seed": 0}
     return {"include_node_types": list(counted(result.nodes["type"])), "add_reverse": "missing", "split": split}
 
 
 def listed_columns(names: Sequence[str], parts: Mapping[str, str], first: Mapping[str, str]) -> list[dict[str, str]]:
-    """Columns for the report: their names, what they are taken for, and their first values."""
+    """Columns for the report: their names, roles and first values."""
     return [{"name": name, "part": parts.get(name, ""), "example": str(first.get(name, ""))[:60]} for name in names]
 
 
 def counted(column: pa.ChunkedArray) -> dict[str, int]:
-    """How often each value occurs, most frequent first."""
+    """The frequency of each value, most frequent first."""
     pairs = ((v["values"], v["counts"]) for v in pc.value_counts(column.cast(pa.string())).to_pylist())
     return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def dataset_name(path: str) -> str:
-    """A name for the dataset that can be part of an asset key, after the file or folder."""
+    """A name for the dataset, from the file or folder, that can be part of an asset key."""
     stem = shown(path).rstrip("/").rpartition("/")[2].partition(".")[0]
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in stem).strip("_").lower()
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
 def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[str, Any]) -> str:
-    """A dataset, and a model on it."""
+    """A defs.yaml with a dataset and a model on it."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
     model = {

@@ -1,7 +1,7 @@
-"""What a format is: all that the rest of the program asks of one, in one place.
+"""The definition of a format: everything that the rest of the program needs to know about it.
 
-A new format is a module with a reader, settings and a ``FORMAT``, a line in :mod:`graphmill.ingest.formats`, and its words
-in docs/reference/ingestion.md. The assets, the settings page and ``graphmill ingest-report`` follow.
+A new format needs a module with a reader, settings and a ``FORMAT``, a line in :mod:`graphmill.ingest.formats`, and a
+section in docs/reference/ingestion.md. The assets, the settings page and ``graphmill ingest-report`` then support it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from graphmill.settings import Settings
 Gives = Literal["edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features"]
 
 ONE_WAY = (("add_reverse", "never"),)
-"""Graph settings of triples and interactions: they have one direction, and their system looks at the other by itself."""
+"""Graph settings for triples and interactions: no reverses, because their systems handle the other direction themselves."""
 PREVIEW_ROWS = 5
 PREVIEW_BYTES = 1 << 16
 
 
 class Preview(NamedTuple):
-    """Names of columns and the first rows of a file, before anything is checked; how many of its lines are no rows."""
+    """Names of columns and the first rows of a file, unchecked, and the number of its lines that are not rows."""
 
     names: tuple[str, ...]
     rows: list[dict[str, str]]
@@ -37,13 +37,13 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """A file or folder at first sight, for formats to recognise. ``files``: those of a folder, by name."""
+    """A file or folder that formats try to recognise. ``files``: the files of a folder, by name."""
 
     path: str
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Files of the folder by name; none where the path is a file."""
+        """The folder's files by name; empty if the path is a file."""
         folder = Path(self.path)
         if "://" in self.path or not folder.is_dir():
             return {}
@@ -61,7 +61,7 @@ class Look:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names of a table file's columns; none where it is no such file."""
+        """The names of a table file's columns; empty for other files."""
         try:
             if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
                 return ()
@@ -80,7 +80,7 @@ class Look:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The first lines of a text file that are not blank, up to a hundred; none of other files."""
+        """The first lines of a text file that are not blank, at most a hundred; empty for other files."""
         if self.is_folder:
             return []
         try:
@@ -96,14 +96,15 @@ class Look:
 class Format:
     """One format.
 
-    ``gives``: what its rows are ("interactions and nodes": it knows users and items without an interaction), perhaps by its
-    settings. ``read``: location and settings to tables (None: features, which are read onto the nodes of others). ``files``:
-    location and settings to the files that are read, by role; None: the location is the one file. ``data_roles``: those
-    whose rows are data (a role ``edges:a.csv`` is of ``edges``). ``paths``: settings that name files. ``graph``: graph
-    settings that suit it where the YAML says nothing else. ``own_features``: whether it brings features by itself.
-    ``out_of_core``: whether files are read that do not fit into memory (:func:`~graphmill.ingest.engine.choose`).
-    ``preview``: location, settings and role to the first rows. ``examine``: what ``graphmill ingest-report`` says of a path.
-    ``recognises``: how sure it is (0: not at all, 100: certain) that a path is of this format.
+    ``gives``: the kind of its rows, which may depend on its settings ("interactions and nodes": also users and items
+    without an interaction). ``read``: function from location and settings to tables (None: features, which are added to
+    the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
+    location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
+    ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
+    features itself. ``out_of_core``: whether it can read files that do not fit in memory
+    (:func:`~graphmill.ingest.engine.choose`). ``preview``: function from location, settings and role to the first rows.
+    ``examine``: function that makes the report of ``graphmill ingest-report``. ``recognises``: function that returns
+    how likely a path is of this format (0: not at all, 100: certain).
     """
 
     name: str
@@ -121,7 +122,7 @@ class Format:
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
 
     def gives_by(self, settings: Any) -> Gives:
-        """What a source with these settings gives."""
+        """The kind of rows of a source with these settings."""
         return self.gives(settings) if callable(self.gives) else self.gives
 
     def is_data(self, role: str) -> bool:
@@ -136,7 +137,7 @@ def table_preview(location: str, settings: Any, role: str = "") -> Preview:
 
 
 def lines_preview(location: str, names: tuple[str, ...], mark: str | None) -> Preview:
-    """The first lines of a text file, cut into as many cells as there are names."""
+    """The first lines of a text file, split into as many cells as there are names."""
     with Source(location) as file:
         lines = file.read(PREVIEW_BYTES).decode("utf-8", errors="replace").splitlines()
     rows = [dict(zip(names, line.split(mark, len(names) - 1), strict=False)) for line in lines[:PREVIEW_ROWS]]

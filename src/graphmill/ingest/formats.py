@@ -1,4 +1,4 @@
-"""All formats there are. What one is: :mod:`graphmill.ingest.format`."""
+"""The list of all formats. :mod:`graphmill.ingest.format` defines what a format is."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _M
 
 
 def refuse_engine(format_name: str, values: Mapping[str, Any], where: str) -> None:
-    """Raise :class:`SettingsError` where a format that is read in memory alone is to have another engine."""
+    """Raise :class:`SettingsError` if another engine is requested for a format that can be read only in memory."""
     if values.get("engine") == "duckdb" and not FORMATS[format_name].out_of_core:
         others = ", ".join(name for name, format in FORMATS.items() if format.out_of_core)
         raise SettingsError(

@@ -1,7 +1,7 @@
-"""Node files and edge files together as one graph: what the formats kg_files, kgx, neo4j and ntriples have in common.
+"""Reads node files and edge files as one graph, for the formats kg_files, kgx, neo4j and ntriples.
 
-Each says which columns play which part (:class:`NodeSource`, :class:`EdgeSource`); here they are read. An edge names its
-ends by id: their type is the file's, a column's, or that of the listed node with this id.
+Each format assigns roles to columns (:class:`NodeSource`, :class:`EdgeSource`); this module reads them. An edge names
+its ends by id. The type of an end comes from the file, from a column, or from the listed node with this id.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN_TYPES = 8
 
 
 def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str) -> tuple[CsvBlock, list[Reject]]:
-    """The block with the types of both ends as columns, and a reject for each row of which one cannot be told."""
+    """The block with the types of both ends as columns, and a reject for each row with an end of unknown type."""
     rows = block.table.num_rows
     keep, rejects, table = np.ones(rows, bool), list[Reject](), block.table
     if source.prefix and source.relation:
@@ -94,11 +94,12 @@ def read_graph(
 ) -> IngestResult:
     """Nodes, edges and features of all files.
 
-    ``listed_first`` False: the node "files" are columns of the edge files, and nodes are in the order of the edges. Raises
-    :class:`InputError` where a file cannot be used, no edge is left, or ``strict`` is set and anything is odd.
+    ``listed_first`` False: the node "files" are columns of the edge files, and nodes are in the order of the edges.
+    Raises :class:`InputError` if a file cannot be used, if no edge is left, or if ``strict`` is set and anything is
+    unusual.
     """
     reading = GraphReading(name, settings)
-    # What is wrong with columns of edge files is said when these are read as such.
+    # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, settings, unread=reading.unread)
     listed = [listing.listed(source) for source in nodes]
     reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
@@ -118,9 +119,9 @@ def assembled(
     timed: bool = False,
     on_disk: bool = False,
 ) -> IngestResult:
-    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times.
+    """The tables from blocks of edges, whose nodes ``known`` may list. ``timed``: some of the edges have times.
 
-    ``on_disk``: out of core.
+    ``on_disk``: assemble out of core.
     """
     settings = reading.settings
     side, offset = Side("", "", "", "", "", ""), 0
@@ -187,7 +188,8 @@ def assembled(
 
 
 def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple[pa.Table, int, np.ndarray, np.ndarray]:
-    """The nodes of edges and files; how many no file lists; the row of each of the edges' nodes, and of each listed one."""
+    """The nodes of edges and files; the number of nodes in no node file; the row of each of the edges' nodes, and of
+    each listed node."""
     own = made.nodes.combine_chunks()
     types = own["type"].cast(pa.string()).combine_chunks()
     ids = own["id"].combine_chunks()
@@ -243,7 +245,7 @@ def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.T
 
 
 def _numbered(known: Catalogue) -> str:
-    """The types that listed nodes have got, with their numbers."""
+    """The types of listed nodes with their counts, as text."""
     found = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
     shown = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in found[:_SHOWN_TYPES]]
     return ", ".join(shown + ["…"] * (len(found) > _SHOWN_TYPES))

@@ -1,4 +1,4 @@
-"""The files that make up a graph: which columns play which part in each, and reading their rows."""
+"""The files of a graph: the roles of their columns, and reading their rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_COLUMNS = 8
 
 
 class GraphFilesSettings(Settings):
-    """How nodes and edges of several files become one graph."""
+    """Settings for combining nodes and edges of several files into one graph."""
 
     type_rule: TypeRule = setting(
         "rarest",
@@ -44,10 +44,10 @@ class GraphFilesSettings(Settings):
 
 @dataclass(frozen=True)
 class NodeSource:
-    """One node file: its columns (empty: none), or what all rows have.
+    """One node file: its columns (empty: none), or values that hold for all rows.
 
-    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows in which this column is blank are of another
-    kind, and are skipped.
+    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows with a blank in this column are of
+    another kind and are skipped.
     """
 
     path: str
@@ -66,9 +66,9 @@ class NodeSource:
 
 @dataclass(frozen=True)
 class EdgeSource:
-    """One edge file; of ``head`` and ``tail``, ``constant`` is the type or ID space of all rows, ``type`` its column.
+    """One edge file. In ``head`` and ``tail``, ``constant`` is the type or ID space of all rows, and ``type`` is its column.
 
-    ``prefix``: taken off relations. ``only_where``: as for nodes.
+    ``prefix``: removed from relations. ``only_where``: as for nodes.
     """
 
     path: str
@@ -110,7 +110,7 @@ class EdgeSource:
 
 @dataclass
 class GraphReading:
-    """One reading of a graph's files: what was refused so far, by file, and which columns nothing was read from."""
+    """Reads a graph's files once: keeps the rejects so far, by file, and the columns that were not read."""
 
     name: str
     settings: GraphFilesSettings
@@ -119,7 +119,7 @@ class GraphReading:
     unread: dict[str, list[str]] = field(default_factory=dict)
 
     def unread_note(self) -> list[str]:
-        """One sentence on columns that play no part, as a misspelt one would; empty where there are none."""
+        """One sentence on columns that were not used, such as a misspelt one; empty if there are none."""
         shown = [
             f"{listed(names[:_SHOWN_COLUMNS])}{', …' if len(names) > _SHOWN_COLUMNS else ''} of {file.rpartition('/')[2]}"
             for file, names in list(self.unread.items())[:_SHOWN_COLUMNS]
@@ -128,12 +128,12 @@ class GraphReading:
         return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
 
     def _skip(self, file: RowFile, read: Sequence[str]) -> None:
-        """Of a file that is read twice, as nodes and as edges, what neither wants."""
+        """Keep the columns that were skipped. For a file that is read twice, as nodes and as edges, those that both skip."""
         there = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in there if name and name not in read]
 
     def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
-        """Keep rejects; raises :class:`InputError` where they are too many."""
+        """Keep rejects. Raises :class:`InputError` if there are too many."""
         if not rejects:
             return
         self.rejects.append((file, sorted(rejects)))
@@ -184,7 +184,7 @@ class GraphReading:
 
 
 def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
-    """The rows of which ``column`` is not blank; all without one."""
+    """The rows in which ``column`` is not blank; all rows if no column is given."""
     if not column:
         return block
     keep = np.asarray(pc.not_equal(pc.utf8_trim_whitespace(text_of(block.table, column)), ""), bool)

@@ -1,4 +1,4 @@
-"""One guard around each reader: whatever a damaged file makes a library say becomes one sentence about the file."""
+"""Wraps each reader, so that any error of a library on a damaged file becomes one sentence about the file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ R = TypeVar("R")
 
 
 def guarded(read: Callable[P, R]) -> Callable[P, R]:
-    """``read`` (its first argument is the path) with :class:`InputError` in place of what is no error of ours.
+    """Wrap ``read``, whose first argument is the path: errors of libraries become :class:`InputError`.
 
-    The cause stays on the exception, for whoever looks for a fault of the reader.
+    The exception keeps its cause, for debugging the reader.
     """
 
     @wraps(read)
@@ -46,7 +46,7 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def _no_room(error: Exception) -> bool:
-    """Whether a disk is full, or DuckDB found no place for what does not fit in its memory."""
+    """Whether a disk is full, or DuckDB has no disk space for data that does not fit in its memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOSPC
     return "duckdb" in type(error).__module__ and ("OutOfMemory" in type(error).__name__ or "No space" in str(error))

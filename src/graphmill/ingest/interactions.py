@@ -1,6 +1,6 @@
-"""Interactions (who, what, when, how strongly) become nodes and edges: users and items, one relation, in order.
+"""Turns interactions (user, item, time, weight) into nodes and edges: users and items, and one relation, in order.
 
-What belongs here: everything that is the same for every format of interactions. Reading bytes is the readers' business.
+This module is shared by all formats of interactions. Their readers read the files.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ USER, ITEM, RELATION = "user", "item", "interacted"
 class Interactions:
     """Columns of E interactions in the order of the file.
 
-    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string); ``times``, and ``weight`` float32, or
-    None.
+    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string). ``times``, and ``weight``
+    (float32), may be None.
     """
 
     users: pa.Array
@@ -35,7 +35,7 @@ class Interactions:
     weight: np.ndarray | None
 
     def take(self, rows: np.ndarray) -> Interactions:
-        """The interactions ``rows`` (mask or numbers), with the ids that are left, in order of first appearance."""
+        """The interactions ``rows`` (mask or numbers), with the remaining ids in order of first appearance."""
         users, user = _compact(self.users, self.user[rows])
         items, item = _compact(self.items, self.item[rows])
         return Interactions(
@@ -74,21 +74,22 @@ def interaction_tables(
 ) -> IngestResult:
     """Nodes and edges of one source.
 
-    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time to the nanosecond,
-    ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight`` where there are any. A user's n-th
-    interaction with one item has the display_relation "interacted n", so that repetitions are edges of their own.
-    ``k_core``: keep users and items with at least so many interactions each, repeated until all have them. ``rows``: rows
-    of the file, for the counts. ``ordered`` False: the order of the file means nothing, and there are no positions.
+    Edges have, beyond the standard columns, ``position`` int32 (index in the user's sequence: by time to the
+    nanosecond, ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight``, if there are any. A
+    user's n-th interaction with one item has the display_relation "interacted n", so that repetitions are separate
+    edges. ``k_core``: keep users and items with at least this many interactions each, repeated until all have them.
+    ``rows``: number of rows of the file, for the counts. ``ordered`` False: the order of the file has no meaning, and
+    there are no positions.
 
-    Raises :class:`InputError` where nothing is left, for more than ``max_rejects`` rejects (0: any number will do), and
-    with ``strict`` for the first reject or duplicate row.
+    Raises :class:`InputError` if nothing is left, for more than ``max_rejects`` rejects (0: no limit), and with
+    ``strict`` for the first reject or duplicate row.
     """
     rejects = REJECTS.empty_table() if rejects is None else rejects
     first = _first(rejects)
     if 0 < max_rejects < rejects.num_rows:
         raise InputError(
             f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
-            "this the right format? Raise max_rejects to go on without them"
+            "this the right format? Raise max_rejects to continue without them"
         )
     if strict and rejects.num_rows:
         raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")
@@ -130,7 +131,7 @@ def interaction_tables(
 
 
 def _first(rejects: pa.Table) -> str:
-    """Where the first reject is and what is wrong there."""
+    """The place and the error of the first reject."""
     for found in rejects.slice(0, 1).to_pylist():
         column = f", {found['column']}" if found["column"] else ""
         return f"on line {found['line']}{column}: {found['reason']} ({found['value']!r})"
@@ -154,7 +155,7 @@ def _core(interactions: Interactions, k: int) -> Interactions:
 
 
 def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
-    """Rows by user, then time, then place in the file; and each row's position in its user's sequence."""
+    """Rows by user, then time, then order in the file; and each row's position in its user's sequence."""
     times = interactions.times
     keys = [interactions.user] if times is None else [times.nano, times.second, interactions.user]
     order = np.lexsort(keys)  # stable: ties keep the order of the file
@@ -164,7 +165,7 @@ def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _repetition(interactions: Interactions, order: np.ndarray) -> np.ndarray:
-    """For each row of ``order``, how often its user had met its item before."""
+    """For each row of ``order``, the number of earlier interactions of its user with its item."""
     key = (interactions.user * np.int64(len(interactions.items)) + interactions.item)[order]
     by_pair = np.argsort(key, kind="stable")
     sorted_key = key[by_pair]
@@ -188,7 +189,7 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
     }
     if interactions.times is None:
         return counts
-    # A number for each distinct time, in their order.
+    # A number for each distinct time, in ascending order.
     places = np.lexsort((interactions.times.nano, interactions.times.second))
     there = interactions.times.take(places)
     times = np.empty(len(places), np.int64)

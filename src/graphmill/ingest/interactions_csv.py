@@ -1,7 +1,7 @@
-"""The format ``interactions_csv``: any table file (CSV, Parquet, JSON lines) with columns for user, item and, where it has
-them, weight and time.
+"""The format ``interactions_csv``: any table file (CSV, Parquet, JSON lines) with columns for user and item, and
+optionally weight and time.
 
-The columns are named, or guessed from names that are common. What they become is decided in ``interactions``.
+The columns are named in the settings, or guessed from common names. ``interactions`` turns them into tables.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class InteractionsCsvSettings(Settings):
 
 @guarded
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
-    """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
+    """Read ``path`` (plain or gzipped, local or URL) as interactions, which have an order only if they have times.
 
     Raises :class:`InputError` for a missing column, a file without usable rows, more than ``max_rejects`` unusable ones
-    or, with ``strict``, any oddity; :class:`SettingsError` for ``min_weight`` without a weight column.
+    or, with ``strict``, anything unusual; :class:`SettingsError` for ``min_weight`` without a weight column.
     """
     settings = settings or InteractionsCsvSettings()
     min_weight = settings.min_weight
@@ -144,7 +144,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
 
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
-    """Role → column of the file, for the roles that it has."""
+    """Role → column of the file, for the roles in the file."""
     by_name = {plain(name): name for name in reversed(names)}
     chosen = {}
     for role, known in KNOWN_NAMES.items():
@@ -168,9 +168,8 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
 
 
 def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
-    """The block's rows with numbers as numbers, and a reject for each cell that is none.
-
-    Then how many numbers have a decimal comma, and how many ids white space around them.
+    """The block's rows with parsed numbers, a reject for each cell that is not a number, the number of decimal commas,
+    and the number of ids with white space around them.
     """
     commas = padded = 0
     out: dict[str, pa.Array] = {}
@@ -207,7 +206,7 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
 
 
 def _whole(column: pa.DictionaryArray) -> Times | None:
-    """The times of a column of whole numbers; None where any is not."""
+    """The times of a column of whole numbers; None if any cell is not one."""
     try:
         numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
     except pa.ArrowInvalid:
@@ -224,7 +223,7 @@ def _examine(path: str) -> IngestReport:
     except InputError as error:
         return IngestReport(file, "interactions_csv", problem=str(error))
     columns = listed_columns(names, {name: role for role, name in chosen.items()}, first)
-    # In an order, each user's last two are held out; else they have to be drawn.
+    # With an order, each user's last two are held out; without one, they must be drawn.
     graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
     settings = InteractionsCsvSettings(delimiter=mark)
     return examined(

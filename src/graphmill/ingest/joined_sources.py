@@ -1,4 +1,4 @@
-"""Several sources of one dataset as one: nodes that are the same (type and id) become one node, edges stand together."""
+"""Merges several sources of one dataset: nodes with the same type and id become one node, and edges are concatenated."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ FILLED: dict[str, tuple[float, pa.DataType]] = {
     "weight": (1.0, pa.float32()),
     "position": (NO_PLACE, pa.int32()),
 }
-"""Columns that edges of another source do not have, with what they get: train, no time, weight 1, no place in a sequence."""
+"""Columns that edges of another source may lack, with their defaults: train, no time, weight 1, no position in a
+sequence."""
 
 
 def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
-    """``result`` with the nodes and edges of ``knowledge``; both as their readers made them.
+    """``result`` with the nodes and edges of ``knowledge``; both are results of readers.
 
-    Nodes meet by type and id; a node keeps the name that is not its id, the first source's where both have one. Where the
-    interactions have a split, facts are in train, whatever their own was; else all get theirs when the graph is built.
-    Where interactions have a place in a sequence, facts have none (:data:`NO_PLACE`). Counts and notes are added under
-    ``name``.
+    Nodes are matched by type and id. A node keeps a name that is not its id; if both sources have one, the first
+    source's. If the interactions have a split, facts are in train, whatever their own split was; otherwise all get a
+    split when the graph is built. If interactions have a position in a sequence, facts have none (:data:`NO_PLACE`).
+    Counts and notes are added under ``name``.
 
-    Raises :class:`InputError` where the two have no node, or both items and none of these, in common: then no fact is about
-    anything that is interacted with, and the ids are probably of different kinds.
+    Raises :class:`InputError` if the two have no node in common, or if both have items but no common one: then no fact
+    is about an item with interactions, and the ids are probably of different kinds.
     """
     first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
     keys = [pc.binary_join_element_wise(t["type"].cast(pa.string()), t["id"], "\x1f") for t in (first, second)]
@@ -55,7 +56,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
     edges = knowledge.edges
     if "split" in edges.column_names:
-        # Facts are in train, whatever their file held out; interactions whose split is still to be drawn have none yet.
+        # Facts are in train, whatever their file held out. Interactions whose split is still to be drawn have none yet.
         edges = edges.drop_columns("split")
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
@@ -74,7 +75,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
 
 
 def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Table:
-    """The first table's nodes; where a name is only the id, the second's name."""
+    """The first table's nodes, with the second table's name if the first has only the id."""
     names = first["name"].to_pylist()
     for row, number in enumerate(place.tolist()):
         if number >= 0 and names[number] == first["id"][number].as_py():
@@ -92,7 +93,7 @@ def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
                 columns.append(table[name])
             else:
                 value, kind = FILLED[name]
-                if name == "timestamp" and "position" not in wanted:  # links, of which some have a time
+                if name == "timestamp" and "position" not in wanted:  # links, some of which have a time
                     value = NO_TIME
                 columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), kind)]))
         parts.append(pa.table(columns, names=wanted))

@@ -1,4 +1,4 @@
-"""Blocks of edges become one node table and one edge table: numbering, contradictions, ``limit_nodes``."""
+"""Combines blocks of edges into one node table and one edge table: numbering, contradictions, ``limit_nodes``."""
 
 from dataclasses import dataclass, replace
 
@@ -21,9 +21,9 @@ _EMPTY = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class Assembled:
-    """The tables of one file; ``renamed`` and ``resourced``: how many nodes have a second name, or a second source.
+    """The tables of one file. ``renamed`` and ``resourced``: number of nodes with a second name, or a second source.
 
-    ``times``: those of the edges that have one, in seconds and with their units; None where no column has times.
+    ``times``: times of the edges that have one, in seconds and with their units; None if no column has times.
     """
 
     nodes: pa.Table
@@ -36,7 +36,7 @@ class Assembled:
 
 
 class Assembly:
-    """Takes in the blocks of one file in order; :meth:`finish` makes the tables."""
+    """Collects the blocks of one file in order; :meth:`finish` makes the tables."""
 
     def __init__(self, indexed: bool, head: Side, tail: Side, timestamp: str = "") -> None:
         self._indexed, self._sides, self._timestamp = indexed, (head, tail), timestamp
@@ -45,20 +45,20 @@ class Assembly:
         self._rows: list[EdgeRows] = []
 
     def add(self, mentions: Mentions, rows: EdgeRows) -> None:
-        """Take in the next block: ``rows`` refer to ``mentions``."""
+        """Add the next block. ``rows`` refer to ``mentions``."""
         self._pending.append((mentions, rows))
         if sum(len(m) for m, _ in self._pending) > max(_PENDING_MENTIONS, len(self._table.mentions)):
             self._settle()
 
     def _settle(self) -> None:
-        """Number the pending blocks' mentions over the whole file, and let go of their strings."""
+        """Number the pending blocks' mentions over the whole file, and free their strings."""
         numbers = self._table.add([mentions for mentions, _ in self._pending])
         for (_, rows), number in zip(self._pending, numbers, strict=True):
             self._rows.append(replace(rows, head=number[rows.head], tail=number[rows.tail]))
         self._pending = []
 
     def finish(self) -> Assembled:
-        """The tables, nodes by index where the file has one, else in the order of their first appearance."""
+        """The tables, with nodes by index if the file has one, else in the order of their first appearance."""
         self._settle()
         mentions = self._table.mentions
         owner = owners_of(mentions, self._indexed)
@@ -94,7 +94,7 @@ class Assembly:
         return pa.chunked_array(chunks, EDGES.field(name).type).unify_dictionaries().combine_chunks()
 
     def _bad_times(self) -> tuple[np.ndarray, list[Reject]]:
-        """Which of all rows (bool) have a cell that should be a time and is none, and a reject for each."""
+        """Mask (bool) of all rows with an invalid time, and a reject for each."""
         bad, rejects, end = np.zeros(sum(len(rows.head) for rows in self._rows), bool), [], 0
         for rows in self._rows:
             begin, end = end, end + len(rows.head)
@@ -105,10 +105,10 @@ class Assembly:
         return bad, rejects
 
     def _contradictions(self, rows: EdgeRows, mentions: Mentions, owner: np.ndarray) -> list[Reject]:
-        """A reject for each row in which an index stands for another node than where it first appeared."""
+        """A reject for each row in which an index means another node than at its first appearance."""
         rejects = []
         bad = np.flatnonzero((owner[rows.head] != rows.head) | (owner[rows.tail] != rows.tail))
-        bad = bad[~np.isin(bad, list(rows.bad_times))]  # one reject a row is enough
+        bad = bad[~np.isin(bad, list(rows.bad_times))]  # at most one reject per row
         for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
             at_head = owner[rows.head[row]] != rows.head[row]
             mention = int(rows.head[row] if at_head else rows.tail[row])
@@ -118,7 +118,7 @@ class Assembly:
 
 
 def owners_of(mentions: Mentions, indexed: bool) -> np.ndarray:
-    """For each mention, the first one with the same key (int32): itself, unless two things are said of an index."""
+    """For each mention, the first one with the same key (int32): itself, unless an index has two meanings."""
     if not indexed:
         return np.arange(len(mentions), dtype=np.int32)
     key = codes_of(pa.array(mentions.index))
@@ -126,7 +126,8 @@ def owners_of(mentions: Mentions, indexed: bool) -> np.ndarray:
 
 
 def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The mentions that are nodes, in the order of the table; and the row of each mention there (int32, -1 for none)."""
+    """The mentions that become nodes, in the order of the table; and each mention's row in the table (int32, -1 for
+    none)."""
     order = np.flatnonzero(used)
     if indexed:
         order = order[np.argsort(mentions.index[order])]
@@ -138,7 +139,7 @@ def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[
 
 
 def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: bool, times: Times | None) -> Assembled:
-    """The tables of the mentions that are nodes, and of the edges between them."""
+    """The tables of the mentions that become nodes, and of the edges between them."""
     unnamed = pc.equal(pc.binary_length(kept.name), 0)
     return Assembled(
         _node_table(kept, unnamed, indexed),
@@ -173,7 +174,7 @@ def _node_table(kept: Mentions, unnamed: pa.BooleanArray, indexed: bool) -> pa.T
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
     """The ``limit`` nodes that appear first in ``edges`` (row by row, head before tail) and the edges among them.
 
-    ``edges`` refers to rows of ``nodes`` before and after. The order of ``nodes`` stays.
+    ``edges`` refers to rows of ``nodes``, before and after. The order of ``nodes`` does not change.
     """
     if limit >= nodes.num_rows:
         return nodes, edges

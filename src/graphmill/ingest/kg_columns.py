@@ -1,6 +1,6 @@
-"""The column map of ``kg_csv``: which column of a CSV file plays which part in an edge.
+"""The column map of ``kg_csv``: the role of each column of a CSV file in an edge.
 
-Resolved once per file against its header, before any row is read.
+It is resolved once per file against the header, before any row is read.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ PRIMEKG = (
 
 
 def checked_delimiter(value: str) -> str:
-    """``auto``, or the delimiter as one character; raises ``ValueError`` for what cannot be one."""
+    """``auto``, or the delimiter as one character. Raises ``ValueError`` for an invalid delimiter."""
     if value in ("tab", "\\t"):
         return "\t"
     if value == "auto":
@@ -41,7 +41,7 @@ def checked_delimiter(value: str) -> str:
 
 
 class KgColumns(Settings):
-    """The name of the column that plays each part; all empty means PrimeKG's twelve columns."""
+    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
 
     relation: str = setting("", "column with the relation's name")
     display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
@@ -105,7 +105,7 @@ class KgCsvSettings(Settings):
 
 @dataclass(frozen=True)
 class Side:
-    """The columns of one end of the edges, empty where there is none; ``constant``: the type where no column has it."""
+    """The columns of one end of the edges, empty if there is none. ``constant``: the type if no column has it."""
 
     index: str
     id: str
@@ -135,16 +135,16 @@ class KgLayout:
 
 
 def column_names(columns: KgColumns) -> list[str]:
-    """The columns that a map names; PrimeKG's for an empty one."""
+    """The columns named in a map; PrimeKG's for an empty map."""
     named = [value for part, value in columns.model_dump().items() if value and not part.endswith("_constant")]
     return named or list(PRIMEKG)
 
 
 def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: str) -> KgLayout:
-    """The layout of ``file`` with these column names.
+    """Resolve the layout of ``file`` with these column names.
 
-    Raises :class:`InputError` where a mapped column is missing or stands in the header twice, saying which columns there
-    are and, where another delimiter would explain it, which.
+    Raises :class:`InputError` if a mapped column is missing or occurs twice in the header. The message lists the
+    columns and, if another delimiter would explain it, names that delimiter.
     """
     if columns == KgColumns():
         columns = _primekg()
@@ -160,7 +160,7 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
     by_name: dict[str, Column] = {}
     for column in wanted:
         if column.name:
-            # One column may play two parts (id and name, say): it is read once, and required if either part is.
+            # One column may have two roles (such as id and name): it is read once, and required if either role is.
             known = by_name.setdefault(column.name, column)
             by_name[column.name] = replace(known, required=known.required or column.required)
     _check_header(tuple(by_name), header, delimiter, file)

@@ -1,10 +1,10 @@
-"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge a row, as checked node and edge tables.
+"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge per row, as checked node and edge tables.
 
-The file is CSV, Parquet or JSON lines: its content says which.
+The file is CSV, Parquet or JSON lines, which is recognised from its content.
 
-Nodes are keyed by the index column where there is one, else by (type, id): ids collide across types. Ids stay strings.
-Rows that cannot be used become rejects; what is odd but legal is counted. docs/reference/ingestion.md has the whole table of
-outcomes.
+Nodes are identified by the index column if there is one, else by (type, id), because ids collide across types. Ids stay
+strings. Rows that cannot be used become rejects; what is unusual but valid is counted. docs/reference/ingestion.md has
+the complete table of cases.
 """
 
 from dataclasses import asdict
@@ -37,9 +37,8 @@ from graphmill.ingest.times import unit_notes
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 
-    Raises :class:`InputError` where the file as a whole cannot be used: it is missing, empty or broken off, a mapped
-    column is missing, no row is usable, more than ``max_rejects`` rows are not, or ``strict`` is set and anything is
-    odd.
+    Raises :class:`InputError` if the file as a whole cannot be used: it is missing, empty or truncated, a mapped column
+    is missing, no row is usable, more than ``max_rejects`` rows are not, or ``strict`` is set and anything is unusual.
     """
     settings = settings or KgCsvSettings()
     with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
@@ -107,7 +106,7 @@ def _result(
 
 
 def examine(path: str) -> IngestReport:
-    """What the file holds, read by a guessed column map."""
+    """A report on the file, read with a guessed column map."""
     try:
         with RowFile(path) as file:
             names, mark, first = file.names, file.delimiter, next(iter(file.first(1)), {})
@@ -137,7 +136,7 @@ def _recognises(look: Look) -> int:
     columns, remarks = guess_columns(look.columns) if look.columns else (None, [])
     if columns is None:
         return 0
-    # x and y alone are as likely numbers of a node as ends of an edge.
+    # x and y alone may be numbers of a node as well as ends of an edge.
     coordinates = columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}
     return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
 

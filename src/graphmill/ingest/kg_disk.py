@@ -1,8 +1,8 @@
-"""Blocks of edges become one node table and one edge table without the edges, or the names of nodes, being in memory.
+"""Combines blocks of edges into one node table and one edge table, without the edges or the nodes' names in memory.
 
-What :class:`graphmill.ingest.kg_assemble.Assembly` does in memory, with the same outcome: the blocks come from the same
-parser. Strings go to a DuckDB database in the folder for temporary files, which finds the distinct nodes and numbers them
-within a bounded memory; whatever is a number stays in arrays on disk. In memory are the node table and a block at a time.
+The result is the same as that of :class:`graphmill.ingest.kg_assemble.Assembly` in memory, because the blocks come from
+the same parser. Strings go to a DuckDB database in the folder for temporary files, which finds and numbers the distinct
+nodes in bounded memory. Numbers are in arrays on disk. Memory holds the node table and one block at a time.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from graphmill.ingest.times import Times
 from graphmill.memory import available_memory
 
 _LEAST, _MOST = 256 << 20, 512 << 20
-"""Memory of the database, in bytes; the node table and a block of the file come beside it."""
+"""Memory of the database in bytes; the node table and a block of the file are in addition to it."""
 _LATEST = np.iinfo(np.int64).max
 _KEY = {True: ("index", "id", "type"), False: ("id", "type")}
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Where a block is: its first mention and their number, its first row and their number, and their lines.
+    """The position of a block: its first mention and their number, its first row and their number, and their lines.
 
-    ``exact``: the first of its rows in the array of lines; -1: they count up from ``line``.
+    ``exact``: index of its first row in the array of lines; -1: lines count up from ``line``.
     """
 
     mention: int
@@ -51,7 +51,7 @@ class _Block:
 
 
 class DiskAssembly(Assembly):
-    """Takes in the blocks of one file in order; :meth:`finish` makes tables whose edges are mapped from files."""
+    """Collects the blocks of one file in order; :meth:`finish` makes tables whose edges are mapped from files."""
 
     def __init__(self, indexed: bool, head: Side, tail: Side, timestamp: str = "") -> None:
         super().__init__(indexed, head, tail, timestamp)
@@ -65,7 +65,7 @@ class DiskAssembly(Assembly):
         self._blocks: list[_Block] = []
 
     def add(self, mentions: Mentions, rows: EdgeRows) -> None:
-        """Take in the next block: ``rows`` refer to ``mentions``."""
+        """Add the next block. ``rows`` refer to ``mentions``."""
         said, edges = self._said, self._edges
         exact = len(self._exact) if len(rows.lines.exact) else -1
         block = _Block(
@@ -92,7 +92,7 @@ class DiskAssembly(Assembly):
             edges[name].append(np.array(codes, np.int32)[column.indices.to_numpy()])
 
     def finish(self) -> Assembled:
-        """The tables, nodes by index where the file has one, else in the order of their first appearance."""
+        """The tables, with nodes by index if the file has one, else in the order of their first appearance."""
         number = self._strings.numbers(len(self._said["line"]))
         mentions = self._mentions(number)
         self._strings.close()
@@ -129,7 +129,7 @@ class DiskAssembly(Assembly):
     def _numbered(
         self, edges: dict[str, np.ndarray], number: np.ndarray, exact: np.ndarray, owner: np.ndarray
     ) -> Iterator[tuple[_Block, EdgeRows, np.ndarray]]:
-        """Each block, its rows by the numbers of mentions over the whole file, and which of them can be used (bool)."""
+        """Yield each block, its rows with mention numbers of the whole file, and a mask (bool) of usable rows."""
         empty = pa.array([], pa.string()).dictionary_encode()
         for block in self._blocks:
             place = slice(block.row, block.row + block.rows)
@@ -165,7 +165,7 @@ class DiskAssembly(Assembly):
             for text, filled in (("name", "named"), ("source", "sourced")):
                 best = said[filled][part] & (said[f"{text}_at"][part] == at[text][number[part]])
                 chosen[text][number[part][best][::-1]] = rows[best][::-1]
-        # Of what no mention says, which is usual of sources, nothing is looked up.
+        # Skip the look-up for columns that no mention fills, which is usual for sources.
         blank = pa.repeat(pa.scalar("", pa.string()), count)
         filled_ones = {name: places for name, places in chosen.items() if (at[name] != _LATEST).any()}
         texts = dict.fromkeys(chosen, blank) | self._strings.texts(filled_ones)
@@ -206,7 +206,7 @@ class _Strings:
         self._database.execute(f"CREATE TABLE mention ({columns})")
 
     def add(self, first: int, mentions: Mentions) -> None:
-        """Store the strings of ``mentions``, of which the first has the place ``first`` among all."""
+        """Store the strings of ``mentions``; the first of them has the number ``first`` among all."""
         count = len(mentions)
         index = mentions.index if self._indexed else np.zeros(count, np.int64)
         columns = {"place": np.arange(first, first + count), "index": index}
@@ -216,7 +216,8 @@ class _Strings:
         self._database.unregister("block")
 
     def numbers(self, count: int) -> np.ndarray:
-        """The number of each of ``count`` mentions (int32): distinct ones count up in the order of first appearance."""
+        """The number of each of ``count`` mentions (int32). Distinct mentions are numbered in the order of first
+        appearance."""
         key, database = ", ".join(self._key), self._database
         database.execute(
             f"CREATE TABLE node AS SELECT (row_number() OVER (ORDER BY first) - 1)::INTEGER AS number, first, {key} "
@@ -229,12 +230,12 @@ class _Strings:
         return number
 
     def nodes(self) -> tuple[dict[str, pa.StringArray], np.ndarray]:
-        """Id and type of each number, and the place of its first mention (int64)."""
+        """Id and type of each number, and the index of its first mention (int64)."""
         table = self._table("SELECT first, id, type FROM node ORDER BY number")
         return {name: _whole(table[name]) for name in ("id", "type")}, table["first"].to_numpy()
 
     def texts(self, chosen: dict[str, np.ndarray]) -> dict[str, pa.StringArray]:
-        """Name and source of each number, as said at the mentions ``chosen``; of those alone that are asked for."""
+        """Name and source of each number, from the mentions ``chosen``; only the requested ones."""
         if not chosen:
             return {}
         wanted = pa.table({"place": np.unique(np.concatenate(list(chosen.values())))})
@@ -245,9 +246,9 @@ class _Strings:
         return {name: _whole(table[name]).take(pa.array(np.searchsorted(places, at))) for name, at in chosen.items()}
 
     def different(self, name: str, number: np.ndarray, count: int) -> np.ndarray:
-        """Which of ``count`` numbers (bool) have mentions whose ``name`` (or source) differs, blank ones left out.
+        """Mask (bool) of the ``count`` numbers whose mentions differ in ``name`` (or source); blank ones are ignored.
 
-        By 64-bit hashes of the strings: two texts of one node look the same once in 2⁶⁴.
+        It compares 64-bit hashes of the strings: two texts have the same hash with probability 2⁻⁶⁴.
         """
         least, most = np.full(count, 2**64 - 1, np.uint64), np.zeros(count, np.uint64)
         for batch in self._batches(f"SELECT place, hash({name}) AS hash FROM mention WHERE {name} <> ''"):
@@ -259,7 +260,7 @@ class _Strings:
         return different
 
     def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The answer as it comes, in no order."""
+        """The result batches, in any order."""
         found = self._database.sql(query)
         yield from (getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader)(1 << 20)
 

@@ -1,7 +1,7 @@
 """The format ``kg_files``: several edge files, each with its own columns or one relation for all rows, and node files.
 
-The layout of OGB (a file for each relation, without a header), GraphStorm (typed node and edge files) and most exports of
-databases. ``path`` is the folder; the files in it are CSV, Parquet or JSON lines, plain, gzipped or zipped.
+This is the layout of OGB (a file for each relation, without a header), GraphStorm (typed node and edge files) and most
+database exports. ``path`` is the folder. Its files are CSV, Parquet or JSON lines, plain, gzipped or zipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES = tuple(
 
 
 class EdgeColumns(Settings):
-    """The column that plays each part in an edge file; empty: guessed from the header."""
+    """The column for each role in an edge file; empty: guessed from the header."""
 
     head: str = setting("", "column with the head's id")
     tail: str = setting("", "column with the tail's id")
@@ -101,7 +101,7 @@ def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Pat
 
 
 def within(folder: str | Path, name: str) -> str:
-    """A file of the folder, unless it says where it is by itself."""
+    """A file's location: in the folder, unless its own path is absolute or a URL."""
     return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
 
 
@@ -109,7 +109,7 @@ def within(folder: str | Path, name: str) -> str:
 def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
     """Read the folder ``path`` into nodes, edges, features and rejects.
 
-    Raises :class:`InputError` where a file is missing or cannot be used, a column is missing, or no edge is left.
+    Raises :class:`InputError` if a file is missing or cannot be used, a column is missing, or no edge is left.
     """
     nodes = [
         NodeSource(
@@ -123,7 +123,7 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
 
 
 def edge_source(path: str, file: EdgeFile) -> EdgeSource:
-    """The file with its columns: those that are named, and for the others those that its header suggests."""
+    """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
     with RowFile(path, file.delimiter, header_line=file.header,
                  wanted=[v for v in given.model_dump().values() if v]) as opened:  # fmt: skip
@@ -165,9 +165,9 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
 def guessed_files(
     files: Mapping[str, str | Path], *, unsure: bool = False
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """What files (name → location) may be, as the settings ``edges`` and ``nodes``; and a remark on each guess.
+    """Guess the settings ``edges`` and ``nodes`` for files (name → location), with a remark on each guess.
 
-    ``unsure``: take a file of two or three columns whose names say nothing for edges, too.
+    ``unsure``: also take a file with two or three columns of unknown names for edges.
     """
     found: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
     remarks = []
@@ -203,7 +203,7 @@ def guessed_files(
 
 
 def examine_files(path: str, found: Mapping[str, list[dict[str, Any]]], remarks: Sequence[str]) -> IngestReport:
-    """The report on files that :func:`guessed_files` found, their names being relative to ``path``."""
+    """The report on the files of :func:`guessed_files`, with names relative to ``path``."""
     if not found["edges"]:
         problem = "no file in it has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]"
         return IngestReport(shown(path), "kg_files", remarks=list(remarks), problem=problem)

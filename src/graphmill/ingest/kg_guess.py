@@ -1,4 +1,4 @@
-"""Guessing the column map of an edge file from its header, for the report to suggest."""
+"""Guesses the column map of an edge file from its header, for the report."""
 
 import re
 from itertools import product
@@ -19,7 +19,7 @@ _DISPLAY = ("display_relation", "relation_label", "predicate_label")
 
 
 def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]:
-    """A column map for ``header`` with a remark on each thing that was guessed; None where no two ends can be told.
+    """A column map for ``header``, with a remark on each guess; None if the two ends cannot be found.
 
     PrimeKG's twelve columns give the empty map.
     """
@@ -38,7 +38,7 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
     if not relation and not when and len(header) == 3 and len(taken) == 2:
-        other = next((name for name in header if name not in taken), "")  # none where two columns have one name
+        other = next((name for name in header if name not in taken), "")  # none if two columns have the same name
         if other and other.lower() not in _EDGE_IDS:
             relation = other
             remarks.append(f"column {relation} is taken for the relation")
@@ -57,7 +57,7 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
 
 
 def _ends(plain: dict[str, str]) -> dict[str, str]:
-    """Columns of both ends, from the first pair of words that names two ids."""
+    """Columns of both ends, from the first pair of words that matches two ids."""
     for words in END_NAMES:
         sides = [{part: _part(plain, word, part) for part in _PARTS} for word in words]
         if all(side["id"] for side in sides) and sides[0]["id"] != sides[1]["id"]:
@@ -76,7 +76,7 @@ def _part(plain: dict[str, str], word: str, part: str) -> str:
 
 
 def parts_of(columns: KgColumns) -> dict[str, str]:
-    """What each column is taken for."""
+    """The role of each column."""
     if columns == KgColumns():
         return {name: _spelled(name, "x", "y") for name in PRIMEKG}
     found: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""From rows to nodes: which node each end of each edge means, and whether the file says the same of it everywhere.
+"""Maps the ends of edges to nodes, and checks whether the file describes each node in the same way everywhere.
 
-A row *mentions* two nodes. A block's mentions are boiled down to distinct ones in the thread that parsed it
-(:func:`digest`), and the distinct ones of all blocks to nodes as they come (:class:`NodeTable`), so that the strings of
-the whole file are never in memory at once. Both steps compare strings by gathering the first mention's and testing for
-equality, which costs a fraction of hashing them.
+A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`digest`). The
+distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
+the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
+takes a fraction of the time of hashing.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,10 @@ from graphmill.ingest.times import parse_time
 class Mentions:
     """Distinct mentions of nodes, in the order of their first appearance; all columns have the same length.
 
-    Two mentions are the same where ``index``, ``id`` and ``type`` are (``index``: int64, empty where nodes have none).
+    Two mentions are the same if ``index``, ``id`` and ``type`` are equal (``index``: int64, empty if nodes have none).
     ``name`` and ``source`` are the first that is not empty, found at ``name_at`` and ``source_at`` (int64, growing
-    through the file); ``renamed`` and ``resourced`` tell where another one follows. ``line`` is the line of the file
-    with the first appearance.
+    through the file); ``renamed`` and ``resourced`` are the positions of a later, different one. ``line`` is the line
+    of the first appearance in the file.
     """
 
     index: np.ndarray
@@ -46,10 +46,10 @@ class Mentions:
 
 @dataclass(frozen=True)
 class EdgeRows:
-    """Edges of one block: ``head`` and ``tail`` (int32) number mentions; ``lines`` knows the lines of its rows.
+    """Edges of one block: ``head`` and ``tail`` (int32) are numbers of mentions. ``lines``: the lines of its rows.
 
-    ``timestamp`` int64 seconds (:data:`NO_TIME`: none), where the file has times, and ``unit`` uint8 (a place in
-    :data:`graphmill.ingest.times.UNITS`) of each; ``bad_times``: what is none, by row.
+    If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none), ``unit`` uint8 (index into
+    :data:`graphmill.ingest.times.UNITS`), and ``bad_times``: invalid values by row.
     """
 
     head: np.ndarray
@@ -82,7 +82,7 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
 
 
 def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or no time), units (uint8), and what is no time."""
+    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or invalid), units (uint8), and the invalid values."""
     column = _category(table, name, "")
     texts = [text.strip() for text in column.dictionary.to_pylist()]
     parsed = [parse_time(text) if text else None for text in texts]
@@ -151,9 +151,9 @@ def codes_of(*columns: pa.Array) -> np.ndarray:
 
 
 def first_rows(code: np.ndarray) -> np.ndarray:
-    """The first row (int32) that has each code."""
+    """The first row (int32) with each code."""
     first = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.int32)
-    # The last assignment stays, so going backwards leaves the first row.
+    # The last assignment wins, so assigning backwards leaves the first row.
     first[code[::-1]] = np.arange(len(code) - 1, -1, -1, dtype=np.int32)
     return first
 
@@ -161,9 +161,9 @@ def first_rows(code: np.ndarray) -> np.ndarray:
 def first_filled(
     text: pa.StringArray, code: np.ndarray, first: np.ndarray, at: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each code, the row of its string that is not empty and first by ``at``, and whether another one differs (bool).
+    """For each code, the row of its first nonempty string (by ``at``), and whether another string differs (bool).
 
-    ``first`` has the first row of each code; it is the answer where all strings of the code are empty.
+    ``first`` has the first row of each code, which is the result if all its strings are empty.
     """
     if _agrees(text, first[code]):
         return first, np.zeros(len(first), dtype=bool)
@@ -211,7 +211,7 @@ def take(mentions: Mentions, rows: np.ndarray) -> Mentions:
 
 
 class NodeTable:
-    """All distinct mentions so far, numbered in the order of first appearance; numbers once given stay."""
+    """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
 
     def __init__(self, indexed: bool) -> None:
         text, flags, numbers = pa.nulls(0, pa.string()), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
@@ -219,7 +219,7 @@ class NodeTable:
         self.mentions = Mentions(numbers, text, text, text, text, numbers, numbers, flags, flags, numbers)
 
     def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
-        """Take in the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
+        """Add the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
         every = concat([self.mentions, *blocks])
         code, first = _distinct(pa.array(every.index), every.id, every.type, self.indexed)
         named, renamed = first_filled(every.name, code, first, every.name_at)

@@ -1,4 +1,4 @@
-"""The counts of ``kg_csv`` in words: notes for the reader of a report, and what ``strict`` objects to."""
+"""The counts of ``kg_csv`` as sentences: notes for the report, and the findings that ``strict`` refuses."""
 
 from graphmill.ingest.csv_blocks import Header
 from graphmill.ingest.kg_columns import KgLayout
@@ -34,12 +34,12 @@ _REMARKS = {
 
 
 def problems(counts: dict[str, int]) -> list[str]:
-    """What ``strict`` objects to, with its number."""
+    """The findings that ``strict`` refuses, with their numbers."""
     return [f"{counts[name]:,} {words}" for name, words in _PROBLEMS.items() if counts.get(name)]
 
 
 def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[str]:
-    """A sentence for everything that was found, normalised or left out."""
+    """A sentence for each finding, normalisation or omission."""
     notes = described_counts(counts, layout.indexed)
     if counts["nodes_left_out"]:
         notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
@@ -53,7 +53,7 @@ def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[s
 
 
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
-    """A sentence for each oddity of nodes and edges."""
+    """A sentence for each unusual finding about nodes and edges."""
     notes = [f"{counts[name]:,} {words} {_REMARKS[name]}" for name, words in _PROBLEMS.items() if counts.get(name)]
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"

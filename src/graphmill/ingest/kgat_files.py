@@ -1,8 +1,8 @@
 """The format ``kgat``: a folder with ``train.txt`` and ``test.txt`` (``user item item …``) and ``kg_final.txt`` (``h r t``).
 
-Numbers from 0; items are the first entities. Beside them ``valid.txt``, and lists that give names (``user_list.txt``,
-``item_list.txt``, ``entity_list.txt``, ``relation_list.txt``: a header with ``org_id`` and ``remap_id``). Every file may be
-gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
+Numbers start at 0; items are the first entities. Optional: ``valid.txt``, and lists of names (``user_list.txt``,
+``item_list.txt``, ``entity_list.txt``, ``relation_list.txt``: a header with ``org_id`` and ``remap_id``). Every file
+may be gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class KgatFilesSettings(Settings):
 
 
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
-    """Role → file, for the files that there are. Raises :class:`InputError` where one that is needed is missing."""
+    """Role → file, for the files that exist. Raises :class:`InputError` if a necessary file is missing."""
     part = (settings or KgatFilesSettings()).part
     folder = Path(path)
     if not folder.is_dir():
-        raise InputError(f"{shown(path)} is no folder; the format kgat is a folder with train.txt and kg_final.txt")
+        raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
     wanted = dict(LISTS)
     wanted |= {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
@@ -91,7 +91,7 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
 def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> IngestResult:
     """Users, items, entities; interactions and facts as edges, facts in split 0 (train). Without ``kg_final.txt``: no facts.
 
-    Names of nodes are the lists' ``org_id``; names of relations likewise, else their numbers.
+    Names of nodes and relations are the lists' ``org_id``, else their numbers.
 
     Raises :class:`InputError` for a missing file, a list that cannot be used, too many rejects, nothing usable and, with
     ``strict``, for any reject or repeated pair.
@@ -146,9 +146,9 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
 
 
 class _Rejects(list[tuple[str, Reject]]):
-    """What cannot be used, by file. Of a wrong file that is nearly everything: it is refused as soon as it is too much.
+    """Unusable entries of a file. In a wrong file nearly every entry is unusable: it is refused at the limit.
 
-    Raises :class:`InputError` for the first with ``strict``, and for one more than ``max_rejects``.
+    Raises :class:`InputError` for the first one with ``strict``, and for one more than ``max_rejects``.
     """
 
     def __init__(self, path: str, settings: KgatFilesSettings) -> None:
@@ -171,7 +171,7 @@ def _variants(file: str) -> list[str]:
 
 
 def _lines(path: str | Path) -> tuple[str, list[str]]:
-    """The file's name to show and its lines; unpacked where it is gzipped or zipped."""
+    """The file's name for messages, and its lines; a gzipped or zipped file is unpacked."""
     with Source(path) as source:
         name, data = source.name, source.read()
     try:
@@ -181,20 +181,20 @@ def _lines(path: str | Path) -> tuple[str, list[str]]:
 
 
 def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
-    """The largest number that can be one: every number up to it becomes a node, so that one wrong digit fills the memory."""
+    """The largest plausible number: every number up to it becomes a node, so one wrong digit could fill the memory."""
     listed = max((number for found in lists.values() for number in found), default=0)
     return min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
 
 
 def _number(text: str, largest: int = _LARGEST) -> int:
-    """The whole number from 0 to ``largest`` that ``text`` is, or −1."""
+    """``text`` as a whole number from 0 to ``largest``, or −1."""
     digits = text.lstrip("0") or "0"
     whole = text.isascii() and text.isdigit() and len(digits) <= len(str(_LARGEST))
     return int(digits) if whole and int(digits) <= largest else -1
 
 
 def _why(text: str, what: str) -> str:
-    """Why ``text`` is no number of a user or item."""
+    """Why ``text`` is not the number of a user or item."""
     if text.isascii() and text.isdigit():
         return f"the {what} is a number far beyond the others; numbers run from 0 without large gaps"
     return f"the {what} is no number from 0"
@@ -203,9 +203,9 @@ def _why(text: str, what: str) -> str:
 def _interactions(
     texts: dict[str, tuple[str, list[str]]], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User, item and split of every interaction; a line with a user alone has none, and is no mistake.
+    """User, item and split of every interaction. A line with only a user has no interaction; this is not an error.
 
-    Where there is a list of items, a number beyond it is another entity's, and rejected.
+    If there is a list of items, a number beyond it belongs to another entity, and is rejected.
     """
     beyond = max(lists["items"], default=-1) if "items" in lists else _LARGEST
     parts: list[tuple[list[int], list[int]]] = []
@@ -237,7 +237,7 @@ def _interactions(
 def _facts(
     name: str, lines: list[str], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
 ) -> np.ndarray:
-    """int64 [F, 3]: head, relation, tail. Where there is a list of entities or relations, others are unknown."""
+    """int64 [F, 3]: head, relation, tail. If there is a list of entities or relations, others are rejected as unknown."""
     parts, places = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
     for first in range(0, len(lines), _BLOCK_LINES):
         cells = [line.split() for line in lines[first : first + _BLOCK_LINES]]
@@ -263,11 +263,11 @@ def _facts(
 
 
 def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The lines' cells as int64 [n, 3], of those that are three numbers from 0, and which lines these are."""
+    """Lines of three non-negative numbers as int64 [n, 3], and the places of these lines."""
     used = [n for n, cells in enumerate(lines) if cells]
     flat = [cell for cells in lines for cell in cells]
     together = "".join(flat)
-    # Every line by itself: two wrong ones may have six cells together.
+    # Check every line by itself: two wrong lines may have six cells together.
     if all(len(lines[n]) == 3 for n in used) and (not flat or (together.isascii() and together.isdigit())):
         try:  # all lines regular: one conversion for all
             facts = np.array(flat, np.int64).reshape(-1, 3)
@@ -281,9 +281,9 @@ def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
-    """Number → name. A damaged list is refused: were an entry guessed, vectors would stand beside wrong names."""
+    """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
     name, lines = _lines(path)
-    # Names hold blanks: where the header has tabs, they alone separate.
+    # Names can have blanks: if the header has tabs, only tabs separate.
     mark = "\t" if lines and "\t" in lines[0] else None
     header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
@@ -312,7 +312,7 @@ def _read_list(path: str | Path) -> dict[int, str]:
 
 
 def _names(listed: dict[int, str]) -> list[str]:
-    """Names by number; a number that the list has not is its own name."""
+    """Names by number; a number that is not in the list is its own name."""
     return [listed.get(number, str(number)) for number in range(max(listed, default=-1) + 1)]
 
 
@@ -361,7 +361,7 @@ def _notes(counts: dict[str, int]) -> list[str]:
 
 
 def _held_out(result: IngestResult) -> dict[str, Any]:
-    """How a split is to be made or completed."""
+    """How a split is made or completed."""
     found = set(np.unique(result.edges["split"].to_numpy()).tolist())
     if SPLITS.index("test") not in found:
         return {"split": {"given": "redraw", "method": "random"}}

@@ -1,7 +1,9 @@
-"""The format ``kgx``: ``…nodes.tsv`` and ``…edges.tsv`` (or ``.jsonl``, ``.csv``), as KGX, Monarch and Translator write.
+"""The format ``kgx``: ``…nodes.tsv`` and ``…edges.tsv`` (or ``.jsonl``, ``.csv``), as written by KGX, Monarch and
+Translator.
 
 Ids are CURIEs, unique over all types. A node has several Biolink categories; ``type_rule`` picks one. ``path`` is the
-folder, or the edge file: then the node file beside it is read as well, and without one the edges' own columns of categories.
+folder, or the edge file. Then the node file beside it is read, too; without one, the edges' own category columns are
+used.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ class KgxSettings(GraphFilesSettings):
 
 
 def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str, str | Path]:
-    """Role → file: ``edges``, and ``nodes`` where there is one.
+    """Role → file: ``edges``, and ``nodes`` if there is one.
 
-    Raises :class:`InputError` where a folder has none or several that may be meant.
+    Raises :class:`InputError` if a folder has no such file, or several.
     """
     settings = settings or KgxSettings()
     look = Look(str(path))
@@ -71,7 +73,7 @@ def _one(folder: Look, given: str, kind: str, base: str) -> str:
 def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestResult:
     """Read a KGX graph into nodes, edges, features and rejects.
 
-    Raises :class:`InputError` where a file is missing, a column is missing, or no edge is left.
+    Raises :class:`InputError` if a file is missing, a column is missing, or no edge is left.
     """
     settings = settings or KgxSettings()
     files = {role: str(file) for role, file in kgx_files(path, settings).items()}
@@ -90,7 +92,7 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     prefix = _PREFIX if settings.short_names else ""
     edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
     if settings.features and "nodes" not in files:
-        raise InputError(f"{shown(path)} has no node file, so that there are no features")
+        raise InputError(f"{shown(path)} has no node file, so there are no features")
     return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 

@@ -1,7 +1,8 @@
-"""The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label`` with a split, and matrices of item features beside it.
+"""The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label`` with a split, and matrices of item features in the same
+folder.
 
-``.inter`` files and ``.csv`` files that are separated by tabs all the same; names such as ``user_id:token`` as well. Only
-user, item and ``x_label`` (0 train, 1 valid, 2 test) are read. Row i of a feature matrix is item i.
+It reads ``.inter`` files and tab-separated ``.csv`` files, also with names such as ``user_id:token``. Only user, item
+and ``x_label`` (0 train, 1 valid, 2 test) are read. Row i of a feature matrix is item i.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class MmrecSettings(Settings):
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
     """Role → file: ``interactions``, and each set of features by its name. ``path``: the file, or its folder.
 
-    Raises :class:`InputError` for a folder without one such file, and for an entry of ``features`` that names none.
+    Raises :class:`InputError` for a folder without exactly one such file, and for an entry of ``features`` that names
+    no file.
     """
     settings = settings or MmrecSettings()
     table = _table_in(Path(path)) if "://" not in str(path) and Path(path).is_dir() else path
@@ -74,10 +76,10 @@ def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict
 
 @guarded
 def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> IngestResult:
-    """Users, items, interactions with their split, and item features under ``item::<name>``.
+    """Read users, items, interactions with their split, and item features under ``item::<name>``.
 
-    Raises :class:`InputError` for a missing column, a file without usable rows, too many rejects, a matrix whose rows are
-    not the items, one with values that are not finite and, with ``strict``, for any reject or repeated pair.
+    Raises :class:`InputError` for a missing column, a file without usable rows, too many rejects, a matrix that does
+    not have one row per item or has values that are not finite and, with ``strict``, for any reject or repeated pair.
     """
     settings = settings or MmrecSettings()
     files = mmrec_files(path, settings)
@@ -148,7 +150,7 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 
 def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
-    """Name to show, columns user and item (dictionaries) and split (uint8), rejects."""
+    """The name to show, the columns user and item (dictionaries) and split (uint8), and the rejects."""
     with RowFile(path, "\t") as file:
         name, chosen = file.name, _choose(file.names, file.name)
         columns = tuple(Column(column, required=True) for column in chosen.values())
@@ -204,7 +206,7 @@ def _label(text: str) -> int:
 
 
 def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
-    """Ids in order, and each row's number."""
+    """The ids in order, and each row's number."""
     array = column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     plain = array.cast(pa.string()).dictionary_encode()

@@ -1,4 +1,4 @@
-"""Names that columns usually have, and cells that are usually numbers: what several readers guess by."""
+"""Common names of columns and parsing of numbers, which several readers use for guessing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN_NAMES = {
     "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings"),
     "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps"),
 }  # fmt: skip
-"""Names of interactions' columns, in lower case, without what follows a colon (``user_id:token``)."""
+"""Names of interactions' columns, in lower case, without a part after a colon (``user_id:token``)."""
 
 END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
          ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
@@ -44,22 +44,22 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 def plain(name: str) -> str:
-    """A column's name as it is looked up: lower case, without a type behind a colon."""
+    """A column's name for look-up: lower case, without a type after a colon."""
     return name.split(":")[0].strip().lower()
 
 
 def is_row_number(name: str) -> bool:
-    """Whether a column of this name is the row number that pandas writes beside a table."""
+    """Whether a column with this name is the row number that pandas writes."""
     return _INDEX.fullmatch(name.strip()) is not None
 
 
 def role_of(name: str) -> str:
-    """user, item, weight or timestamp, where the name is a known one; else empty."""
+    """user, item, weight or timestamp for a known name; else empty."""
     return next((role for role, known in KNOWN_NAMES.items() if plain(name) in known), "")
 
 
 def without_row_numbers(names: Sequence[str], keep: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The names that are not those of row numbers, or are in ``keep``; and the others."""
+    """The names that are not row numbers, or that are in ``keep``; and the others."""
     left_out = [name for name in names if is_row_number(name) and name not in keep]
     return [name for name in names if name not in left_out], left_out
 
@@ -73,7 +73,7 @@ def row_number_note(left_out: Sequence[str]) -> str:
 
 
 def as_number(text: str) -> float | int | None:
-    """The finite number that ``text`` is (whole ones exactly), or None."""
+    """The finite number in ``text`` (whole numbers exactly), or None."""
     try:
         value: float | int = int(text)
     except ValueError:
@@ -86,12 +86,12 @@ def as_number(text: str) -> float | int | None:
 
 
 def with_point(text: str, delimiter: str) -> str:
-    """``1,5`` as ``1.5`` where the comma does not separate fields; anything else as it is."""
+    """``1,5`` as ``1.5`` if the comma does not separate fields; any other text unchanged."""
     return text.replace(",", ".") if delimiter != "," and _DECIMAL_COMMA.fullmatch(text) else text
 
 
 def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
-    """Ids without white space around them, and how many rows had some."""
+    """Ids without white space around them, and the number of rows that had some."""
     trimmed = pc.utf8_trim_whitespace(ids.dictionary)
     odd = pc.not_equal(trimmed, ids.dictionary).to_numpy(zero_copy_only=False)
     if not odd.any():
@@ -104,10 +104,11 @@ def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
 def positional_roles(
     names: Sequence[str], usual: Sequence[str], known: Sequence[str], file: str, remedy: str
 ) -> list[str]:
-    """The role of each column by its header: known names first, all others by their place.
+    """The role of each column by its header: known names first, all others by position.
 
-    ``usual``: roles by place. ``known``: the role that each name stands for, empty for unknown ones. Row numbers get the
-    role "". Raises :class:`InputError` where two columns have one role, or an unknown one's place is another's role.
+    ``usual``: roles by position. ``known``: the role of each name, empty for unknown ones. Row numbers get the role "".
+    Raises :class:`InputError` if two columns have the same role, or if another column already has the role of an
+    unknown column's position.
     """
     shown = listed(names)
     roles = list(known)

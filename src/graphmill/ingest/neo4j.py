@@ -1,6 +1,6 @@
-"""The format ``neo4j``: CSV files with headers of ``neo4j-admin import`` (``:START_ID(Drug)``), or one of APOC's export.
+"""The format ``neo4j``: CSV files with headers of ``neo4j-admin import`` (``:START_ID(Drug)``), or a file of APOC's export.
 
-``path`` is the folder, or one file. The type of a node is its label; without labels its ID space. The relation is
+``path`` is the folder, or one file. The type of a node is its label, or its ID space without labels. The relation is
 ``:TYPE``, or the name of the file.
 """
 
@@ -45,9 +45,9 @@ class _Field(NamedTuple):
 
 
 def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict[str, str | Path]:
-    """Role → file: ``nodes:NAME`` and ``edges:NAME`` (of APOC's export ``edges``).
+    """Role → file: ``nodes:NAME`` and ``edges:NAME`` (``edges`` for APOC's export).
 
-    Raises :class:`InputError` where no file has columns for the two ends of an edge.
+    Raises :class:`InputError` if no file has columns for the two ends of an edge.
     """
     look = Look(str(path))
     files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
@@ -60,7 +60,7 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
         raise InputError(
             f"{shown(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
         )
-    # Edges first: what is shown of a source is its first file of data.
+    # Edges first, because previews show a source's first data file.
     return dict(sorted(found.items(), key=lambda item: not item[0].startswith("edges")))
 
 
@@ -68,7 +68,7 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
 def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> IngestResult:
     """Read the folder or file into nodes, edges, features and rejects.
 
-    Raises :class:`InputError` where no file has edges, or none of them can be used.
+    Raises :class:`InputError` if no file has edges, or if none of them can be used.
     """
     settings = settings or Neo4jSettings()
     nodes, edges = list[NodeSource](), list[EdgeSource]()

@@ -1,7 +1,7 @@
 """The format ``node_features``: numbers for the nodes of one type, from ``.npy`` with ids, Parquet or CSV.
 
-A row that belongs to no node, comes a second time, or holds anything but finite numbers is a reject; nodes without a row
-are counted. docs/reference/ingestion.md has the table of outcomes.
+A row that matches no node, repeats a node, or has values that are not finite numbers is a reject. Nodes without a row
+are counted. docs/reference/ingestion.md has the table of cases.
 """
 
 from dataclasses import replace
@@ -65,7 +65,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
     """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
 
     The result has ``nodes`` as given, no edges, and in ``features`` the table of that type: rows of ``nodes`` in
-    increasing order, float32 values. Raises :class:`InputError` where the type is unknown, no row is usable, or the file
+    increasing order, float32 values. Raises :class:`InputError` if the type is unknown, no row is usable, or the file
     as a whole cannot be read.
     """
     file, kind = shown(path), settings.node_type
@@ -114,7 +114,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
 
 
 def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:
-    """``result`` with the features of one more source; its rejects, counts (by type) and notes are added."""
+    """``result`` with the features, rejects, counts (by type) and notes of one more source."""
     key = feature_key(settings.node_type, settings.name)
     if key in result.features:
         raise InputError(
@@ -134,7 +134,7 @@ def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureS
 
 
 def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
-    """The rows of a file as they are in it: which nodes they are of is not looked at."""
+    """The rows of a file, not matched to nodes."""
     key = settings.key_column or settings.key
     suffix = str(path).removesuffix(".gz").rpartition(".")[2].lower()
     if suffix == "npy":
@@ -156,7 +156,7 @@ def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
 def _match(
     rows: FeatureRows, nodes: pa.Table, of_type: np.ndarray, settings: NodeFeatureSettings, file: str
 ) -> tuple[np.ndarray, list[Reject]]:
-    """The row of ``nodes`` for each feature row, -1 where it is rejected, and why."""
+    """The row of ``nodes`` for each feature row, -1 for a reject, and the reasons."""
     own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
     if len(own.unique()) < len(own):
         raise InputError(f"{file}: ids of type '{settings.node_type}' are not unique in the nodes; use key: index")

@@ -1,7 +1,7 @@
-"""The format ``ntriples``: RDF as N-Triples (or N-Quads, whose graphs are not read), one statement a line.
+"""The format ``ntriples``: RDF as N-Triples (or N-Quads, whose graph names are ignored), one statement per line.
 
-``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; statements
-whose object is a literal are left out and counted; all others are edges. Ids are IRIs without brackets.
+``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; other
+statements with a literal as object are left out and counted; all others are edges. Ids are IRIs without brackets.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NTriplesSettings(GraphFilesSettings):
     def _in_memory(self) -> NTriplesSettings:
         if self.engine == "duckdb":
             raise ValueError(
-                "engine: duckdb reads no ntriples (a node's type may stand anywhere in it); read it as format: triples, "
+                "engine: duckdb cannot read ntriples (a node's type may be anywhere in it); read it as format: triples, "
                 "or leave engine out"
             )
         return self
@@ -70,7 +70,7 @@ class NTriplesSettings(GraphFilesSettings):
 def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) -> IngestResult:
     """Read a file of N-Triples into nodes, edges and rejects.
 
-    Raises :class:`InputError` where it cannot be read, or no statement joins two nodes.
+    Raises :class:`InputError` if it cannot be read, or if no statement joins two nodes.
     """
     settings = settings or NTriplesSettings()
     reading = GraphReading(shown(path), settings)
@@ -136,8 +136,8 @@ def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
 
 
 def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:
-    """Typed and named nodes as rows of a node file."""
-    # Labels alone make no node: what nothing is said of but a name is in no edge.
+    """The typed and named nodes, as rows of a node file."""
+    # A label alone does not make a node, because such a subject is in no edge.
     rows = [(node, short.get(kind, kind), labels.get(node, "")) for node, kind in types]
     typed = {node for node, _ in types}
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
@@ -158,7 +158,7 @@ def _blocks(edges: list[tuple[str, str, str]], lines: list[int], names: dict[str
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:
-    """IRI → what follows its last # or /, for those of which it tells them apart."""
+    """IRI → the part after its last # or /, for IRIs for which this part is unique."""
     ends = {iri: re.split(r"[#/]", iri.rstrip("#/"))[-1] or iri for iri in iris}
     often = Counter(ends.values())
     twice = {end for end, number in often.items() if number > 1}
@@ -166,7 +166,7 @@ def _short(iris: Iterable[str]) -> dict[str, str]:
 
 
 def _iri(text: str) -> str:
-    """An IRI knows escapes by number alone: the \\n of C:\\new is no end of a line."""
+    """An IRI has only numeric escapes: the \\n of C:\\new is not a line end."""
     return _unescaped(text, _IRI_ESCAPE)
 
 

@@ -1,4 +1,4 @@
-"""What is odd about edges and nodes, though legal: counted here, reported by the readers, refused by strict ones."""
+"""Counts what is unusual but valid in edges and nodes. Readers report it; with ``strict`` they refuse it."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from graphmill.ingest.disk import in_buckets
 class EdgeOddities:
     """Counts over the edges of one file.
 
-    ``duplicate_rows``: rows whose (relation, head, tail) an earlier row has. ``self_loops``: rows with head = tail.
-    ``pairs``: distinct (relation, unordered pair of different nodes). ``one_directional_pairs``: those written in one
-    direction only. ``half_reversed_pairs``: of these, the ones in relations most of whose pairs are written both ways:
-    there the reverse was probably forgotten, whereas a relation with one direction throughout is simply directed.
+    ``duplicate_rows``: rows with the (relation, head, tail) of an earlier row. ``self_loops``: rows with head = tail.
+    ``pairs``: distinct (relation, unordered pair of different nodes). ``one_directional_pairs``: pairs written in only
+    one direction. ``half_reversed_pairs``: the one-directional pairs in relations with most pairs written in both
+    directions. There the reverse was probably forgotten, whereas a relation with only one direction is simply directed.
     """
 
     duplicate_rows: int = 0
@@ -29,8 +29,8 @@ class EdgeOddities:
 def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> EdgeOddities:
     """Count over edges given as three int32 arrays; ``nodes`` is the number of nodes.
 
-    Sorts one 64-bit key a row, relation by relation: 2 · nodes² < 2⁶³ holds for all int32 node numbers. Many rows are taken
-    in parts, of which each has all rows of its pairs.
+    It sorts one 64-bit key per row, relation by relation: 2 · nodes² < 2⁶³ holds for all int32 node numbers. Many rows
+    are processed in parts, each with all rows of its pairs.
     """
     totals = np.zeros((int(relation.max(initial=-1)) + 1, 4), np.int64)
     smaller = lambda part: np.minimum(head[part], tail[part])  # noqa: E731
@@ -57,7 +57,7 @@ def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[in
     pair = distinct >> 1
     directions = len(pair)
     pairs = int(np.count_nonzero(np.diff(pair, prepend=-1)))
-    # A self loop has one direction and is no pair.
+    # A self loop has one direction and is not a pair.
     distinct_loops = int(np.count_nonzero(pair // max(nodes, 1) == pair % max(nodes, 1))) if loops else 0
     directions, pairs = directions - distinct_loops, pairs - distinct_loops
     return len(key) - len(distinct), loops, pairs, 2 * pairs - directions
@@ -67,10 +67,10 @@ def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[in
 class NodeOddities:
     """Counts over the nodes of one file.
 
-    ``index_gaps``: numbers between the smallest and the largest index that no node has. ``ids_in_two_types``: ids that
-    nodes of several types have (normal, and why an id alone is no key). ``ids_with_two_indices``: (type, id) with
-    several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that equal another
-    one of their type once Unicode composition is ignored.
+    ``index_gaps``: numbers between the smallest and the largest index without a node. ``ids_in_two_types``: ids of
+    nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
+    with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
+    from another one of their type only in Unicode composition.
     """
 
     index_gaps: int = 0
@@ -81,7 +81,7 @@ class NodeOddities:
 
 
 def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
-    """Count over a ``nodes`` table; ``indexed`` says whether its ``index`` is the source's own."""
+    """Count over a ``nodes`` table; ``indexed``: whether its ``index`` comes from the source."""
     if nodes.num_rows == 0:
         return NodeOddities()
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()

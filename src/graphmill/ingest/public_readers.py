@@ -1,4 +1,4 @@
-"""Reads files into tables in one call. Unless told, it finds the format from the content and the columns from the header."""
+"""Reads files into tables in one call. By default it finds the format from the content and the columns from the header."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_interactions(path: str | Path, format: str = "", **settings: Any) -> Ta
 
 
 def _known(gives: str) -> list[str]:
-    """The formats that give edges, or interactions."""
+    """The names of the formats of edges, or of interactions."""
     from graphmill.ingest.formats import FORMATS
 
     read = {name: each for name, each in FORMATS.items() if each.read is not None}
@@ -71,7 +71,7 @@ def _known(gives: str) -> list[str]:
 
 
 def _recognised(path: str | Path, gives: str, otherwise: str) -> str:
-    """The likeliest format of a path among those that give what is wanted."""
+    """The likeliest format of a path among those of the wanted kind."""
     from graphmill.ingest.report import recognised
 
     known = _known(gives)
@@ -85,7 +85,7 @@ def _read(path: str | Path, format: str, gives: str, settings: Mapping[str, Any]
 
 
 def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], where: str) -> Tables:
-    """Read ``path`` as any format that has a reader; ``where`` begins the message on a wrong setting.
+    """Read ``path`` in any format with a reader. ``where``: the beginning of the message about a wrong setting.
 
     Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
     """
@@ -101,7 +101,7 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 
 
 def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Columns and delimiter of an edge file by its header, ``given`` columns first, and remarks on the guess."""
+    """Columns and delimiter of an edge file, from ``given`` and then from its header, and remarks on the guess."""
     from graphmill.ingest.kg_guess import guess_columns
     from graphmill.ingest.row_files import RowFile
 

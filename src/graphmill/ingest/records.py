@@ -1,9 +1,9 @@
-"""Where one CSV record ends and the next begins: the exact rules, byte by byte, and the fast cut that obeys them.
+"""Finds the bounds of CSV records: the exact rules, byte by byte, and a fast cut that follows them.
 
-A quote opens a quoted field only at the start of a field; within it, ``""`` is a quote, and a line break is text. A
-quote that closes must be followed by the delimiter or the end of the line, and must come within
-:data:`MAX_FIELD_BYTES`. Where it does not, the record is *broken*: it is that one line, whatever the quote would have
-swallowed, and the next line starts anew. So a lost quote costs one line and never the rest of the file.
+A quote opens a quoted field only at the start of a field. Within it, ``""`` is a quote, and a line break is text. The
+closing quote must be followed by the delimiter or the end of the line, and must come within :data:`MAX_FIELD_BYTES`.
+Otherwise the record is *broken*: it ends with its first line, and the next line is a new record. So a missing quote
+costs one line and never the rest of the file.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 MAX_FIELD_BYTES = 131_072
-"""The longest field; also the limit of the standard library's csv module. Anything longer is damage, not a name."""
+"""The longest field, which is also the limit of the standard library's csv module. Anything longer is damaged."""
 
 _QUOTE, _NEWLINE, _RETURN = 0x22, 0x0A, 0x0D
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Bytes ``start`` to ``end``, line break included, are one record; ``fault``: what is wrong with it, or empty."""
+    """Bytes ``start`` to ``end``, including the line break, are one record. ``fault``: its error, or empty."""
 
     start: int
     end: int
@@ -27,9 +27,9 @@ class Record:
 
 
 def records(data: bytes, delimiter: bytes, final: bool) -> Iterator[Record]:
-    """The records of ``data``, which starts at the start of one; blank lines count as records.
+    """The records of ``data``, which begins with a record. Blank lines count as records.
 
-    Stops before a record of which more bytes may follow, unless ``final`` says that none do.
+    It stops before an incomplete record, unless ``final`` says that no more bytes follow.
     """
     position, size = 0, len(data)
     while position < size:
@@ -49,7 +49,7 @@ def records(data: bytes, delimiter: bytes, final: bool) -> Iterator[Record]:
 
 
 def _quoted_record(data: bytes, start: int, line_end: int, delimiter: bytes, final: bool) -> Record | None:
-    """The record at ``start``, in whose first line there is a quote; None where more bytes are needed to tell."""
+    """The record at ``start``, whose first line has a quote; None if more bytes are needed."""
     field, size = start, len(data)
     while True:
         if data[field : field + 1] != b'"':
@@ -77,7 +77,7 @@ def _quoted_record(data: bytes, start: int, line_end: int, delimiter: bytes, fin
 
 
 def _closing_quote(data: bytes, opening: int) -> int:
-    """Position of the quote that closes the field; ``len(data)`` where it is not in ``data`` or beyond the limit."""
+    """Position of the field's closing quote; ``len(data)`` if it is not in ``data`` or beyond the limit."""
     position = data.find(b'"', opening + 1, opening + MAX_FIELD_BYTES + 2)
     while position >= 0 and data[position + 1 : position + 2] == b'"':
         position = data.find(b'"', position + 2, opening + MAX_FIELD_BYTES + 2)
@@ -94,8 +94,8 @@ def _unclosed(at_end: bool) -> str:
 def is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
     """Whether every quote in ``data`` (at positions ``quotes``) opens or closes a field or is doubled within one.
 
-    Then quotes alternate between opening and closing (a doubled one closes and opens again), so that a line break is
-    within a field just where an odd number of quotes comes before it.
+    Then quotes alternate between opening and closing (a doubled one closes and opens again), so a line break is within
+    a field exactly if an odd number of quotes precedes it.
     """
     view = np.frombuffer(data, dtype=np.uint8)
     opening, closing = quotes[0::2], quotes[1::2]
@@ -109,7 +109,7 @@ def is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
 
 
 def cut(data: bytes, delimiter: bytes, final: bool) -> tuple[int, bool]:
-    """How many bytes of ``data`` are whole records (0: not one is), and whether their quotes are regular."""
+    """The number of bytes of ``data`` that are complete records (0: none), and whether their quotes are regular."""
     quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _QUOTE)
     if len(quotes) == 0:
         return (len(data) if final else data.rfind(b"\n") + 1), True
@@ -124,7 +124,7 @@ def cut(data: bytes, delimiter: bytes, final: bool) -> tuple[int, bool]:
 
 
 def _regular_end(data: bytes, quotes: np.ndarray, final: bool) -> int:
-    """The end of the last record, in ``data`` with regular quotes; 0 where an exact look is needed."""
+    """The end of the last record in ``data`` with regular quotes; 0 if an exact check is needed."""
     if final:
         return len(data) if len(quotes) % 2 == 0 else 0
     end = len(data)
@@ -135,12 +135,12 @@ def _regular_end(data: bytes, quotes: np.ndarray, final: bool) -> int:
             return 0
         if before % 2 == 0:
             return newline + 1
-        # Within a quoted field: go on before its opening quote.
+        # Within a quoted field: continue before its opening quote.
         end = int(quotes[before - 1])
 
 
 def _longest_quoted(quotes: np.ndarray, end: int) -> int:
-    """The longest distance between the quotes of a field, doubled quotes within it belonging to it; up to ``end``."""
+    """The length of the longest quoted field up to ``end``, including doubled quotes."""
     inside = quotes[: int(np.searchsorted(quotes, end))]
     opening, closing = inside[0::2], inside[1::2]
     if len(closing) == 0:

@@ -1,4 +1,4 @@
-"""Rejects as the readers collect them, and as the table that they hand on."""
+"""Rejects: the objects that readers collect, and the table that they return."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from graphmill.ingest.tables import REJECTS
 
 
 class Reject(NamedTuple):
-    """One row that cannot be used; the fields are those of :data:`graphmill.ingest.tables.REJECTS` without the file."""
+    """One row that cannot be used. Its fields are those of :data:`graphmill.ingest.tables.REJECTS` without the file."""
 
     line: int
     column: str
@@ -18,12 +18,12 @@ class Reject(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where and why, for a message."""
+        """Place and reason, for a message."""
         column = f", column {self.column}" if self.column else ""
         return f"line {self.line}{column}: {self.reason}"
 
 
 def reject_table(file: str, rejects: Sequence[Reject]) -> pa.Table:
-    """The rejects of ``file`` as a table of the schema :data:`graphmill.ingest.tables.REJECTS`."""
+    """The rejects of ``file`` as a table with the schema :data:`graphmill.ingest.tables.REJECTS`."""
     columns = [list(c) for c in zip(*rejects, strict=True)] if rejects else [[] for _ in Reject._fields]
     return pa.table([[file] * len(rejects), *columns], REJECTS)

@@ -1,4 +1,4 @@
-"""``graphmill ingest-report``: what a path holds, how it would be read, what is wrong with it, and a defs.yaml for it."""
+"""``graphmill ingest-report``: what a path contains, how it would be read, what is wrong with it, and a defs.yaml for it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphmill.ingest.guard import guarded
 __all__ = ["IngestReport", "ingest_report", "recognised"]
 
 _CLOSE = 15
-"""Another format that is nearly as sure as the best one is named as well."""
+"""Another format whose score is within this distance of the best one is also named."""
 
 
 def recognised(path: str | Path) -> list[str]:
-    """The formats that a file or folder may be of, the likeliest first."""
+    """The possible formats of a file or folder, the likeliest first."""
     look = Look(str(path))
     sure = {name: _sure(name, look) for name in FORMATS}
     best = max(sure.values())
@@ -27,7 +27,7 @@ def recognised(path: str | Path) -> list[str]:
 
 
 def ingest_report(path: str | Path, format: str = "auto") -> IngestReport:
-    """Look at ``path`` as a source of ``format`` (``auto``: told by its content) and say what is there.
+    """Make a report on ``path`` as a source of ``format`` (``auto``: found from its content).
 
     The whole file is read and checked. A file that cannot be used gives a report with ``problem``. Raises
     :class:`SettingsError` for an unknown format.
@@ -50,12 +50,12 @@ def ingest_report(path: str | Path, format: str = "auto") -> IngestReport:
 def _sure(format: str, look: Look) -> int:
     try:
         return FORMATS[format].recognises(look)
-    except Exception:  # what trips over a damaged file does not know it
+    except Exception:  # a format that fails on a damaged file does not recognise it
         return 0
 
 
 def _examined(path: str, format: str) -> IngestReport:
     try:
         return guarded(FORMATS[format].examine)(path)
-    except InputError as error:  # a damage that the format's own look did not expect
+    except InputError as error:  # damage that the format's own check did not expect
         return IngestReport(shown(path), format, problem=str(error))

@@ -1,7 +1,8 @@
-"""Any table file as a stream of checked blocks: CSV text, Parquet, or JSON with one object a line. Told by its content.
+"""Reads any table file as a stream of checked blocks: CSV, Parquet, or JSON with one object per line, found from its
+content.
 
-All give the same blocks (:class:`graphmill.ingest.csv_blocks.CsvBlock`): text columns, blank where nothing is, with a
-reject for each row that breaks the rules of its columns. Lines of Parquet are rows from 1.
+All give the same blocks (:class:`graphmill.ingest.csv_blocks.CsvBlock`): text columns, blank for missing values, with a
+reject for each row that breaks the rules of its columns. Line numbers of Parquet are row numbers from 1.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ Digest = Callable[[CsvBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
 LIST_MARK = "|"
-"""Stands between the values of a list that is read as text."""
+"""Separator of the values of a list that is read as text."""
 _BLOCK_ROWS = 1 << 17
 _KEYS_FROM = 1000
-"""Objects whose keys are the columns of a JSON-lines file; a key that first comes later is not read."""
+"""Number of objects whose keys become the columns of a JSON-lines file. A key that first occurs later is not read."""
 _PREVIEW_BYTES = 1 << 16
 
 
 class RowFile:
     """An open table file; a context manager. ``header`` has the names of its columns.
 
-    ``delimiter``: as given, or for ``auto`` what the ``sep=`` line says, else the one by which the header has most of
+    ``delimiter``: as given. For ``auto``: the one in the ``sep=`` line, else the one with which the header has most of
     ``wanted``, else most columns. ``header_line`` False: the columns are named "0", "1", ... Raises :class:`InputError`
-    for a file that is none of the kinds, or has no header.
+    for a file of another kind, or without a header.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class RowFile:
         return self.header.names
 
     def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
-        """What ``digest`` makes of each block of ``columns``, in order, and the rejects of the block."""
+        """Yield the result of ``digest`` for each block of ``columns``, in order, and the rejects of the block."""
         twice = [column.name for column in columns if self.names.count(column.name) > 1]
         if twice:
             raise InputError(
@@ -98,7 +99,7 @@ class RowFile:
             yield digest(block), block.rejects
 
     def first(self, count: int) -> list[dict[str, str]]:
-        """The first rows as text, before anything is checked."""
+        """The first rows as text, unchecked."""
         if self.kind == "csv":
             lines = self._rest[:_PREVIEW_BYTES].decode("utf-8", errors="replace").splitlines()
             layout = CsvLayout((), self.delimiter, self.names)
@@ -128,7 +129,8 @@ class RowFile:
 
 
 def kind_of(path: str | Path) -> str:
-    """csv, parquet or jsonl, by the first bytes. Raises :class:`InputError` where the file cannot be opened, or is JSON."""
+    """csv, parquet or jsonl, from the first bytes. Raises :class:`InputError` if the file cannot be opened, or is plain
+    JSON."""
     with Source(path, text=False) as source:
         start = source.read(4)
     if start == PARQUET:
@@ -144,11 +146,11 @@ def kind_of(path: str | Path) -> str:
             return "csv"
         first, whole, _ = start.partition(b"\n")
         try:
-            if whole:  # else the first object is longer than what was looked at
+            if whole:  # otherwise the first object is longer than the bytes read
                 json.loads(first)
         except (ValueError, RecursionError):
             raise InputError(
-                f"{source.name} seems to be JSON, but its first line is no object; write one object a line "
+                f"{source.name} seems to be JSON, but its first line is not an object; write one object per line "
                 "(jq -c '.[]' FILE > FILE.jsonl)"
             ) from None
         return "jsonl"
@@ -188,7 +190,7 @@ def _parquet_file(path: str | Path, name: str) -> ParquetTable:
 
 
 def _is_plain_parquet(path: str | Path) -> bool:
-    """Whether the file is local and neither gzipped nor zipped, so that not all of it need be in memory."""
+    """Whether the file is local and not compressed, so that it need not be entirely in memory."""
     if "://" in str(path):
         return False
     with open(path, "rb") as file:
@@ -233,7 +235,7 @@ def _offsets(column: pa.Array) -> pa.Array:
 
 
 def _json_records(path: str | Path, name: str) -> Iterator[tuple[int, Any, str]]:
-    """Line, the object (None where it is none) and the line's text, of every line that is not blank."""
+    """Yield line number, object (None if the line is not an object) and text of every line that is not blank."""
     with Source(path) as source:
         rest, number = b"", 0
         while True:
@@ -302,7 +304,7 @@ def _json_text(value: Any) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text can be written; JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
+    """Whether the text is valid Unicode: JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -313,7 +315,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def checked_block(columns: dict[str, pa.StringArray], lines: np.ndarray, layout: CsvLayout) -> CsvBlock:
-    """Text columns as a block: rows that break the rules of ``layout.columns`` become rejects."""
+    """Text columns as a block. Rows that break the rules of ``layout.columns`` become rejects."""
     bad = np.zeros(len(lines), bool)
     suspects = np.zeros(len(lines), bool)
     for column in layout.columns:

@@ -1,8 +1,8 @@
-"""The format ``sequence``: one interaction a line, ``user item [[rating] timestamp]``.
+"""The format ``sequence``: one interaction per line, ``user item [[rating] timestamp]``.
 
 Any separator (tab, ``::``, comma, semicolon, bar, white space), with or without a header line, sorted or not. A header
-decides which column is what, and one that contradicts itself is refused. A file of lines without fault is parsed by
-pyarrow; a file with any fault is read line by line, so that each reject has its line. Both ways give the same rows.
+determines the meaning of the columns; a header that contradicts itself is refused. pyarrow parses a file without
+faults; a file with a fault is read line by line, so that each reject has its line. Both ways give the same rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEPARATORS = {"tab": "\t", "double_colon": "::", "comma": ",", "semicolon": ";",
 COLUMNS = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
 _SHOWN = {"weight": "rating"}
 _WIDEST = 5
-"""The columns of a file with a row number beside all four."""
+"""The number of columns of a file with a row number and all four columns."""
 _PROBE_LINES = 100
 _REMEDY = "for other columns use the format interactions_csv, which names them"
 
@@ -74,8 +74,8 @@ class SequenceSettings(Settings):
 def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
-    Without timestamps the order of the file is each user's order. Raises :class:`InputError` where the file cannot be
-    read as this format, has more than ``max_rejects`` unusable rows or, with ``strict``, any oddity.
+    Without timestamps the order of the file is each user's order. Raises :class:`InputError` if the file cannot be read
+    as this format, has more than ``max_rejects`` unusable rows or, with ``strict``, any oddity.
     """
     settings = settings or SequenceSettings()
     with Source(path) as source:
@@ -114,9 +114,9 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
 
 
 def first_rows(head: bytes, settings: SequenceSettings, name: str, count: int) -> list[dict[str, str]]:
-    """The first rows by column name, from the beginning ``head`` of a file, before anything is checked.
+    """The first rows by column name, from ``head``, the beginning of a file; nothing is checked.
 
-    Raises :class:`InputError` where no columns can be made out.
+    Raises :class:`InputError` if no columns can be recognised.
     """
     lines = head.replace(b"\r\n", b"\n")
     layout = _layout(lines, settings.separator, name)
@@ -132,7 +132,7 @@ def _cells(line: bytes, mark: str) -> list[bytes]:
 
 
 def _layout(data: bytes, separator: str, name: str) -> _Layout:
-    """The separator and what the columns are, by what most of the first lines have and by the header, if there is one."""
+    """The separator and the columns, recognised from most of the first lines and from the header, if there is one."""
     lines = [line for line in data[: 1 << 16].split(b"\n")[:_PROBE_LINES] if line.strip()]
     if not lines:
         raise InputError(f"{name} begins with blank lines only; expected lines such as 'user item timestamp'")
@@ -155,14 +155,14 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
     if not votes or width not in COLUMNS:
         shown = lines[0][:MAX_SHOWN].decode("utf-8", "replace")
         raise InputError(
-            f"{name}: the first line ({shown!r}) has not 2, 3 or 4 columns; expected 'user item', "
+            f"{name}: the first line ({shown!r}) does not have 2, 3 or 4 columns; expected 'user item', "
             f"'user item timestamp' or 'user item rating timestamp' ({_REMEDY})"
         )
     return _Layout(mark, COLUMNS[width])
 
 
 def _header(line: bytes, mark: str) -> tuple[str, ...]:
-    """The names of a header line, or none where the line is an interaction."""
+    """The names in a header line, or none if the line is an interaction."""
     names = tuple(cell.decode("utf-8", "replace").strip('"') for cell in _cells(line, mark))
     known = sum(bool(role_of(name)) for name in names)
     digits = any(character in "0123456789" for name in names for character in name if not is_row_number(name))
@@ -174,7 +174,7 @@ def _header(line: bytes, mark: str) -> tuple[str, ...]:
 
 
 def _fast(data: bytes, layout: _Layout) -> dict[str, pa.Array] | None:
-    """All rows, or None where any line needs a careful look."""
+    """All rows, or None if any line must be read by itself."""
     mark = layout.mark
     if layout.header:
         data = data.lstrip(b"\n").partition(b"\n")[2]
@@ -244,7 +244,7 @@ def _careful(data: bytes, layout: _Layout, name: str) -> tuple[dict[str, Any], p
 
 
 def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | tuple[str, str]:
-    """The values of a line, or the column at fault and why."""
+    """The values of a line, or the faulty column and the reason."""
     try:
         cells = [cell.decode("utf-8") for cell in _cells(line, layout.mark)]
     except UnicodeDecodeError:

@@ -1,20 +1,20 @@
-"""The tables that ingestion hands to the graph: their schemas, a reader's result, the check against a schema.
+"""The tables that ingestion passes to the graph: their schemas, a reader's result, the check against a schema.
 
-What belongs here: names, types and meaning of columns. How a file becomes such a table is the reader's business.
+This module defines names, types and meaning of columns. The readers make such tables from files.
 
 ``nodes``
     ``index`` int64: the source's own node number, or the row number where the source has none; ``id`` string: the
-    source's id as written (leading zeros survive); ``type``; ``name``; ``source``. One row a node. The key of a node is
-    ``index`` where the source has an index column, else ``(type, id)``: ids collide across types.
+    source's id as written (leading zeros survive); ``type``; ``name``; ``source``. One row per node. The key of a node
+    is ``index`` if the source has an index column, else ``(type, id)``: two types may have the same id.
 ``edges``
-    ``relation``, ``display_relation``, and ``head``, ``tail`` int32: row numbers in ``nodes``. Rows are as given: both
-    directions where the file has both, duplicates kept.
+    ``relation``, ``display_relation``, and ``head``, ``tail`` int32: row numbers in ``nodes``. Rows are as in the file:
+    with both directions if the file has both, and with duplicates.
 ``features``
     one table per node type, or several with names (image, text): ``node`` int32, row number in ``nodes``; ``values``:
-    fixed-size list of float32. :func:`feature_key` says under which key a table is kept.
+    fixed-size list of float32. :func:`feature_key` makes the key of a table.
 ``rejects``
     rows that cannot be used: ``file``; ``line``, the 1-based line of the file on which the record starts; ``column``
-    (empty where the whole row is at fault); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
+    (empty if the whole row is faulty); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
 """
 
 import re
@@ -54,9 +54,9 @@ _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def feature_key(node_type: str, name: str = "") -> str:
-    """The key of a feature table: the node type, and behind ``::`` the name of the set, where the type has several.
+    """The key of a feature table: the node type, then ``::`` and the name of the set if the type has several sets.
 
-    Raises :class:`InputError` for a name that is not made of letters, digits, ``_`` and ``-``.
+    Raises :class:`InputError` for a name with other characters than letters, digits, ``_`` and ``-``.
     """
     if name and not _SET_NAME.fullmatch(name):
         raise InputError(f"feature set {name!r} of {node_type!r}: name it with letters, digits, _ and - only")
@@ -73,16 +73,16 @@ def split_feature_key(key: str) -> tuple[str, str]:
 
 
 def features_schema(width: int) -> pa.Schema:
-    """The schema of a feature table with ``width`` float32 values a node."""
+    """The schema of a feature table with ``width`` float32 values per node."""
     return pa.schema([("node", pa.int32()), ("values", pa.list_(pa.float32(), width))])
 
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What one reader made of one source.
+    """The result of one reader for one source.
 
-    ``features`` maps a :func:`feature_key` to its table. ``counts`` are whole numbers by name: rows read, rows rejected,
-    and each oddity that is legal but worth knowing. ``notes`` say the same in sentences, for people.
+    ``features`` maps a :func:`feature_key` to its table. ``counts`` are whole numbers by name: rows read, rows
+    rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for people.
     """
 
     nodes: pa.Table
@@ -94,9 +94,9 @@ class IngestResult:
 
 
 def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:
-    """Hold ``table`` against ``schema``: same columns in the same order, same types, no nulls.
+    """Checks ``table`` against ``schema``: same columns in the same order, same types, no nulls.
 
-    Raises :class:`InputError` that names the table and the first column at fault.
+    Raises :class:`InputError` with the table and the first faulty column.
     """
     if table.column_names != schema.names:
         raise InputError(

@@ -1,7 +1,7 @@
-"""Times of interactions: numbers of any unit and dates, as whole seconds and the nanoseconds within them.
+"""Times of interactions: converts numbers of any unit and dates to whole seconds and nanoseconds within the second.
 
-The unit of a number is told by its own size, so that a file whose writer went from seconds to milliseconds is read right.
-Nothing is rounded before it is sorted.
+The size of each number shows its unit, so a file that changes from seconds to milliseconds is read correctly. Times are
+sorted before they are rounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _FROM = (100_000_000_000, 100_000_000_000_000, 100_000_000_000_000_000)
 _NANO = 1_000_000_000
 _LARGEST = 2**63 - 1
 _PLAUSIBLE = (31_536_000, 5_700_000_000)
-"""The years 1971 to 2150, in seconds: where the times of a file with two units must lie for the units to be believed."""
+"""The years 1971 to 2150 in seconds: in a file with two units, all times must be within these for the units to be
+credible."""
 _FRACTION = re.compile(r"([.,]\d{6})(\d{1,3})\d*")
 
 
@@ -48,12 +49,12 @@ class Times:
         return len(self.second)
 
     def take(self, rows: np.ndarray) -> Times:
-        """Those of ``rows`` (mask or numbers)."""
+        """The times of ``rows`` (mask or numbers)."""
         return Times(self.second[rows], self.nano[rows], self.unit[rows])
 
 
 def parse_time(text: str) -> Time | None:
-    """The time that ``text`` is: a number of seconds, ms, µs or ns since 1970, or a date of ISO 8601 with dashes; else None.
+    """``text`` as a time: a number of seconds, ms, µs or ns since 1970, or an ISO 8601 date with dashes; else None.
 
     A date without a zone is UTC.
     """
@@ -61,7 +62,7 @@ def parse_time(text: str) -> Time | None:
         number = Decimal(text)
     except InvalidOperation:
         return _date(text)
-    size = number.copy_abs()  # no arithmetic before it is known to be of a size for it
+    size = number.copy_abs()  # check the size before any arithmetic
     if not number.is_finite() or size > _LARGEST:
         return None
     unit = sum(size >= limit for limit in _FROM)
@@ -78,14 +79,14 @@ def _date(text: str) -> Time | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    # datetime knows microseconds; what a file has beyond them stands in the text.
+    # datetime has only microseconds; smaller digits are read from the text.
     finer = _FRACTION.search(text)
     nano = since.microseconds * 1000 + (int(finer[2].ljust(3, "0")) if finer else 0)
     return Time(since.days * 86_400 + since.seconds, nano, DATE)
 
 
 def whole_times(numbers: np.ndarray) -> Times:
-    """int64 numbers as times, each by its own size."""
+    """int64 numbers as times; the size of each shows its unit."""
     size = np.abs(numbers)
     unit = sum((size >= limit).astype(np.uint8) for limit in _FROM)
     assert isinstance(unit, np.ndarray)
@@ -101,10 +102,10 @@ def as_times(parsed: list[Time]) -> Times:
 
 
 def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
-    """How many numbers have another unit than most of the file's, and what is to be said of the units.
+    """The number of times whose unit is not the file's most frequent one, and notes on the units.
 
-    Raises :class:`InputError` where numbers of several units, or beside dates, are not all between 1971 and 2150 (0 is no
-    time): then size does not tell the unit.
+    Raises :class:`InputError` if there are several units, or numbers and dates, and a time is outside 1971 to 2150 (0
+    is not a time): then the size does not show the unit.
     """
     count, odd = np.zeros(len(UNITS), np.int64), 0
     low, high = _PLAUSIBLE

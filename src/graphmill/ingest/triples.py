@@ -1,12 +1,12 @@
-"""Reader of the format ``triples``: ``head<TAB>relation<TAB>tail`` lines, as FB15k-237, WN18RR and ROBOKOP exports have.
+"""Reader of the format ``triples``: lines ``head<TAB>relation<TAB>tail``, as in FB15k-237, WN18RR and ROBOKOP exports.
 
 A directory with ``train.txt`` and, where given, ``valid.txt`` and ``test.txt``; optionally ``node_dict.txt`` and
 ``rel_dict.txt`` (``symbol<TAB>index``) and ``node_name_dict.txt`` (``name<TAB>index``, names may repeat). Without
-dictionaries symbols are numbered in order of appearance. A file may also be gzipped (``train.txt.gz``).
+dictionaries, symbols are numbered by first appearance. A file may also be gzipped (``train.txt.gz``).
 
-White space around a symbol is taken off, a header line (``head relation tail``, in any order) is skipped, and lines of
-N-Triples lose their final dot; each is counted. A line that cannot be used is a reject. A dictionary that cannot be used is
-refused, with its line: were one of its entries guessed, every vector after it could stand beside the wrong name.
+White space around a symbol is removed, a header line (``head relation tail``, in any order) is skipped, and lines of
+N-Triples lose their final dot; each is counted. An unusable line is a reject. An unusable dictionary is refused, with
+its line: a guessed entry could give every later vector the wrong name.
 """
 
 from dataclasses import dataclass, field
@@ -33,19 +33,19 @@ EDGES_WITH_SPLIT = pa.schema(
     [("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32()),
      ("split", pa.uint8())]
 )  # fmt: skip
-"""Edges as in ``tables``, and the split that came with them: 0 train, 1 valid, 2 test."""
+"""Edges as in ``tables``, and their split in the files: 0 train, 1 valid, 2 test."""
 _PENDING = 1 << 18
 
 
 @dataclass
 class _Symbols:
-    """Numbers of symbols: fixed by a dictionary, or given out as symbols appear."""
+    """Numbers of symbols: fixed by a dictionary, or assigned as symbols appear."""
 
     number: dict[str, int] = field(default_factory=dict)
     fixed: str = ""
 
     def of(self, symbol: str) -> int:
-        """The symbol's number, or −1 where a dictionary does not have it."""
+        """The symbol's number, or −1 if the dictionary does not have it."""
         found = self.number.get(symbol, -1)
         if found < 0 and not self.fixed:
             found = self.number[symbol] = len(self.number)
@@ -75,13 +75,12 @@ class TriplesSettings(Settings):
 def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
-    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes are
-    in the order
-    of their numbers; an entity that a dictionary has and no triple uses is a node all the same. Duplicates within a
-    split are kept and counted; so are triples that occur in two splits (a leak), and self loops.
+    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes
+    are in the order of their numbers; an entity of a dictionary is a node even if no triple uses it. Duplicates within
+    a split are kept and counted; so are triples in two splits (a leak) and self loops.
 
-    Raises :class:`InputError` where a file is missing or no text, a dictionary is unusable, no line can be used, more
-    than ``max_rejects`` cannot, or, with ``strict``, anything was rejected or leaks.
+    Raises :class:`InputError` if a file is missing or not text, a dictionary is unusable, no line can be used, more
+    than ``max_rejects`` lines cannot be used, or, with ``strict``, anything was rejected or leaks.
     """
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
@@ -120,7 +119,7 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
 
 
 def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
-    """Counts, and in ``notes`` sentences, of what was read otherwise than it is written."""
+    """Counts of lines that were corrected while reading; adds a sentence for each to ``notes``."""
     counts = {"header_lines": seen.headers, "ntriples_lines": seen.statements, "padded_symbols": seen.padded}
     words = {
         "header_lines": "header lines (head, relation, tail) were skipped",
@@ -132,9 +131,9 @@ def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
 
 
 def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
-    """The files that :func:`read_triples` would read, by what they are: train, valid, test, entities, relations, names.
+    """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
 
-    Raises :class:`InputError` where there is no training file.
+    Raises :class:`InputError` if there is no training file.
     """
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
@@ -178,7 +177,7 @@ def _source_name(path: str | Path, train: str | Path) -> str:
 
 
 class _Columns:
-    """The triples as they are read, column by column: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
+    """The triples read so far, as columns: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
 
     def __init__(self, on_disk: bool, timed: bool) -> None:
         kind = DiskArray if on_disk else InMemory
@@ -188,14 +187,14 @@ class _Columns:
         self._pending: tuple[list[int], ...] = ([], [], [], [])
 
     def add(self, head: int, relation: int, tail: int, time: int, split: int) -> None:
-        """One triple; those of a split come one after the other."""
+        """Adds one triple; the triples of a split come one after the other."""
         for values, value in zip(self._pending, (head, relation, tail, time), strict=True):
             values.append(value)
         if len(self._pending[0]) >= _PENDING:
             self.settle(split)
 
     def settle(self, split: int) -> None:
-        """Write what is pending, all of it of this split."""
+        """Writes the pending triples, which are all of this split."""
         count = len(self._pending[0])
         for name, values in zip((*COLUMNS, "timestamp"), self._pending, strict=True):
             if name in self._columns:
@@ -223,7 +222,7 @@ def _read_lines(
     before, kinds = len(rejects.rows), (entities, relations, entities)
     time = 0
     for number, cells in cells_of(file, TIMED if found.timed else COLUMNS, complain, seen):
-        # Known first: a line that is rejected must not number its other symbols.
+        # Check the known symbols first: a rejected line must not number its other symbols.
         unknown = [
             i
             for i, (cell, kind) in enumerate(zip(cells[:3], kinds, strict=True))
@@ -248,9 +247,9 @@ def _read_lines(
 
 
 def _symbols(file: str | Path) -> _Symbols:
-    """The symbols of a dictionary in the order of their indices; none where there is no dictionary.
+    """The symbols of a dictionary in the order of their indices; empty without a dictionary.
 
-    Raises :class:`InputError` for a symbol or an index that occurs twice, a gap, and an index that is no number.
+    Raises :class:`InputError` for a symbol or an index that occurs twice, a gap, and an index that is not a number.
     """
     if not file:
         return _Symbols()
@@ -271,14 +270,14 @@ def _symbols(file: str | Path) -> _Symbols:
     for expected, index in enumerate(sorted(by_index)):
         if index != expected:
             raise InputError(
-                f"{name}: index {expected} is missing (line {where[index]} goes on with {index}); indices must run from "
+                f"{name}: index {expected} is missing (line {where[index]} has {index}); indices must run from "
                 f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
             )
     return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)
 
 
 def _names(file: str | Path, ids: list[str]) -> list[str]:
-    """A name for each node: from ``name<TAB>index`` lines, else its id. Names may repeat, indices may not."""
+    """A name per node: from ``name<TAB>index`` lines, else its id. Names may repeat; indices may not."""
     labels = list(ids)
     if not file:
         return labels

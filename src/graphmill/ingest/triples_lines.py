@@ -1,4 +1,5 @@
-"""Lines of triples: cells between tabs, or the terms of an N-Triples statement; header lines, blanks and faults are told."""
+"""Parses lines of triples: cells between tabs, or the terms of an N-Triples statement. Reports header lines, blanks and
+faults."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ _STATEMENT = re.compile(rf"\s*+{_TERM}\s*+{_TERM}\s*+{_TERM}\s*+\.\s*+(#.*)?")
 
 @dataclass
 class Seen:
-    """What was put right while reading: lines of N-Triples, header lines, symbols with white space around them."""
+    """Counts of corrections while reading: lines of N-Triples, header lines, symbols with white space around them."""
 
     statements: int = 0
     headers: int = 0
@@ -34,27 +35,27 @@ class Seen:
 
 @dataclass
 class Rejects:
-    """What cannot be used, as rows of the rejects table."""
+    """Unusable lines, as rows of the rejects table."""
 
     rows: list[tuple[str, int, str, str, str]] = field(default_factory=list)
 
     def add(self, file: str, line: int, column: str, reason: str, value: str) -> None:
-        """Add one."""
+        """Adds one reject."""
         self.rows.append((file, line, column, reason, value[:MAX_SHOWN]))
 
     def table(self) -> pa.Table:
-        """All of them."""
+        """All rejects as a table."""
         columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
         return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
 
 
 def is_statement(line: str) -> bool:
-    """Whether the line is one of N-Triples."""
+    """Whether the line is an N-Triples statement."""
     return _STATEMENT.fullmatch(line) is not None
 
 
 def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines without their ends, a block at a time, with the 1-based number of the first."""
+    """Lines without line ends, one block at a time, with the 1-based number of the block's first line."""
     with Source(file) as source:
         number, rest = 1, b""
         while block := source.read(_BLOCK):
@@ -71,9 +72,9 @@ def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
 def cells_of(
     file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Seen
 ) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of every line with one filled cell per column; what is wrong with others goes to ``complain``.
+    """(line number, cells) of every line with one filled cell per column; ``complain`` gets the faults of other lines.
 
-    White space around cells is taken off.
+    White space around cells is removed.
     """
     order: list[int] = []
     for first, lines in _lines(file):
@@ -113,7 +114,8 @@ def cells_of(
 
 
 def _header_order(cells: list[str]) -> list[int]:
-    """Where head, relation and tail stand by a header line of known names; empty where the line is none."""
+    """Positions of head, relation and tail according to a header line with known names; empty if the line is not a
+    header."""
     names = [cell.lower().lstrip("#").strip() for cell in cells]
     if len(names) != len(COLUMNS):
         return []
@@ -128,13 +130,13 @@ def _header_order(cells: list[str]) -> list[int]:
 
 
 class Complaint:
-    """What to do with a line that cannot be used: keep it as a reject, or (no rejects given) refuse the file."""
+    """Handles an unusable line: keeps it as a reject, or (without ``rejects``) refuses the file."""
 
     def __init__(self, file: str | Path, rejects: Rejects | None) -> None:
         self.file, self.rejects = shown(file), rejects
 
     def __call__(self, line: int, column: str, reason: str, value: str) -> None:
-        """A line, the column at fault ("": the whole line), why, and what stands there."""
+        """The line, the faulty column ("": the whole line), the reason, and the value."""
         if self.rejects is None:
             subject = f"column '{column}'" if column else "the line"
             raise InputError(f"{self.file}, line {line}: {subject} {reason}: {value[:MAX_SHOWN]!r}")

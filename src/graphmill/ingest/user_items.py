@@ -1,6 +1,6 @@
-"""Users, items and, where there are any, entities as tables: what the formats of recommenders have in common.
+"""Tables of users, items and, if there are any, entities: shared by the readers of recommenders' formats.
 
-Interactions come with their split. Numbers as ids stand for rows of feature files, so that a gap in them is an item too.
+Interactions come with their split. Numeric ids are rows of feature files, so a gap between them is also an item.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def numbers(count: int, names: Sequence[str] = ()) -> Ids:
 
 
 def as_numbers(ids: pa.Array) -> np.ndarray | None:
-    """int64 numbers of ids that are all plain ones ("7", not "07" or "+7") with gaps no larger than the ids are many."""
+    """int64 numbers of ids that are all plain numbers ("7", not "07" or "+7"), if the gaps are no more than the ids."""
     try:
         found = ids.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -79,7 +79,7 @@ def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
 def edge_table(
     head: np.ndarray, tail: np.ndarray, split: np.ndarray, relation: np.ndarray, names: Sequence[str]
 ) -> pa.Table:
-    """Edges between rows of the node table; ``relation`` (codes) is a place in ``names``."""
+    """Edges between rows of the node table; ``relation`` (codes) is an index into ``names``."""
     category = pa.DictionaryArray.from_arrays(pa.array(relation.astype(np.int32)), pa.array(list(names), pa.string()))
     columns = [
         category,
@@ -91,14 +91,14 @@ def edge_table(
 
 
 def interaction_edges(user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int) -> pa.Table:
-    """Interactions as edges, users being the first rows of the node table and items the next."""
+    """Interactions as edges; users are the first rows of the node table, items the next."""
     return edge_table(user, item + num_users, split, np.zeros(len(user), np.int32), [RELATION])
 
 
 def count_interactions(
     user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int, num_items: int
 ) -> dict[str, int]:
-    """What is odd though legal about interactions with a split."""
+    """Counts legal but unusual interactions with a split."""
     pair = user * np.int64(num_items) + item
     in_splits = np.unique(pair * 3 + split)
     train = split == 0
@@ -110,7 +110,7 @@ def count_interactions(
         **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
         "duplicate_interactions": len(pair) - len(in_splits),
         "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
-        # Of those that have an interaction at all; numbers that have none are gaps, and counted as such.
+        # Only items with an interaction; numbers without one are counted as gaps.
         "users_without_training": users_met - len(np.unique(user[train])),
         "items_without_training": items_met - len(np.unique(item[train])),
         "unused_user_numbers": num_users - users_met,
@@ -129,7 +129,7 @@ _SENTENCES = {
 
 
 def interaction_notes(counts: dict[str, int]) -> list[str]:
-    """The same in sentences."""
+    """The counts as sentences."""
     return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts.get(name)]
 
 

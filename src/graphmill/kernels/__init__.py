@@ -1,5 +1,5 @@
-"""Tensor functions, delicate losses included, each with a plain form in torch or NumPy for where no compiled form runs.
+"""Tensor functions and stable losses, each also in plain torch or NumPy for machines without the compiled form.
 
-HGT's attention and attention over sequences are also judged by their formulas: ``hgt/reference.py`` and in the tests.
-Nothing of graphmill is imported here, and nothing here knows what a node type, a recipe or a file is.
+The tests also compare HGT's attention and the attention over sequences with their formulas (``hgt/reference.py``, and
+references in the tests). This package imports nothing else of graphmill, and knows no node types, recipes or files.
 """

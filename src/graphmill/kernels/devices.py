@@ -1,4 +1,4 @@
-"""What a kind of device lacks, where an operation has to know."""
+"""Differences between devices that operations must know about."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor
 
 
 def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
-    """What few but important numbers are added up in: float64, which costs nothing there; MPS does not have it."""
+    """The dtype for sums of few, important numbers: float64, or ``wide`` on MPS, which has no float64."""
     return wide if device.type == "mps" else torch.float64
 
 
 ACCELERATOR_BYTES = 64 * 2**20
-"""What an operation that works in parts holds at a time on an accelerator."""
+"""Bytes of one part on an accelerator, in operations that work in parts."""
 
 
 def part_bytes(device: torch.device, on_cpu: int) -> int:
-    """Bytes of a part: ``on_cpu`` is what a CPU's cache holds; on an accelerator every part costs its calls instead."""
+    """Bytes of one part: ``on_cpu``, which fits a cache, or more on an accelerator, where each part costs launches."""
     return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device; nobody waits for the copy."""
+    """Copy a tensor of the host to a device without waiting for the copy."""
     if x.device.type == "cpu" and device.type == "cuda":
         return x.pin_memory().to(device, non_blocking=True)
     if x.device.type == "cpu" and device.type == "mps":
@@ -37,9 +37,9 @@ _LOCK = threading.Lock()
 
 
 def _to_mps(x: Tensor, device: torch.device) -> Tensor:
-    """A copy whose source, which nobody else writes to, is kept until the host has waited; what is large is waited for.
+    """Copy to MPS. A private copy of the source is kept until the host has synchronised. For large tensors, the call waits.
 
-    Not every torch keeps it, and then a copy reads whatever is there by then (pytorch/pytorch#139550, #189690).
+    Some versions of torch do not keep the source, and then the copy reads later content (pytorch/pytorch#139550, #189690).
     """
     if x.nbytes > _MOST_BYTES:
         return x.to(device)

@@ -1,13 +1,13 @@
-"""Dropout whose masks are cheap on a CPU and never stored: each element's fate is a hash of its place and of a key.
+"""Dropout whose masks are fast on a CPU and never stored: a hash of an element's position and of a key decides about it.
 
-``torch.nn.functional.dropout`` draws one Bernoulli number an element from a slow serial generator, which is a third to a
-half of a small transformer's step on a CPU, and keeps the mask until backward. Here a step draws one key from torch's
-generator, so that masks follow ``torch.manual_seed`` and are restored with its state: a repeated, resumed or recomputed
-step draws the same ones. An element's word of 32 bits is mixed from key and place (multiplications and shifts in the manner
-of MurmurHash3's finaliser, Appleby 2011, with the constants of Wellons' lowbias32), so that compiled kernels can make any
-part of it (``runtime.vectors.keep``), and backward makes it again, a block of elements at a time.
+``torch.nn.functional.dropout`` draws one Bernoulli number per element from a slow serial generator. On a CPU this takes a
+third to a half of a small transformer's step. It also keeps the mask until the backward pass. Here each call draws one key
+from torch's generator, so masks follow ``torch.manual_seed`` and are restored with its state: a repeated, resumed or
+recomputed step draws the same masks. Key and position are mixed into a 32-bit word per element (multiplications and shifts
+like MurmurHash3's finaliser, Appleby 2011, with the constants of Wellons' lowbias32). Compiled kernels can compute any part
+of the mask (``runtime.vectors.keep``), and the backward pass recomputes it, a block of elements at a time.
 
-On other devices torch's own dropout is fast, and is used.
+Other devices use torch's own dropout, which is fast there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from graphmill.kernels.runtime.words import threshold_and_scale as threshold_and
 from graphmill.kernels.runtime.words import words as words
 
 BLOCK = 1 << 16
-"""Elements at a time: their words stay in the second cache."""
+"""Number of elements in a block: their words stay in the L2 cache."""
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """``x`` with each element zeroed with probability p and the others divided by 1 - p; ``x`` where not training.
+    """``x`` with each element zeroed with probability p and the others divided by 1 - p; ``x`` itself if not training.
 
     p is rounded to a multiple of 2⁻³², and the scale is that of the rounded p: the mean is exact.
     """
@@ -40,7 +40,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def draw_key() -> Key:
-    """One number of torch's default generator, in two halves."""
+    """One number from torch's default generator, as two halves."""
     drawn = int(torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item()) & 0xFFFF_FFFF_FFFF_FFFF
     return drawn & 0xFFFF_FFFF, drawn >> 32
 

@@ -1,7 +1,7 @@
-"""Losses in the forms that do not overflow or underflow, always computed in fp32 (or wider), as sums.
+"""Losses in forms that do not overflow or underflow, always computed in fp32 (or wider), as sums.
 
-Each is the textbook form's function exactly: −log σ(x) = softplus(−x), finite for every finite x, with a gradient of −1
-for x → −∞, where log(sigmoid(x)) is −inf and its gradient NaN.
+Each equals the textbook form exactly: −log σ(x) = softplus(−x) is finite for every finite x, and its gradient is −1 for
+x → −∞, where log(sigmoid(x)) would be −inf with gradient NaN.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch.nn import functional as F
 def bpr_losses(positive: Tensor, negative: Tensor) -> Tensor:
     """−log σ(s⁺ − s⁻), elementwise, at least fp32: Bayesian personalised ranking (Rendle et al. 2009).
 
-    The difference is taken in fp32 as well: in half precision that alone would lose what tells two close scores apart.
+    The difference is computed in fp32, too, because half precision would lose the difference of close scores.
     """
     return F.softplus(_wide(negative) - _wide(positive))
 
 
 def row_dots(left: Tensor, right: Tensor) -> Tensor:
-    """[B, d], [B, d] → [B]: the scalar products of the rows, at least fp32."""
+    """[B, d], [B, d] → [B]: the dot products of the rows, at least fp32."""
     return (_wide(left) * _wide(right)).sum(1)
 
 

@@ -1,8 +1,8 @@
-"""Sparse matrix times dense rows, Y = A X, differentiable in X, without a tensor of edges × width.
+"""Sparse matrix times dense matrix, Y = A X, differentiable in X, without a tensor of edges × width.
 
-What belongs here: the fixed matrices of graph recommenders (normalised adjacency, attention of one epoch, item–item and
-user–user graphs) and the product. Rows are sorted, so every sum has one order: the result is the same at any number of
-threads, forward and backward (the backward pass is the product with the transpose, which is stored sorted as well).
+It is for the constant matrices of graph recommenders (normalised adjacency, attention of one epoch, item–item and
+user–user graphs). Rows are sorted, so every sum has one order, and the result is the same at any number of threads. The
+backward pass is the product with the transpose, which is stored sorted, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CsrMatrix:
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """A constant matrix [R, C] with E numbers that are not zero, in both orientations.
+    """A constant matrix [R, C] with E stored entries, in both orientations.
 
     ``order`` int64 [E]: ``transpose.value == forward.value[order]``; so new values (KGAT's attention) need no sorting.
     """
@@ -60,9 +60,9 @@ class SparseMatrix:
 
 
 def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]) -> SparseMatrix:
-    """The matrix with ``value[e]`` (float) at (``row[e]``, ``column[e]``); entries at one place are added by the product.
+    """The matrix with ``value[e]`` (float) at (``row[e]``, ``column[e]``). The product sums duplicate entries.
 
-    Entries keep their order within a row and column. On the CPU, values in fp32.
+    Entries of one row and column keep their order. The matrix is on the CPU, with values in fp32.
     """
     order = np.lexsort((column, row))
     row, column = row[order].astype(np.int64), column[order].astype(np.int64)
@@ -99,9 +99,9 @@ class _Propagate(torch.autograd.Function):
 
 
 def product(rows: CsrMatrix, x: Tensor) -> Tensor:
-    """A X, not differentiable: the weighted sums that torch has for bags of embeddings.
+    """A X, not differentiable, by torch's ``embedding_bag``.
 
-    They add in the rows' order, and write no row an edge.
+    It sums in the order of the entries, and writes no row per edge.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     weights = rows.value.to(wide.dtype)

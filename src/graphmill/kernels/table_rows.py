@@ -1,8 +1,8 @@
-"""Some rows of a table, whose gradient is added to where the table's gradient already is.
+"""Looks up rows of a table. Their gradient is added in place to the table's gradient if it exists.
 
-A dense gradient of a lookup has as many rows as the table; torch's sparse one is added to a dense one row by row, each with
-a handful of calls. Where another part of the loss has filled the table's gradient, rows are added to that, and no second
-table is ever made.
+A dense gradient of a lookup has as many rows as the table. torch adds a sparse gradient to a dense one row by row, with
+a few calls for each. If another part of the loss has already filled the table's gradient, this lookup adds its rows to
+it and allocates no second table.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 
 def table_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table [N, d], rows int64 [...] → [..., d]. ``table`` is a parameter, or anything else that autograd follows.
+    """table [N, d], rows int64 [...] → [..., d]. ``table`` is a parameter or another tensor with a gradient.
 
-    The gradient is that of a lookup, repeated rows added up in their order. Backward adds it to ``table.grad`` in place
-    where that is there and dense, and hands a dense one to autograd else.
+    The gradient of repeated rows is summed in their order. The backward pass adds it in place to ``table.grad`` if that
+    exists and is dense; otherwise it returns a dense gradient to autograd.
     """
     if torch.compiler.is_compiling():
         return F.embedding(rows, table)
@@ -26,12 +26,12 @@ def table_rows(table: Tensor, rows: Tensor) -> Tensor:
 
 
 def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
-    """``into`` [N, d] at ``rows`` int64 [B] += ``values`` [B, d], repeated rows in the order of ``values``."""
+    """``into`` [N, d] at ``rows`` int64 [B] += ``values`` [B, d]. Repeated rows are summed in the order of ``values``."""
     into.index_add_(0, rows, values.to(into.dtype))
 
 
 def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
-    """Raises IndexError where one of ``numbers``, each a ``what``, is not that of a row of ``table``."""
+    """Raise IndexError if one of ``numbers`` is not a row of ``table``. ``what`` names a number in the message."""
     if not numbers.numel():
         return
     least, most = (int(n) for n in torch.aminmax(numbers))
@@ -43,7 +43,7 @@ def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
 
 
 def gradient_of_table(table: Tensor) -> Tensor | None:
-    """For a backward pass: None where ``table.grad`` is there to be added to in place, else zeros to be returned."""
+    """In backward: None if the gradient can be added to ``table.grad`` in place, else zeros to fill and return."""
     there = table.grad if table.is_leaf else None
     if there is not None and there.layout == torch.strided and there.is_contiguous():
         return None
@@ -53,7 +53,7 @@ def gradient_of_table(table: Tensor) -> Tensor | None:
 class _TableRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, table, rows):  # type: ignore[no-untyped-def]
-        # Only of a leaf is the gradient added to in place; what a step has made may go before its gradient is there.
+        # Add in place only for a leaf: an intermediate tensor may be released before its gradient exists.
         ctx.leaf, ctx.rows = (table if table.is_leaf else None), rows
         ctx.like = table.shape, table.dtype, table.device
         return F.embedding(rows, table)
@@ -64,7 +64,7 @@ class _TableRows(torch.autograd.Function):
         (shape, dtype, device), rows = ctx.like, ctx.rows.reshape(-1)
         gradient = gradient.reshape(len(rows), shape[1])
         if dtype in (torch.float16, torch.bfloat16):
-            # In the dtype of the table a sum of equal addends would stop growing.
+            # Sum in fp32: in half precision a long sum stops growing.
             wide = torch.zeros(shape, device=device)
             add_rows_(wide, rows, gradient.float())
             return wide.to(dtype), None

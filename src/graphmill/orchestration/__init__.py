@@ -1,4 +1,4 @@
 """Adapters to Dagster: run config, resources, IO managers, launchers, metadata.
 
-Imports no torch at module level.
+Its modules do not import torch at module level.
 """

@@ -1,7 +1,7 @@
-"""What a person is told without looking: failed runs, failed checks, stale assets, runs that did not become live.
+"""Sends alerts: on failed runs, failed checks, stale assets, and runs that did not go live.
 
-Two sensors: Dagster's own on failed runs, and one that looks at checks, ages and decisions. Apprise delivers to whatever its
-addresses name (mail, Slack, Teams, a webhook, …).
+There are two sensors: Dagster's own for failed runs, and one for checks, ages and promotion decisions. Apprise delivers
+the messages to its addresses (mail, Slack, Teams, a webhook, …).
 """
 
 import json
@@ -22,13 +22,13 @@ KINDS: tuple[Kind, ...] = ("failed_run", "failed_check", "stale_asset", "kept_ch
 RESOURCE = "alerts"
 LOOK_SECONDS = 60
 SHOWN = 20
-"""Alerts that one message tells of in full."""
+"""Largest number of alerts that one message describes in full."""
 _PROMOTED = "_promoted"
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One thing to tell; ``mark`` is what it was told for, so that it is told once."""
+    """One alert. ``mark`` identifies its cause, so that it is sent only once."""
 
     kind: Kind
     about: str
@@ -37,12 +37,12 @@ class Alert:
 
     @property
     def key(self) -> str:
-        """What the cursor knows it by."""
+        """The alert's key in the sensor's cursor."""
         return f"{self.kind} {self.about}"
 
 
 class AlertTargets(dg.ConfigurableResource):
-    """Where alerts go: addresses as Apprise has them, such as ``mailtos://…`` or ``slack://…``."""
+    """The targets of alerts: addresses of Apprise, such as ``mailtos://…`` or ``slack://…``."""
 
     targets: list[str] = Field(
         description="Addresses of Apprise. They contain tokens, so read them from the environment."
@@ -55,7 +55,7 @@ class AlertTargets(dg.ConfigurableResource):
         """Send one message to every target.
 
         Raises:
-            ResourceError: no target took it. Where some did, it is not sent again.
+            ResourceError: no target accepted it. If some did, it is not sent again.
         """
         import apprise
 
@@ -75,7 +75,8 @@ class AlertTargets(dg.ConfigurableResource):
 
 
 def checked_targets(targets: Sequence[str]) -> list[str]:
-    """``targets`` if Apprise knows them all; raises :class:`SettingsError` otherwise, which does not repeat an address."""
+    """``targets`` if Apprise accepts them all; raises :class:`SettingsError` otherwise. The message does not repeat an
+    address."""
     if not targets:
         raise SettingsError("alerts: targets is empty; name one, such as mailtos://USER:PASSWORD@example.org")
     if find_spec("apprise") is None:
@@ -92,7 +93,7 @@ def checked_targets(targets: Sequence[str]) -> list[str]:
 
 
 def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -> list[dg.SensorDefinition]:
-    """The sensors that tell of ``kinds``; checks from the severity ``least`` on."""
+    """Make the sensors for alerts of these ``kinds``. ``least``: lowest severity of failed checks."""
     sensors = []
     if "failed_run" in kinds:
 
@@ -126,7 +127,7 @@ def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -
 def look(
     context: dg.SensorEvaluationContext, targets: AlertTargets, kinds: Sequence[Kind], least: AssetCheckSeverity
 ) -> dg.SensorResult:
-    """Tell of what is new since the last look. The first look remembers what there is and tells of nothing."""
+    """Send alerts that are new since the last call. The first call only records the present state."""
     graph = context.repository_def.asset_graph if context.repository_def else None
     found: list[Alert] = []
     if graph is not None:
@@ -168,7 +169,7 @@ def failed_checks(
 
 
 def stale_assets(instance: dg.DagsterInstance, policies: Mapping[dg.AssetKey, Any], now: float) -> Iterator[Alert]:
-    """Assets that are older than their freshness policy allows; those never materialized are not judged."""
+    """Assets that are older than their freshness policy allows. Assets that were never materialized do not count."""
     wanted = {key: policy for key, policy in policies.items() if getattr(policy, "fail_window", None) is not None}
     for record in instance.get_asset_records(list(wanted)):
         last = record.asset_entry.last_materialization_record
@@ -183,7 +184,7 @@ def stale_assets(instance: dg.DagsterInstance, policies: Mapping[dg.AssetKey, An
 
 
 def kept_champions(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Iterator[Alert]:
-    """Promotions whose last decision was to keep what is live."""
+    """Promotions whose last decision was to keep the live version."""
     for record in instance.get_asset_records(list(keys)):
         last = record.asset_entry.last_materialization_record
         shown = last.asset_materialization.metadata if last and last.asset_materialization else {}
@@ -200,7 +201,7 @@ def _line(alert: Alert, targets: AlertTargets) -> str:
 
 
 def _cause(context: dg.RunFailureSensorContext) -> str:
-    """The sentence of the step that failed, else the run's."""
+    """The message of the failed step, else of the run."""
     for event in context.get_step_failure_events():
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:

@@ -1,6 +1,6 @@
-"""Jobs, schedules, file sensors and freshness policies, as the components ask for them.
+"""Jobs, schedules, file sensors and freshness policies for the components.
 
-Schedules and sensors are stopped until a person starts them in the UI.
+Schedules and sensors are off until a user starts them in the UI.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.files import shown
 from graphmill.orchestration import files
 
-JobTarget = Any  # what define_asset_job returns; Dagster does not export its type
+JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
 
 
 def chain_job(name: str, selection: dg.AssetSelection, description: str) -> JobTarget:
-    """A job over assets; all run config has valid defaults, so that a schedule or sensor can launch it."""
+    """A job over assets. All run config has valid defaults, so that a schedule or sensor can launch it."""
     return dg.define_asset_job(name, selection=selection, description=description)
 
 
 def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> dg.ScheduleDefinition:
-    """Launch ``job`` by the clock. Raises :class:`SettingsError` for a cron expression or time zone that is none."""
+    """A schedule that launches ``job``. Raises :class:`SettingsError` for an invalid cron expression or time zone."""
     try:
         return dg.ScheduleDefinition(
             name=name,
@@ -42,7 +42,8 @@ def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> 
 
 
 def freshness_policy(warn_hours: float, fail_hours: float) -> dg.FreshnessPolicy:
-    """Warn, then fail, when an asset was last materialized so many hours ago (``warn_hours`` 0: no warning)."""
+    """A policy that warns, then fails, after these numbers of hours since the last materialization (``warn_hours`` 0:
+    no warning)."""
     if fail_hours <= 0:
         raise SettingsError(f"freshness.fail_hours = {fail_hours:g}: must be > 0")
     if warn_hours and warn_hours >= fail_hours:
@@ -58,12 +59,12 @@ def file_sensor(
     find: Callable[[], Mapping[str, str]],
     interval_seconds: int,
 ) -> dg.SensorDefinition:
-    """Launch ``job`` when the content of one of the files changed.
+    """A sensor that launches ``job`` when the content of one of the files has changed.
 
-    ``looked_at``: the sources' paths, as shown to people; ``find``: the files at this moment, name → path or URL (a
-    folder's may come and go).
+    ``looked_at``: the sources' paths, as shown to users. ``find``: returns the current files, name → path or URL (files
+    of a folder may change).
 
-    A file that is still being written is left alone: size and time must be the same at two looks. A file that was only
+    A file that is still being written is ignored: its size and time must be the same in two ticks. A file that was only
     touched launches nothing.
     """
 
@@ -86,10 +87,10 @@ def file_sensor(
 def evaluate(
     cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = files.digest
 ) -> dg.SensorResult:
-    """One look at the files: the request or the reason for none, and the next cursor.
+    """One tick: the run request or the reason for none, and the next cursor.
 
-    The cursor holds the state seen last, the state and content that a run was last launched for, and how many runs
-    there were: content that comes back after a change is launched again, the same look twice is not.
+    The cursor holds the last state, the state and content of the last launched run, and the number of runs. So content
+    that returns after a change is launched again, but the same state is not launched twice.
     """
     before: dict[str, Any] = json.loads(cursor) if cursor else {"seen": {}, "settled": {}, "content": "", "runs": 0}
     try:

@@ -1,6 +1,6 @@
-"""Asset checks computed in the step of the asset that they belong to: specs, results, and figures of the run before.
+"""Asset checks that are computed in the step of their asset: specs, results, and figures of the previous run.
 
-A separate check would be one more process. A check judges data; an exception in one is an error and stays one.
+A separate check would need another process. A check judges data; an exception in a check stays an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ _SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverit
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one asset. ``blocking``: a failure stops what is downstream in the same run."""
+    """One check of one asset. ``blocking``: a failure stops downstream assets in the same run."""
 
     name: str
     description: str
     blocking: bool = False
 
     def spec(self, asset: dg.AssetKey) -> dg.AssetCheckSpec:
-        """The definition that the asset carries."""
+        """The check's spec, for the asset's definition."""
         return dg.AssetCheckSpec(self.name, asset=asset, description=self.description, blocking=self.blocking)
 
     def result(
@@ -34,10 +34,10 @@ class Check:
         severity: SeverityName | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> dg.AssetCheckResult:
-        """The verdict with one sentence on it.
+        """The check's result with a one-sentence description.
 
-        ``severity`` of a failure is an error for a blocking check and a warning else, unless given; a warning does not
-        block.
+        By default, the ``severity`` of a failure is error for a blocking check and warning for others. A warning does
+        not block.
         """
         return dg.AssetCheckResult(
             passed=bool(passed),
@@ -50,7 +50,7 @@ class Check:
 
 
 class PreviousRun:
-    """The figures of an asset's last materialization, to stand beside the new ones."""
+    """The figures of an asset's last materialization, for comparison with the new ones."""
 
     def __init__(self, instance: dg.DagsterInstance, asset: dg.AssetKey) -> None:
         self.asset = asset
@@ -59,14 +59,14 @@ class PreviousRun:
         self._metadata = materialization.metadata if materialization else {}
 
     def figure(self, name: str) -> float | None:
-        """The number that stood under ``name``, or None where there was none."""
+        """The previous number ``name``, or None if there was none."""
         value = getattr(self._metadata.get(name), "value", None)
         if value is None:
             value = self._in_table(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def _in_table(self, name: str) -> float | None:
-        """The number that stood in the table ``figures``."""
+        """The previous number in the table ``figures``."""
         table = self._metadata.get("figures")
         for record in table.records if isinstance(table, dg.TableMetadataValue) else ():
             if record.data.get("figure") == name:

@@ -1,4 +1,4 @@
-"""What a loss curve says: finite, falling, steady. Judged from the epochs' mean losses alone."""
+"""Judges a loss curve from the epochs' mean losses: whether it is finite, falling and steady."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def total_loss(losses: Mapping[str, Any]) -> float:
-    """The total of an epoch's losses; of a system with several phases the sum of theirs ("cf/total" and "kg/total")."""
+    """The total loss of an epoch; for a system with several phases, the sum of their totals ("cf/total" and "kg/total")."""
     if "total" in losses:
         return float(losses["total"])
     return sum(float(value) for name, value in losses.items() if name.endswith("/total"))
@@ -17,7 +17,7 @@ def total_loss(losses: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """The total loss of each epoch, in order (floats; nan and inf where the training went wrong)."""
+    """The total loss of each epoch, in order (floats; may be nan or inf)."""
 
     losses: Sequence[float]
 
@@ -28,7 +28,7 @@ class Curve:
 
     @property
     def drop(self) -> float:
-        """Mean of the first quarter of the epochs less that of the last; nan for fewer than two finite epochs."""
+        """Mean of the first quarter of the epochs minus that of the last; nan for fewer than two finite epochs."""
         if len(self.losses) < 2 or self.first_nonfinite:
             return math.nan
         quarter = max(1, len(self.losses) // 4)
@@ -38,7 +38,7 @@ class Curve:
     def swing(self) -> float:
         """Standard deviation about a straight line over the second half of the epochs, relative to the mean loss there.
 
-        nan for fewer than six finite epochs: a line through two or three points has no residual worth the name.
+        nan for fewer than six finite epochs, because a line through two or three points has no meaningful residual.
         """
         if len(self.losses) < 6 or self.first_nonfinite:
             return math.nan

@@ -1,6 +1,6 @@
-"""The resources that the components bring, so that they work in any Dagster project, and how a project gives its own.
+"""The components' default resources, with which they work in any Dagster project, and how a project overrides them.
 
-A project overrides one by a resource under the same key in a Python file below its ``defs/`` folder.
+A project overrides a resource by one with the same key in a Python file below its ``defs/`` folder.
 """
 
 import re
@@ -19,24 +19,26 @@ from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 
 STORE = "graphmill_store"
-"""Key of the IO manager of our assets; not ``io_manager``, which is the project's own and may be of another kind."""
+"""Key of the IO manager of graphmill's assets. It is not ``io_manager``, which belongs to the project and may be of
+another kind."""
 
 _CLASSES: dict[str, type] = {"accelerator": AcceleratorResource, "worker": WorkerClient, STORE: ArtifactStore}
 _OF_BEFORE = "io_manager"
-"""Where projects of earlier releases gave their store, in place of :data:`STORE`."""
+"""The key that projects of earlier releases used instead of :data:`STORE`."""
 _NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in (*_CLASSES, _OF_BEFORE)))
-# Files that are being built: a file that builds one of our components must not be asked by it for its resources.
+# Files that are being loaded. A file that builds one of graphmill's components must not be loaded again for its
+# resources.
 _BUILDING: ContextVar[frozenset[Path]] = ContextVar("building", default=frozenset())
 
 
 def shared_resources(context: dg.ComponentLoadContext) -> dict[str, Any]:
-    """What a component returns beside its assets: the default of each resource that the project does not give.
+    """The resources that a component returns with its assets: the default of each one that the project does not define.
 
-    The same objects for all components of a project, so that their definitions merge. The store alone where a component
-    is built without a project's ``component_tree``: its caller gives the others.
+    All components of a project get the same objects, so that their definitions can be merged. If a component is built
+    without a project's ``component_tree``, it returns only the store, and its caller defines the others.
 
     Raises:
-        SettingsError: the project has a resource of another kind under one of the keys.
+        SettingsError: the project has a resource of another kind with one of the keys.
     """
     if getattr(context, "component_tree", None) is None:
         return {STORE: _default(STORE, context.project_root)}
@@ -55,7 +57,7 @@ def shared_resources(context: dg.ComponentLoadContext) -> dict[str, Any]:
 
 
 def _given(context: dg.ComponentLoadContext) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The resources of Python files below ``defs/`` that name one of the keys."""
+    """The resources with these keys in Python files below ``defs/``."""
     tree = context.component_tree
     for file in sorted(tree.defs_module_path.rglob("*.py")):
         building = _BUILDING.get()
@@ -63,7 +65,7 @@ def _given(context: dg.ComponentLoadContext) -> Iterator[tuple[Path, dict[str, A
             continue
         try:
             tree.find_decl_at_path(file)
-        except Exception:  # Dagster's only word for a module that is no definitions of its own
+        except Exception:  # Dagster's only error for a module without definitions
             continue
         reset = _BUILDING.set(building | {file})
         try:

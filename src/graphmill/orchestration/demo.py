@@ -1,7 +1,7 @@
-"""``python -m graphmill.orchestration.demo CHAIN``: a sample chain through Dagster, in this process, and what came out.
+"""``python -m graphmill.orchestration.demo CHAIN``: runs a sample chain through Dagster in this process, and prints the
+results.
 
-The history goes to the same ``DAGSTER_HOME`` that ``make ui`` opens, so that the assets are there, green and with their
-pictures.
+It uses the same ``DAGSTER_HOME`` as ``make ui``, so that the UI shows the assets with their checks and pictures.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
-# Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
+# By kind of asset (the end of its name), the most informative figures in order. An asset shows those that it has.
 FIGURES = (
     *("dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr"),
     *(
@@ -52,13 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("chain", nargs="?", default="", help="name of the dataset (default: the only one, or biomed)")
     chain = parser.parse_args(arguments).chain
     console = Console()
-    # Dagster's notices about its own preview and beta parts; a user can do nothing about them.
+    # Dagster's warnings about its own preview and beta features, which a user cannot change.
     warnings.simplefilter("ignore", dg.PreviewWarning)
     warnings.simplefilter("ignore", dg.BetaWarning)
     try:
         root = project_root()
         dagster_home(root)
-        # Where `make ui`, which is the next thing to do, serves the pictures of these pages.
+        # The address where `make ui`, the next step, serves the pictures of these pages.
         os.environ.setdefault(SERVICE_VARIABLE, f"http://127.0.0.1:{DEFAULT_PORT + 1}")
         return run(chain, load(root), console)
     except GraphmillError as error:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(root: Path) -> dg.Definitions:
-    """The project's definitions. Raises :class:`InputError` where its module has none under the name that it should."""
+    """The project's definitions. Raises :class:`InputError` if its module does not have them under the expected name."""
     location = code_location(root)
     if (folder := str(location.folder.resolve())) not in sys.path:
         sys.path.insert(0, folder)
@@ -79,9 +79,9 @@ def load(root: Path) -> dg.Definitions:
 
 
 def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
-    """Execute the chain's job in process; "" is the only chain that there is, or biomed.
+    """Execute the chain's job in this process. "" means the only chain, or biomed.
 
-    Raises :class:`InputError` for a chain that there is not.
+    Raises :class:`InputError` for an unknown chain.
     """
     known = [job.name.removesuffix(JOB_SUFFIX) for job in definitions.jobs or () if job.name.endswith(JOB_SUFFIX)]
     chain = chain or (known[0] if len(known) == 1 else DEFAULT_CHAIN)
@@ -111,7 +111,7 @@ def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
 
 
 def results_table(result: dg.ExecuteInProcessResult) -> Table:
-    """One row an asset, in the order in which they were made: its main figures, and how its checks went."""
+    """One row per asset, in the order of materialization: its main figures and the results of its checks."""
     checks: dict[dg.AssetKey, list[bool]] = {}
     for evaluation in result.get_asset_check_evaluations():
         checks.setdefault(evaluation.asset_key, []).append(evaluation.passed)
@@ -139,11 +139,11 @@ def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
 
 
 def _logger(console: Console) -> dg.LoggerDefinition:
-    """A Dagster logger that tells a person what is going on: steps, their progress, and why one failed."""
+    """A Dagster logger that prints steps, their progress, and the reason of a failure."""
 
     @dg.logger
     def tell(init_context: dg.InitLoggerContext) -> logging.Logger:
-        logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # steps begin at the debug level
+        logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # events of steps have the level debug
         logger.addHandler(_Teller(console))
         return logger
 

@@ -1,4 +1,4 @@
-"""Errors on their way to Dagster: a user's mistake is one sentence, and is never retried."""
+"""Converts errors for Dagster: a user's mistake becomes a one-sentence failure that is never retried."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from graphmill.errors import GraphmillError
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn a :class:`GraphmillError` into a ``Failure`` with its sentence; repeating the step would not mend it."""
+    """Turn a :class:`GraphmillError` into a ``Failure`` with its message and without retries, which would not help."""
     try:
         yield
     except GraphmillError as error:

@@ -1,4 +1,4 @@
-"""Source files, local or by fsspec URL: where they are, whether they changed, what they hold."""
+"""Source files, local or by fsspec URL: their location, state and content hash."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class FileState:
-    """What a look tells without reading the file: size in bytes, and the time or tag of its version."""
+    """The state of a file without reading it: size in bytes, and the time or tag of its version."""
 
     size: int
     version: str
@@ -30,7 +30,7 @@ def state(path: str) -> FileState:
     """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
     try:
         filesystem, inner = fsspec.core.url_to_fs(path)
-        filesystem.invalidate_cache()  # an object store's old listing would hide a change
+        filesystem.invalidate_cache()  # a cached listing of an object store would hide a change
         info: dict[str, Any] = filesystem.info(inner)
     except FileNotFoundError:
         raise InputError(
@@ -38,7 +38,7 @@ def state(path: str) -> FileState:
         ) from None
     except ImportError as error:
         raise InputError(f"{shown(path)} cannot be read: {error}") from None
-    except Exception as error:  # whatever a file system's client raises; its text may repeat a token
+    except Exception as error:  # any error of a file system's client; its text may contain a token
         raise InputError(
             f"{shown(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
         ) from None

@@ -1,4 +1,4 @@
-"""Where the project is, and where Dagster keeps its history for it (``DAGSTER_HOME``)."""
+"""Finds the project, and the folder of Dagster's history for it (``DAGSTER_HOME``)."""
 
 import os
 import shutil
@@ -11,14 +11,14 @@ from graphmill.errors import InputError
 from graphmill.project.existing import dg_project
 
 OUTPUTS = "data/06_models"
-"""Where all outputs go, below the project's root: tables and references of assets, typed graphs, run directories."""
+"""The folder of all outputs, below the project's root: tables and references of assets, typed graphs, run directories."""
 PROMOTED = "data/07_promoted"
-"""Where promoted versions are, below the project's root."""
+"""The folder of promoted versions, below the project's root."""
 
 
 @dataclass(frozen=True)
 class CodeLocation:
-    """The module that holds a project's definitions, the name they have there, and the folder that it is imported from."""
+    """The module with a project's definitions, their name in it, and the folder from which it is imported."""
 
     module: str
     attribute: str
@@ -26,11 +26,11 @@ class CodeLocation:
 
 
 def project_root() -> Path:
-    """The nearest directory from the working directory upwards that is a Dagster project, or else this checkout.
+    """The Dagster project that contains the working directory (the closest one), or else this checkout.
 
     A Dagster project has a workspace.yaml, or a ``[tool.dg.project]`` in its pyproject.toml, or a dg.toml.
 
-    Raises :class:`InputError` where there is none.
+    Raises :class:`InputError` if there is none.
     """
     here = Path.cwd()
     for directory in (here, *here.parents):
@@ -45,9 +45,9 @@ def project_root() -> Path:
 
 
 def code_location(root: Path) -> CodeLocation:
-    """What the project in ``root`` loads: as its workspace.yaml says, or else its pyproject.toml or dg.toml.
+    """The code location of the project in ``root``, from its workspace.yaml, or else its pyproject.toml or dg.toml.
 
-    Raises :class:`InputError` where neither names a module.
+    Raises :class:`InputError` if none of them names a module.
     """
     workspace = root / "workspace.yaml"
     for entry in (yaml.safe_load(workspace.read_text()) or {}).get("load_from", ()) if workspace.is_file() else ():
@@ -60,7 +60,7 @@ def code_location(root: Path) -> CodeLocation:
 
 
 def dagster_home(root: Path) -> Path:
-    """``$DAGSTER_HOME``, or ``.dagster_home`` in ``root``; created, with the project's dagster.yaml if it has none.
+    """``$DAGSTER_HOME``, or ``.dagster_home`` in ``root``. It is created if needed, with the project's dagster.yaml.
 
     Sets the variable for this process and its children.
     """

@@ -1,7 +1,8 @@
-"""The Dagster instance, or one sentence where its folder, its settings or its database cannot be used.
+"""Opens the Dagster instance, or gives a one-sentence error if its folder, settings or database cannot be used.
 
-``python -m graphmill.orchestration.instance COMMAND ARGUMENTS…`` looks whether the instance of ``DAGSTER_HOME`` is there,
-makes its tables, and becomes the command: Dagster's own processes would retry for a minute and end with a page.
+``python -m graphmill.orchestration.instance COMMAND ARGUMENTS…`` checks the instance of ``DAGSTER_HOME``, creates its
+tables, and then executes the command. Without this check, Dagster's own processes would retry for a minute and fail
+with a long traceback.
 """
 
 import logging
@@ -28,11 +29,11 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
     """The instance of ``DAGSTER_HOME``.
 
     Raises:
-        ResourceError: its database cannot be reached, or refuses us.
+        ResourceError: its database cannot be reached, or refuses the connection.
         SettingsError: there is no such folder, its ``dagster.yaml`` cannot be read, or a variable that it reads is not set.
     """
     retries, before = logging.getLogger(), logging.getLogger().level
-    retries.setLevel(logging.ERROR)  # each attempt to connect is a warning of five lines
+    retries.setLevel(logging.ERROR)  # each attempt to connect would print a warning of five lines
     try:
         instance = dg.DagsterInstance.get()
     except Exception as error:
@@ -52,7 +53,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _of_database(error: BaseException | None) -> str:
-    """The first line of what a database said, somewhere below ``error``; empty: it was something else."""
+    """The first line of a database's error in the chain of causes of ``error``; empty if there is none."""
     while error is not None:
         if isinstance(error, sa.exc.SQLAlchemyError):
             return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
@@ -61,7 +62,7 @@ def _of_database(error: BaseException | None) -> str:
 
 
 def _of_settings(error: BaseException, home: str) -> str:
-    """What is wrong with ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty: something else."""
+    """The problem of ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty for any other error."""
     folder = "the absolute path of the folder with dagster.yaml (in the kit: deploy)"
     if not home:
         return f"DAGSTER_HOME is not set: set it to {folder}"
@@ -84,7 +85,7 @@ def _of_settings(error: BaseException, home: str) -> str:
 
 
 def main(command: list[str]) -> int:
-    """Become ``command``, if the instance is there."""
+    """Check the instance, then execute ``command`` in place of this process."""
     try:
         with open_instance():
             pass

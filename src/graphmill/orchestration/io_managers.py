@@ -1,7 +1,7 @@
-"""How values travel between assets: tables (Arrow, data frames) as Parquet, small plain values as JSON, no pickles.
+"""Stores values between assets: tables (Arrow, data frames) as Parquet, small plain values as JSON, no pickles.
 
-Large things that are not tables (a typed graph, a run directory) stay where they were written; what travels is a small
-dictionary that says where they are.
+Large objects that are not tables (a typed graph, a run directory) stay where they were written. Their asset's value is
+a small dictionary with their path.
 """
 
 import contextlib
@@ -31,27 +31,27 @@ REMEDY = "materialize the asset again"
 
 
 class ArtifactIOManager(dg.UPathIOManager):
-    """One file an asset (or partition) below ``base_path``: ``<asset key>.parquet`` or ``<asset key>.json``.
+    """One file per asset (or partition) below ``base_path``: ``<asset key>.parquet`` or ``<asset key>.json``.
 
-    ``base_path`` may be local or any fsspec URL. A local file appears whole or not at all.
+    ``base_path`` may be local or any fsspec URL. Local files are written atomically.
     """
 
     def dump_to_path(self, context: dg.OutputContext, obj: Any, path: UPath) -> None:
-        """Write ``obj``; raise :class:`InputError` for what is neither table nor small plain value."""
+        """Write ``obj``. Raises :class:`InputError` for anything but a table or a small plain value."""
         if obj is None:
             return
         if isinstance(obj, pd.DataFrame):
             obj = pa.Table.from_pandas(obj)
         if isinstance(obj, pa.Table):
             _write(_with_suffix(path, PARQUET), lambda file: write_parquet(obj, file))
-            _with_suffix(path, JSON).unlink(missing_ok=True)  # the asset's kind of value may have changed
+            _with_suffix(path, JSON).unlink(missing_ok=True)  # the kind of the asset's value may have changed
         else:
             data = _as_json(obj, path.name)
             _write(_with_suffix(path, JSON), lambda file: file.write(data))
             _with_suffix(path, PARQUET).unlink(missing_ok=True)
 
     def get_metadata(self, context: dg.OutputContext, obj: Any) -> dict[str, dg.MetadataValue]:
-        """The path with its suffix, relative to the project where it is in it; the base class knows it without."""
+        """The path with its suffix, relative to the project if it is in it. The base class has the path without a suffix."""
         if obj is None:
             return {}
         paths = self._get_paths_for_partitions(context).values() if context.has_asset_partitions else ()
@@ -60,7 +60,8 @@ class ArtifactIOManager(dg.UPathIOManager):
         return {"path": dg.MetadataValue.path(_shown(_with_suffix(path, suffix)))}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
-        """The value as written; a table as a data frame where the input is annotated so. Damage is one sentence."""
+        """The value as written; a table becomes a data frame if the input is annotated so. A damaged file raises
+        :class:`InputError`."""
         parquet = _with_suffix(path, PARQUET)
         if parquet.exists():
             with user_errors():
@@ -74,7 +75,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
 
     def path_exists(self, path: UPath) -> bool:
-        """Whether either file is there; ``path`` has no suffix yet."""
+        """Whether one of the two files exists. ``path`` has no suffix."""
         return _with_suffix(path, PARQUET).exists() or _with_suffix(path, JSON).exists()
 
 
@@ -105,7 +106,7 @@ def _is_local(path: UPath) -> bool:
 
 def _write(target: UPath, write: Any) -> None:
     if not _is_local(target):
-        with target.open("wb") as file:  # object stores show a file when it is closed
+        with target.open("wb") as file:  # object stores show a file only when it is closed
             write(file)
         return
     scratch = f"{target}.{uuid.uuid4().hex}.tmp"
@@ -122,7 +123,7 @@ def _write(target: UPath, write: Any) -> None:
 
 
 def _read_local(path: str) -> pa.Table:
-    """The table; one of very many rows is mapped from files, so that its rows need not fit in memory."""
+    """Read the table. A very large one is mapped from files, so that its rows need not fit in memory."""
     file = ParquetTable(path, mapped=True, remedy=REMEDY)
     if file.rows < disk.MANY or not disk.can_be_mapped(file.schema):
         return file.read()

@@ -1,8 +1,8 @@
-"""Loads a project's definitions such that a running chain depends on its own files alone.
+"""Loads a project's definitions so that a running chain depends only on its own files.
 
-Every step of a run is a process that loads all definitions again. A file of another dataset that somebody is just editing
-must not stop a training of hours: in the processes of a run what cannot be loaded is left out. Wherever a person looks
-(the code server, ``dg check defs``, the command line) it is an error, as always.
+Every step of a run is a process that loads all definitions again. A broken file of another dataset, which a user is
+editing, must not stop a long training. So the processes of a run leave out files that cannot be loaded. In the code
+server, ``dg check defs`` and the command line, such a file is an error as usual.
 """
 
 import logging
@@ -20,12 +20,12 @@ _logger = logging.getLogger(__name__)
 
 
 def in_a_run() -> bool:
-    """Whether this is a run's worker or step, which Dagster starts as children of a code server or of each other."""
+    """Whether this process is a run's worker or step. Dagster starts them as children of a code server or of each other."""
     return multiprocessing.parent_process() is not None
 
 
 def load_project(path_within_project: Path) -> dg.Definitions:
-    """All definitions below the project's ``defs/``; in the processes of a run without the files that cannot be loaded."""
+    """Load all definitions below the project's ``defs/``. The processes of a run leave out files that cannot be loaded."""
     try:
         return dg.load_from_defs_folder(path_within_project=path_within_project)
     except Exception as error:
@@ -35,7 +35,7 @@ def load_project(path_within_project: Path) -> dg.Definitions:
 
 
 def _what_can_be_loaded(project: ComponentTree, error: Exception) -> dg.Definitions:
-    """From a copy of ``defs/`` without the broken files. Modules are imported from their own place, by name."""
+    """Load from a copy of ``defs/`` without the broken files. Modules are imported from their original place, by name."""
     with tempfile.TemporaryDirectory(prefix="graphmill-defs-") as scratch:
         folder = Path(scratch) / project.defs_module_path.name
         shutil.copytree(project.defs_module_path, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -45,7 +45,7 @@ def _what_can_be_loaded(project: ComponentTree, error: Exception) -> dg.Definiti
         def tree() -> ComponentTree:
             return ComponentTree.from_module(module, project.project_root)
 
-        # One file that Dagster cannot parse keeps it from all others, so they come back one by one, Python first.
+        # One file that Dagster cannot parse prevents it from loading any, so add the files one by one, Python first.
         held = {path: path.rename(Path(scratch) / str(number)) for number, path in enumerate(_files(folder))}
         broken = []
         for path, aside in held.items():
@@ -60,7 +60,7 @@ def _what_can_be_loaded(project: ComponentTree, error: Exception) -> dg.Definiti
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files that hold definitions, Python before YAML."""
+    """Files with definitions, Python before YAML."""
     found = [path for path in folder.rglob("*") if path.name in _YAML or path.suffix == ".py"]
     return sorted((path for path in found if path.name != "__init__.py"), key=lambda path: (path.suffix != ".py", path))
 

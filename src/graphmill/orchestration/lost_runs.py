@@ -1,11 +1,12 @@
-"""A sensor that ends runs whose process is gone.
+"""A sensor that ends runs whose process no longer exists.
 
-Dagster's default launcher cannot ask after its processes: a run whose code server and worker were killed (a crash, a reboot,
-the out-of-memory killer) stays STARTED for ever, counts against the run queue and keeps its slot of the accelerator pool.
-Every run's worker notes its process id in the event log when it starts; this looks whether that process is still there.
+Dagster's default launcher cannot check its processes. If a run's code server and worker were killed (by a crash, a
+reboot or the out-of-memory killer), the run stays STARTED forever, counts against the run queue and keeps its slot of
+the accelerator pool. Every run's worker records its process id in the event log when it starts. The sensor checks
+whether that process still exists.
 
-A process id alone could be another process's by now, so the time at which the process began counts, too. Runs that were
-launched on other machines (Kubernetes, Docker, a code server elsewhere) are not judged.
+Another process could have the same id by now, so the start time of the process is compared, too. Runs that were
+launched on other machines (Kubernetes, Docker, a code server elsewhere) are not checked.
 """
 
 import json
@@ -25,9 +26,9 @@ from dagster import DagsterEventType, DagsterRun, DagsterRunStatus
 NAME = "graphmill_lost_runs"
 INTERVAL_SECONDS = 20
 STEP_GRACE_SECONDS = 75.0
-"""Longer than the grace that a step gives its worker to save a checkpoint."""
+"""Seconds; longer than the grace period in which a worker saves a checkpoint."""
 _CLOCK_SECONDS = 30.0
-"""How far two clocks of one machine may be apart: the one of the log and the one that processes are dated by."""
+"""Largest difference in seconds between two clocks of one machine: that of the log and that of process start times."""
 _GRPC_INFO = ".dagster/grpc_info"
 _STARTED = "Started process for run (pid:"
 _OPEN = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
@@ -35,13 +36,13 @@ _OPEN = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.C
 
 @dataclass(frozen=True)
 class Noted:
-    """A process as the event log knows it: its id, and a time (seconds since 1970) at which it ran."""
+    """A process in the event log: its id, and a time (seconds since 1970) at which it ran."""
 
     pid: int
     at: float
 
     def process(self) -> psutil.Process | None:
-        """The process, if it is still there."""
+        """The process, if it still exists."""
         try:
             found = psutil.Process(self.pid)
             there = found.create_time() <= self.at + _CLOCK_SECONDS
@@ -52,21 +53,21 @@ class Noted:
 
 @dataclass
 class Memory:
-    """What one look tells the next (the sensor's cursor): runs whose worker was seen here, and since when one is gone."""
+    """The sensor's cursor: runs whose worker was seen on this machine, and the time since which a worker is gone."""
 
     seen: list[str] = field(default_factory=list)
     gone: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, cursor: str | None) -> "Memory":
-        """From the cursor; empty where there is none, or one of another version."""
+        """Parse the cursor; the result is empty if there is none, or if it is of another version."""
         with suppress(ValueError, TypeError, AttributeError):
             content = json.loads(cursor or "{}")
             return cls(list(content.get("seen", [])), dict(content.get("gone", {})))
         return cls()
 
     def write(self, open_runs: set[str]) -> str:
-        """The next cursor: only of runs that have not ended."""
+        """The next cursor, with only the runs that have not ended."""
         gone = {run: since for run, since in self.gone.items() if run in open_runs}
         return json.dumps({"seen": sorted(set(self.seen) & open_runs), "gone": gone})
 
@@ -81,7 +82,7 @@ class Memory:
     ),
 )
 def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """One look at all runs that have not ended."""
+    """One tick: check all runs that have not ended."""
     memory = Memory.read(context.cursor)
     runs = context.instance.get_runs(filters=dg.RunsFilter(statuses=_OPEN))
     origin = context.code_location_origin
@@ -94,39 +95,39 @@ def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
 
 
 def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
-    """The id of the run's worker where it is this process's parent, as of a step in the multiprocess executor; else 0.
+    """The id of the run's worker if it is this process's parent (a step in the multiprocess executor), else 0.
 
-    In the in-process executor this process is the worker, and whoever is above it may go.
+    In the in-process executor, this process is the worker, and its parent may exit.
     """
     worker, _ = _processes(instance, run_id)
     return worker.pid if worker is not None and worker.pid == os.getppid() else 0
 
 
 def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float, own: str = "") -> str:
-    """Judge one run, and end it when its process was gone at two looks; what was done, or "" where all is well.
+    """Check one run, and end it if its process was gone in two ticks. Returns what was done, or "" if the process exists.
 
-    ``own`` is the code location that looks. Where locations may be on several machines, it judges its own runs alone:
-    a process of another machine may have the same id as one of this.
+    ``own`` is the code location of the sensor. If locations may be on several machines, it checks only its own runs,
+    because a process of another machine may have the same id as one of this machine.
     """
     if _GRPC_INFO not in run.tags:
-        return ""  # of a launcher that looks after its processes itself
+        return ""  # its launcher checks its processes itself
     here = _one_machine(instance) or _socket_is_here(run.tags[_GRPC_INFO])
     if own and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != own):
         return ""
     worker, steps = _processes(instance, run.run_id)
     if worker is None and _server_is_there(run.tags[_GRPC_INFO]):
-        return ""  # it is just starting
+        return ""  # the run is still starting
     if worker is not None and worker.process() is not None:
         memory.seen.append(run.run_id)
         memory.gone.pop(run.run_id, None)
         return ""
     if not (here or run.run_id in memory.seen):
-        return ""  # perhaps on another machine
+        return ""  # it may be on another machine
     since = memory.gone.setdefault(run.run_id, now)
     if now == since:
         return f"the process of run {run.run_id[:8]} is gone"
     if left := [process for step in steps if (process := step.process()) is not None]:
-        # They would train on without their run, beside the next one.
+        # They would continue training without their run, at the same time as the next one.
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM if now - since < STEP_GRACE_SECONDS else signal.SIGKILL)
@@ -137,7 +138,7 @@ def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: flo
 def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted | None) -> str:
     current = instance.get_run_by_id(run.run_id)
     if current is None or current.status not in _OPEN:
-        return ""  # it ended while we looked
+        return ""  # it ended in the meantime
     which = f"process {worker.pid}" if worker else "the code server that was to start it"
     message = f"The run's process is gone ({which}): it was killed, or the machine was restarted. The next run resumes."
     if current.status == DagsterRunStatus.CANCELING:
@@ -150,7 +151,7 @@ def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted | None) ->
 
 
 def _processes(instance: dg.DagsterInstance, run_id: str) -> tuple[Noted | None, list[Noted]]:
-    """The run's worker, and the processes of its steps, which are the worker itself in the in-process executor."""
+    """The run's worker and the processes of its steps. In the in-process executor, these are the worker itself."""
     entries = instance.all_logs(run_id, of_type={DagsterEventType.ENGINE_EVENT, DagsterEventType.STEP_START})
     worker: Noted | None = None
     steps: list[Noted] = []
@@ -166,7 +167,7 @@ def _processes(instance: dg.DagsterInstance, run_id: str) -> tuple[Noted | None,
 
 
 def _one_machine(instance: dg.DagsterInstance) -> bool:
-    """Whether the instance is kept in SQLite files, which only processes of one machine may use."""
+    """Whether the instance is in SQLite files, which only processes of one machine may use."""
     return "sqlite" in type(instance.run_storage).__module__
 
 
@@ -176,7 +177,7 @@ def _socket_is_here(grpc_info: str) -> bool:
 
 
 def _server_is_there(grpc_info: str) -> bool:
-    """Whether the code server that was to start the run takes connections."""
+    """Whether the code server that should start the run accepts connections."""
     info = _info(grpc_info)
     for family, address in _addresses(info):
         with closing(socket.socket(family, socket.SOCK_STREAM)) as connection:
@@ -186,7 +187,7 @@ def _server_is_there(grpc_info: str) -> bool:
             except OSError:
                 return False
             return True
-    return True  # nothing is known of it
+    return True  # its state is not known
 
 
 def _addresses(info: dict[str, Any]) -> Iterator[tuple[socket.AddressFamily, Any]]:

@@ -1,7 +1,7 @@
-"""Reads the worker's Pipes messages from a file, whole lines only.
+"""Reads the worker's Pipes messages from a file, only complete lines.
 
-Dagster's own reader takes what it finds at the end of the file for a line: when it looks while the worker is writing, it
-meets half a message, and neither that one nor any later one arrives.
+Dagster's own reader takes the end of the file as a line. If it reads while the worker is writing, it gets half a
+message, and neither this message nor any later one arrives.
 """
 
 import contextlib
@@ -19,9 +19,10 @@ LOOK_SECONDS = 0.1
 
 
 class MessageFile(dg.PipesMessageReader):
-    """A file that the worker appends to, one JSON message a line; it is gone at the session's end.
+    """A file to which the worker appends one JSON message per line. It is removed at the end of the session.
 
-    ``folder``: where it is made; without one, where temporary files are. ``seen`` gives its path as the worker sees it.
+    ``folder``: the folder for the file; by default that of temporary files. ``seen``: maps its path to the path on the
+    worker's machine.
     """
 
     def __init__(self, folder: Path | None = None, seen: Callable[[Path], str] = str) -> None:
@@ -30,7 +31,7 @@ class MessageFile(dg.PipesMessageReader):
 
     @contextlib.contextmanager
     def read_messages(self, handler: Any) -> Iterator[Mapping[str, Any]]:
-        """Hand each message to ``handler`` while the session lasts; those at its end are handed on before it closes."""
+        """Pass each message to ``handler`` during the session, and the remaining ones before it closes."""
         if self._folder:
             self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="graphmill-", dir=self._folder, ignore_cleanup_errors=True) as folder:
@@ -50,7 +51,7 @@ class MessageFile(dg.PipesMessageReader):
                 thread.join()
 
     def no_messages_debug_text(self) -> str:
-        """Where messages were expected, for Dagster's warning that there were none."""
+        """The place of the messages, for Dagster's warning that there were none."""
         return "Messages were expected in a file."
 
 
@@ -58,10 +59,10 @@ def _follow(path: Path, handler: Any, ended: threading.Event) -> None:
     rest = b""
     with path.open("rb") as file:
         while True:
-            last = ended.is_set()  # before reading, so that what came until then is read
+            last = ended.is_set()  # before reading, so that all messages until then are read
             *lines, rest = (rest + file.read()).split(b"\n")
             for line in lines:
                 handler.handle_message(json.loads(line))
-            if last:  # what is left in ``rest`` is a message that a kill cut short
+            if last:  # ``rest`` may hold an incomplete message of a killed worker
                 return
             ended.wait(LOOK_SECONDS)

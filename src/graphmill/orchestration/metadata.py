@@ -1,7 +1,7 @@
-"""Metadata for the UI: plain numbers, table schemas, small tables, small inline pictures, code to paste.
+"""Metadata for the UI: plain numbers, table schemas, small tables, small inline pictures, code snippets.
 
-Dagster takes Python scalars only, and stores an inline picture several times over; both limits are kept here and
-nowhere else. What the figures mean is not decided here.
+Dagster accepts only Python scalars, and stores an inline picture several times. Only this module handles these limits.
+It does not interpret figures.
 """
 
 import base64
@@ -24,9 +24,9 @@ _SMALLEST_SIDE = 160
 
 
 def scalar(value: Any) -> Any:
-    """``value`` as a bool, int, float or str that Dagster takes: NumPy and torch scalars, enums and paths converted.
+    """``value`` as a bool, int, float or str for Dagster, converted from NumPy and torch scalars, enums and paths.
 
-    NaN and infinities become text: as numbers they would come back from the event log as null.
+    NaN and infinities become text, because as numbers the event log would return null.
     """
     if hasattr(value, "item") and callable(value.item):
         value = value.item()
@@ -40,7 +40,7 @@ def scalar(value: Any) -> Any:
         return dg.MetadataValue.path(str(value))
     if isinstance(value, list | tuple):
         return ", ".join(str(scalar(item)) for item in value)
-    raise TypeError(f"{type(value).__name__} is no scalar: {value!r}")
+    raise TypeError(f"{type(value).__name__} is not a scalar: {value!r}")
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_metadata(table: pa.Table, descriptions: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Row count and column schema under the keys that the UI knows."""
+    """Row count and column schema, with the UI's keys."""
     return {
         "dagster/row_count": table.num_rows,
         COLUMNS_KEY: column_schema(table.schema, descriptions),
@@ -63,11 +63,11 @@ def table_metadata(table: pa.Table, descriptions: Mapping[str, str] | None = Non
 
 
 COLUMNS_KEY = "columns"
-"""Of a table's schema. Under Dagster's own key it would stand above the summary, and push it out of the first screen."""
+"""Key of a table's schema. With Dagster's own key, it would be above the summary and push it off the first screen."""
 
 
 def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """An Arrow schema as Dagster's, each column with its description where one is given."""
+    """An Arrow schema as Dagster's, with the given descriptions of columns."""
     texts = descriptions or {}
     return dg.TableSchema(
         columns=[
@@ -83,12 +83,12 @@ def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = No
 
 
 def _type_name(kind: pa.DataType) -> str:
-    # "dictionary<values=string, indices=int32, ordered=0>" says less to a reader than "string".
+    # "string" is clearer to a reader than "dictionary<values=string, indices=int32, ordered=0>".
     return str(kind.value_type) if pa.types.is_dictionary(kind) else str(kind)
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """A table of at most ``TABLE_ROWS`` rows, numbers to five digits; columns are the keys of the first row."""
+    """A table of at most ``TABLE_ROWS`` rows, with numbers rounded to five digits. Columns are the keys of the first row."""
     if not rows:
         return dg.MetadataValue.text("none")
     shown = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
@@ -117,14 +117,14 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def snippet(code: str) -> dg.MetadataValue:
-    """Python to paste."""
+    """A Python snippet to paste."""
     return dg.MetadataValue.md(f"```python\n{code.strip()}\n```")
 
 
 def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
     """A picture: written in full size to ``path`` (relative to ``root``), shown inline with at most ``max_bytes``.
 
-    The bound is on the text as stored: the image in base64, its title and the path.
+    The bound applies to the stored text: the image in base64, its title and the path.
     """
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_bytes(png)
@@ -134,8 +134,8 @@ def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLI
 
 
 def _small_png(png: bytes, max_bytes: int) -> str:
-    """Base64 of the image, scaled down until it fits; empty if it would have to become unreadably small."""
-    from PIL import Image  # imported late, as most steps draw nothing
+    """Base64 of the image, scaled down until it fits; empty if it would become unreadably small."""
+    from PIL import Image  # imported here, because most steps draw nothing
 
     with Image.open(io.BytesIO(png)) as image:
         width, height = image.size
@@ -144,6 +144,6 @@ def _small_png(png: bytes, max_bytes: int) -> str:
         encoded = base64.b64encode(small_png(png, max(1, round(width * scale)), colours=64)).decode("ascii")
         if len(encoded) <= max_bytes:
             return encoded
-        # The size goes with the area; a little less than that, as detail shrinks more slowly.
+        # The file size grows with the area; scale down a little more, because detail shrinks more slowly.
         scale *= min(0.9, 0.95 * math.sqrt(max(max_bytes, 1) / len(encoded)))
     return ""

@@ -1,7 +1,7 @@
-"""An asset's page for a person: a summary first, the numbers that one plots, all others in one table, then the rest.
+"""Lays out an asset's page: a summary first, then the numbers to plot, all other numbers in one table, then the rest.
 
-Dagster shows metadata in the order in which it is given, plots every number, and shows Markdown of up to 1,000 characters
-at once; longer texts stay behind a button.
+Dagster shows metadata in the given order, plots every number, and shows Markdown of up to 1,000 characters directly.
+Longer texts are behind a button.
 """
 
 import math
@@ -23,22 +23,24 @@ from graphmill.runs.card import CARD
 from graphmill.runs.report_html import REPORT, describe_run
 
 INLINE_CHARACTERS = 999
-"""Of Markdown that the webserver shows without a click."""
+"""Largest number of characters of Markdown that the webserver shows without a click."""
 LINE_CHARACTERS = 32
-"""Of a summary, beside keys of up to 22 characters."""
+"""Number of characters per line of a summary, beside keys of up to 22 characters."""
 HARD_BREAK = "  \n"
 GLUE = "\0"
-"""In place of a blank at which no line ends."""
+"""Replaces a space at which a line must not break."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
-"""Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
+"""The address of ``graphmill serve`` beside ``make ui``, which serves the explorer and pictures of runs:
+``http://127.0.0.1:3001``."""
 EXPLORER = "explorer"
-"""The metadata that leads to the explorer."""
+"""Key of the metadata that links to the explorer."""
 DEFAULT_PORT = 3000
-"""Of the UI; the service is on the one after it."""
+"""Port of the UI. The service uses the next port."""
 PICTURE_WIDTH = 280
-"""Pixels: what the value column has on a window of 1,280, beside keys of up to 22 characters. Wider ones cut the summary."""
+"""Width in pixels of the value column in a window of 1,280 pixels, beside keys of up to 22 characters. Wider pictures
+would cut off the summary."""
 
 
 def asset_page(
@@ -50,12 +52,11 @@ def asset_page(
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
     pictures: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The beginning of an asset's metadata: ``summary``, pictures, numbers, and ``figures``.
+    """The first metadata of an asset: ``summary``, pictures, numbers, and ``figures``.
 
-    ``plotted``: the six to ten numbers that a person follows over time, each a number of its own, or their names among
-    ``others``. ``others``: all other figures, in one table with their past and their ``baselines`` (name → figure →
-    value). A figure stands once.
-    ``pictures``: title → path relative to the project, shown at once where ``make ui`` serves them.
+    ``plotted``: the six to ten numbers to plot over time, as values or as names in ``others``. ``others``: all other
+    figures, in one table with their previous values and their ``baselines`` (name → figure → value). Each figure is
+    shown once. ``pictures``: title → path relative to the project; shown directly if ``make ui`` serves them.
     """
     if not isinstance(plotted, Mapping):
         figures, names = others or {}, tuple(plotted)
@@ -72,16 +73,16 @@ def asset_page(
 
 
 def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
-    """Metadata that leads to the explorer's page on this asset's model; {} where it is not served."""
+    """Metadata that links to the explorer's page on this asset's model; {} if it is not served."""
     address = os.environ.get(SERVICE_VARIABLE, "")
     path = "/".join(quote(part) for part in asset.path)
     return {EXPLORER: dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
 
 
 def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
-    """Write the run's card and one-page report anew, and link to them: metadata ``card`` and ``report_page``.
+    """Write the run's card and one-page report again, and link to them: metadata ``card`` and ``report_page``.
 
-    ``run_dir`` is relative to ``root``. The page opens with a click where ``make ui`` serves it.
+    ``run_dir`` is relative to ``root``. The link opens the page if ``make ui`` serves it.
     """
     if not (root / run_dir / "embeddings" / EXPORTED).is_file():
         return {}
@@ -92,10 +93,10 @@ def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
 
 
 def in_words(text: str) -> dg.MetadataValue:
-    """A summary as Markdown that is shown without a click, in lines that a window of 1,280 pixels does not cut.
+    """A summary as Markdown that is shown without a click, with lines that fit a window of 1,280 pixels.
 
-    The value column is as wide as its widest word, often a path, so that nothing breaks the lines for a reader. In a
-    span of `code` Markdown knows no break: a short one stays whole, a long one becomes text.
+    The value column is as wide as its widest word, often a path, so the browser does not break lines. Markdown cannot
+    break a span of `code`: a short span stays as it is, and a long one becomes plain text.
     """
     joined = re.sub(
         "`([^`]+)`", lambda span: span[0].replace(" ", GLUE) if len(span[0]) <= LINE_CHARACTERS else span[1], text
@@ -111,12 +112,13 @@ def in_words(text: str) -> dg.MetadataValue:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """At most ``SPARKS`` block characters, from the lowest value ▁ to the highest █; values that are not finite are dots."""
+    """A sparkline of at most ``SPARKS`` characters, from ▁ (lowest value) to █ (highest). Values that are not finite
+    are dots."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
     step = max(1, -(-len(values) // SPARKS))
-    kept = list(values)[::-step][::-1]  # the last one always
+    kept = list(values)[::-step][::-1]  # always include the last one
     low, high = min(finite), max(finite)
     spread = (high - low) or 1.0
     return "".join(
@@ -125,12 +127,12 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Numbers as one reads them: four significant digits."""
+    """Round numbers to four significant digits."""
     return float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
 def change(now: Any, before: float | None) -> str:
-    """``"+3.2 %"``, ``"same"``, or nothing where there is nothing to compare."""
+    """``"+3.2 %"``, ``"same"``, or "" if there is nothing to compare."""
     if before is None or isinstance(now, bool) or not isinstance(now, int | float) or not math.isfinite(before):
         return ""
     if now == before:
@@ -156,7 +158,7 @@ def _table(rows: Sequence[Mapping[str, str]]) -> dg.MetadataValue:
 
 
 def _pictures(pictures: Mapping[str, str]) -> str:
-    """Short Markdown with the pictures' addresses; empty where nobody serves them."""
+    """Short Markdown with the pictures' addresses; empty if they are not served."""
     address = os.environ.get(SERVICE_VARIABLE, "")
     if not address:
         return ""

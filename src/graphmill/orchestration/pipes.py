@@ -1,7 +1,7 @@
-"""Runs the worker process from a Dagster step: live figures while it works, no process left when it is cancelled.
+"""Runs the worker process from a Dagster step, with live figures while it works. A cancelled run leaves no process.
 
-Dagster's own subprocess client signals the direct child only and hands custom messages over at the end, so this one
-owns the loop. The worker's side of the contract: ``docs/explanation/dagster.md``, "The worker".
+Dagster's own subprocess client signals only the direct child, and passes on custom messages only at the end. So this
+module has its own loop. ``docs/explanation/dagster.md``, "The worker", describes the worker's side.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
 WORKER_MODULE = "graphmill.worker"
 DATABASE_PATIENCE_SECONDS = 60.0
-"""How long the end of a step waits for the instance's database to take the last figures."""
+"""Seconds that the end of a step waits for the instance's database to accept the last figures."""
 _ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
-# The worker's name for "the machine had too little memory this time": like a stop, it may pass; all else would fail again.
+# The worker's error for too little memory. Like a stop, it may be temporary; all other errors would occur again.
 MEMORY_ERROR = OutOfMemoryError.__name__
 
 
 @dataclass
 class WorkerReport:
-    """What the worker told: the latest message of each kind, as plain dictionaries (empty: never sent)."""
+    """The worker's latest message of each kind, as plain dictionaries (empty: never sent)."""
 
     started: Message = field(default_factory=dict)
     progress: Message = field(default_factory=dict)
@@ -56,20 +56,20 @@ class WorkerReport:
     error: Message = field(default_factory=dict)
 
     def take(self, message: Message) -> None:
-        """Remember ``message`` by its kind; kinds that this version does not know are ignored."""
+        """Store ``message`` by its kind. Unknown kinds are ignored."""
         kind = message.get("kind")
         if kind in ("started", "progress", "result", "error"):
             setattr(self, kind, message)
 
 
 def worker_command(processes: int = 1) -> list[str]:
-    """The command that starts the worker; for several processes it supervises torchrun itself."""
+    """The command that starts the worker. For several processes, the worker supervises torchrun."""
     several = ["--processes", str(processes)] if processes > 1 else []
     return [sys.executable, "-m", WORKER_MODULE, *several]
 
 
 class WorkerClient(dg.ConfigurableResource):
-    """Starts the worker, shows its figures live, and ends it with all its children when the run is cancelled."""
+    """Starts the worker, shows its figures live, and ends it with all its children if the run is cancelled."""
 
     observe_seconds: float = Field(
         default=5.0, description="Shortest time between two observations on the asset, in seconds."
@@ -90,7 +90,7 @@ class WorkerClient(dg.ConfigurableResource):
     )
 
     def place(self, own: LauncherSettings | None) -> LauncherSettings:
-        """Where a training runs: where its model says (``own``), else where this resource says, else here."""
+        """The launcher of a training: that of its model (``own``), else that of this resource, else the local one."""
         return own or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
 
     def run(
@@ -107,16 +107,16 @@ class WorkerClient(dg.ConfigurableResource):
     ) -> WorkerReport:
         """Run one job in the worker and return what it reported.
 
-        ``extras`` is the job, as JSON; ``cwd`` the directory that its relative paths start from; observations go to
-        ``asset_key``; ``launcher`` says where, without it here. Raises ``Failure`` without retries for what would fail
-        again (exit codes 1 and 2), and ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while
-        attempts are left.
+        ``extras``: the job, as JSON. ``cwd``: the folder for its relative paths. ``asset_key``: the asset of the
+        observations. ``launcher``: where it runs; by default here. Raises ``Failure`` without retries for errors that
+        would occur again (exit codes 1 and 2). Raises ``RetryRequested`` for errors that may not (a signal, exit code
+        75, too little memory), as long as attempts are left.
         """
         launcher = launcher or LauncherSettings()
         report = WorkerReport()
         observe = _Observer(context, asset_key, self.observe_seconds)
         with contextlib.ExitStack() as stack:
-            # Another machine sees the project's folder, not our temporary files.
+            # Another machine can see the project's folder, but not this machine's temporary files.
             messages = _shared_messages(cwd, launcher.root) if launcher.elsewhere else MessageFile()
             session = _open_session(stack, context, extras, messages, elsewhere=launcher.elsewhere)
             inbox = _Inbox(session, (report.take, observe))
@@ -137,20 +137,20 @@ class WorkerClient(dg.ConfigurableResource):
             try:
                 code = _watch(tree, inbox, context.log.warning, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
-                # Not only a cancellation: whatever ends the watching must end the worker.
+                # Not only for a cancellation: any exception here must end the worker.
                 context.log.info(
                     f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s to save a checkpoint"
                 )
                 tree.stop(self.grace_seconds)
                 raise
-            tree.kill()  # what the worker may have left behind
-        inbox.read()  # the session's end is when the last messages are there
+            tree.kill()  # processes that the worker may have left
+        inbox.read()  # the session ends when the last messages have arrived
         observe.last()
         self._judge(context, code, report, tree.stderr_tail())
         return report
 
     def _judge(self, context: dg.AssetExecutionContext, code: int, report: WorkerReport, stderr: str) -> None:
-        """Return if the worker did its job; raise what Dagster should do otherwise."""
+        """Return if the worker succeeded; otherwise raise the failure or retry for Dagster."""
         if code == EXIT_OK and report.result:
             return
         cause, may_pass = explain(code, report, stderr)
@@ -170,10 +170,10 @@ class WorkerClient(dg.ConfigurableResource):
 
 
 def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, bool]:
-    """One sentence on why the worker ended with ``code``, and whether another attempt may go well."""
+    """One sentence on why the worker ended with ``code``, and whether another attempt may succeed."""
     if report.error and code > 0:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
-        # Who lost a peer says so, and the code may still be that of the peer, which was killed.
+        # A worker that lost a peer reports it, but the code may be that of the killed peer.
         stopped = EXIT_STOPPED in (code, report.error.get("exit_code"))
         return f"{name}: {message}", stopped or name == MEMORY_ERROR
     if code == UNSEEN:
@@ -194,14 +194,14 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
 
 
 def _last_words(stderr: str) -> str:
-    """The last line that names an error of the worker's own, else the last one that says anything."""
+    """The last line with an error of the worker itself, else the last line that is not blank."""
     lines = [line.strip() for line in stderr.splitlines() if any(character.isalnum() for character in line)]
-    # torchrun ends with a page about the failure of its child, which says nothing of the reason.
+    # torchrun ends with a long text on its failed child, which does not contain the reason.
     named = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("torch.distributed.")]
     return ((named or lines)[-1] if lines else "it wrote nothing to stderr")[:200]
 
 
-# Read when torch is imported, so they have to be there before; what the user's environment says goes first.
+# torch reads these when it is imported, so they must be set before. The user's own environment has priority.
 _WORKER_DEFAULTS = {
     "PYTHONUNBUFFERED": "1",
     "PYTORCH_ENABLE_MPS_FALLBACK": "1",
@@ -216,7 +216,7 @@ def _start(launcher: LauncherSettings, job: WorkerCommand) -> Worker:
 
 
 def _shared_messages(cwd: str, root: str) -> MessageFile:
-    """A file below the project's outputs, which are on storage that the worker's machine shares."""
+    """A message file below the project's outputs, which are on storage shared with the worker's machine."""
 
     def seen(path: Path) -> str:
         return str(PurePosixPath(root) / path.relative_to(cwd).as_posix()) if root else str(path)
@@ -233,7 +233,7 @@ def _open_session(
     elsewhere: bool,
 ) -> dg.PipesSession:
     with warnings.catch_warnings():
-        # Dagster warns of its own preview and deprecated parts here, at every step; the user can do nothing about it.
+        # Dagster warns here about its own preview and deprecated features, at every step; a user cannot change this.
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         return stack.enter_context(
@@ -247,13 +247,13 @@ def _open_session(
 
 
 class _Inbox:
-    """Hands each custom message of a Pipes session on once."""
+    """Passes on each custom message of a Pipes session once."""
 
     def __init__(self, session: dg.PipesSession, receivers: Sequence[Callable[[Message], None]]) -> None:
         self._session, self._receivers, self._seen = session, receivers, 0
 
     def read(self) -> None:
-        """Hand on what has come in since the last call."""
+        """Pass on the messages since the last call."""
         messages = self._session.get_custom_messages()
         for message in messages[self._seen :]:
             for receive in self._receivers:
@@ -262,10 +262,10 @@ class _Inbox:
 
 
 def _watch(tree: Worker, inbox: _Inbox, say: Callable[[str], None], above: int = 0) -> int:
-    """Wait for the end of the worker, handing on its messages; return the exit code. What it waits for is said once.
+    """Wait for the worker to end, and pass on its messages; returns the exit code. A reason for waiting is reported once.
 
-    ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
-    on beside the next one.
+    ``above``: the run's process, if this step has its own process. If it no longer exists, the run has ended, and the
+    training would run at the same time as the next one.
     """
     noted, said = time.monotonic(), ""
     while (code := tree.poll()) is None:
@@ -283,9 +283,10 @@ def _watch(tree: Worker, inbox: _Inbox, say: Callable[[str], None], above: int =
 
 
 class _Observer:
-    """Turns progress messages into observations of the asset, not faster than the event log should grow.
+    """Turns progress messages into observations of the asset, at a limited rate, so that the event log stays small.
 
-    A database that is away for a while ends no training: what could not be written is written later, of progress the newest.
+    If the database is unavailable for a while, the training continues. What could not be written is written later; of
+    progress messages, only the newest.
     """
 
     def __init__(self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey, every_seconds: float) -> None:
@@ -305,7 +306,7 @@ class _Observer:
             self._show()
 
     def last(self) -> None:
-        """Show what has not been shown, which may have come too soon after the one before."""
+        """Show the last message if it has not been shown because of the rate limit."""
         until = time.monotonic() + DATABASE_PATIENCE_SECONDS
         while (self._started or self._progress) and not self._show() and time.monotonic() < until:
             time.sleep(1.0)

@@ -1,7 +1,7 @@
-"""A child process and everything that it starts: watched, asked to stop, and ended without orphans.
+"""Runs a child process and everything that it starts: watches them, asks them to stop, and leaves no orphans.
 
-A worker may start processes in sessions of their own (torchrun does), which no signal to the worker's group reaches,
-and which belong to nobody's tree once their parent is gone. So the descendants are noted down while they can be found.
+A worker may start processes in their own sessions (torchrun does). A signal to the worker's group does not reach them,
+and after their parent's end they are in no process tree. So descendants are recorded while they can be found.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ STDERR_BYTES = 4096
 
 
 class ChildTree:
-    """A child process in its own session, with the descendants that were seen so far."""
+    """A child process in its own session, with the descendants recorded so far."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ChildTree:
         log: Path | None = None,
         ask_by: signal.Signals = signal.SIGINT,
     ) -> None:
-        """``log``: a file that gets all that the child writes; without one, its standard error goes to ours.
+        """``log``: a file for all of the child's output; without one, its standard error goes to that of this process.
 
         ``ask_by``: the signal that asks it to stop.
         """
@@ -50,7 +50,7 @@ class ChildTree:
                 stdout=file,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # should we be killed, it gets SIGTERM: a worker saves and ends
+                preexec_fn=end_with_parent,  # if this process is killed, the child gets SIGTERM: a worker saves and exits
             )
         self._seen: set[psutil.Process] = set()
         assert self._process.stderr is not None
@@ -71,11 +71,11 @@ class ChildTree:
         return self._stderr.text(wait=self._process.poll() is not None)
 
     def waits_for(self) -> str:
-        """A process begins at once."""
+        """Always empty: a local process starts at once."""
         return ""
 
     def note_descendants(self) -> None:
-        """Add the present descendants to those seen; call it now and then while the child runs."""
+        """Record the present descendants. Call it now and then while the child runs."""
         try:
             self._seen.update(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
@@ -88,38 +88,38 @@ class ChildTree:
             _signal_group(self.pid, self._ask_by)
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask the group to stop, give it ``grace_seconds`` to save its state, then end all that is left."""
+        """Ask the group to stop, give it ``grace_seconds`` to save its state, then kill all that is left."""
         try:
             self.ask()
         finally:
             self.wait(grace_seconds)
 
     def wait(self, grace_seconds: float) -> None:
-        """Wait for the end of a child that was asked to stop; end all that is left after ``grace_seconds``."""
+        """Wait for a child that was asked to stop; kill all that is left after ``grace_seconds``."""
         try:
             deadline = time.monotonic() + grace_seconds
             while self._process.poll() is None and time.monotonic() < deadline:
                 self.note_descendants()
                 time.sleep(0.05)
-        finally:  # also when a second interrupt cuts the grace short
+        finally:  # also if a second interrupt ends the wait early
             self.kill()
 
     def kill(self) -> None:
-        """End the child and every descendant seen, at once; harmless when they are gone."""
+        """Kill the child and every recorded descendant, at once. This is harmless if they have ended."""
         self.note_descendants()
         if self._process.poll() is None:
             _signal_group(self.pid, signal.SIGKILL)
             self._process.wait()
         for process in self._seen | _orphans_of_group(self.pid):
             try:
-                process.kill()  # psutil compares the start time, so a reused process id is left alone
+                process.kill()  # psutil compares the start time, so a process with a reused id is not killed
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(self._seen, timeout=5)
 
 
 class _Tail:
-    """Passes a stream on to our own standard error, or to the end of a file, and remembers its end."""
+    """Copies a stream to this process's standard error, or to the end of a file, and keeps its last lines."""
 
     def __init__(self, stream: IO[bytes], log: Path | None) -> None:
         self._lines: deque[str] = deque(maxlen=STDERR_LINES)
@@ -139,12 +139,12 @@ class _Tail:
                         continue
                     sys.stderr.write(text)
                     sys.stderr.flush()
-                except (OSError, ValueError):  # our own stderr is closed; the tail still counts
+                except (OSError, ValueError):  # this process's stderr is closed; the last lines are still kept
                     continue
 
     def text(self, wait: bool) -> str:
         if wait:
-            # A surviving grandchild may hold the pipe open: the lines read so far are what there is to tell.
+            # A surviving grandchild may keep the pipe open: use the lines read so far.
             self._thread.join(timeout=2)
         encoded = "\n".join(tuple(self._lines)).encode()
         return encoded[-STDERR_BYTES:].decode("utf-8", errors="ignore")
@@ -158,7 +158,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _orphans_of_group(group: int) -> set[psutil.Process]:
-    """What is left of a process group whose leader is gone (a group's id is not reused while it has a member)."""
+    """The processes left in a group whose leader has ended (a group's id is not reused while it has a member)."""
     left = set()
     for process in psutil.process_iter():
         try:

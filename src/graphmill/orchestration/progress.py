@@ -1,4 +1,4 @@
-"""The worker's messages as people read them: a log line, an observation's figures."""
+"""Formats the worker's messages as log lines and as figures of an observation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Message = Mapping[str, Any]
 
 
 def started_metadata(message: Message) -> dict[str, Any]:
-    """The observation that marks a run's start: what runs where, from which epoch, and how long it should take."""
+    """The observation at a run's start: what runs where, from which epoch, and the expected time."""
     plain = {key: message[key] for key in ("fingerprint", "device", "device_reason") if message.get(key)}
     out = scalars(
         {
@@ -28,7 +28,7 @@ def started_metadata(message: Message) -> dict[str, Any]:
 
 
 def progress_metadata(message: Message) -> dict[str, Any]:
-    """The figures of one moment, under stable keys, so that the UI plots them over time."""
+    """The current figures, with stable keys, so that the UI can plot them over time."""
     plain = ("epoch", "epochs", "step", "seconds_left", "memory_bytes")
     return scalars(
         {
@@ -43,7 +43,7 @@ def progress_metadata(message: Message) -> dict[str, Any]:
 
 
 def started_line(message: Message) -> str:
-    """One line on the start."""
+    """One line for the log at the start."""
     if message.get("reused"):
         return f"a finished run with these settings and data exists and is reused: {message.get('run_dir', '')}"
     parts = [f"training on {message.get('device', 'an unnamed device')}"]
@@ -58,6 +58,6 @@ def started_line(message: Message) -> str:
 
 
 def epoch_line(message: Message) -> str:
-    """One line on a moment: epoch and step, and how the training goes."""
+    """One line for the log: epoch, step and the current figures."""
     epoch, epochs, step = (message.get(name, "?") for name in ("epoch", "epochs", "step"))
     return f"epoch {epoch}/{epochs}, step {step}  {progress_line(dict(message))}"

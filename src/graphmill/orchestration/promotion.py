@@ -1,7 +1,7 @@
-"""How a promotion or rollback is shown in Dagster, by the asset or after a command: metadata, and the event itself.
+"""Shows a promotion or rollback in Dagster, from the asset or after a command: its metadata, and the event.
 
-``python -m graphmill.orchestration.promotion DAGSTER_HOME`` (the event as JSON on stdin) is how ``graphmill promote`` and
-``graphmill rollback`` put what they did into the event log.
+``python -m graphmill.orchestration.promotion DAGSTER_HOME`` (the event as JSON on stdin) is the command by which
+``graphmill promote`` and ``graphmill rollback`` record their result in the event log.
 """
 
 import json
@@ -22,12 +22,12 @@ _FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
 
 
 def data_version(found: Mapping[str, Any]) -> str:
-    """The live version: the same as before where the champion was kept."""
+    """The live version as data version. It does not change if the champion was kept."""
     return str(found["version"]) or NO_VERSION
 
 
 def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
-    """What the asset shows of a decision: outcome, reason, both figures, and how to read the version that is live."""
+    """The asset's metadata on a decision: outcome, reason, the metric of both, and how to read the live version."""
     compared = found.get("comparison") or {}
     figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
     shown: dict[str, Any] = {
@@ -53,7 +53,7 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
 
 
 def _summary(found: Mapping[str, Any]) -> str:
-    """What was decided and why, and what is live now."""
+    """A summary: the decision, its reason, and the live version."""
     reason = str(found["reason"]).strip().rstrip(".")
     live = f"Live now: `{found['version']}`." if found["version"] else "Nothing is live yet."
     return f"**{str(found['outcome']).capitalize()}**: {reason}. {live}"
@@ -79,11 +79,11 @@ def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[
 
 
 def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
-    """Put what a command did into the event log as a materialization of ``<dataset>/<model>_promoted``."""
+    """Record a command's result in the event log, as a materialization of ``<dataset>/<model>_promoted``."""
     found, key = event["decision"], dg.AssetKey([event["dataset"], f"{event['model']}_promoted"])
     before = instance.get_latest_materialization_event(key)
     shown = before.asset_materialization.metadata if before and before.asset_materialization else {}
-    # A command does not know where the explorer is served; the asset did.
+    # A command does not know the explorer's address, so take it from the last materialization.
     explorer = {EXPLORER: shown[EXPLORER]} if EXPLORER in shown else {}
     instance.report_runless_asset_event(
         dg.AssetMaterialization(

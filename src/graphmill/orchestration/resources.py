@@ -1,6 +1,6 @@
 """Resources that the Launchpad shows: which device a training runs on.
 
-The worker resolves the device, as it imports torch and would hold it; it reports the choice and the reason.
+The worker chooses the device, because only it imports torch. It reports the choice and the reason.
 """
 
 import os
@@ -25,13 +25,13 @@ class AcceleratorResource(dg.ConfigurableResource):
     )
 
     def overrides(self) -> dict[str, object]:
-        """What the resource decides of a recipe's settings, by dotted path."""
+        """The recipe's settings that this resource sets, by dotted path."""
         return {"acceleration.device": self.device, "acceleration.allow_fallback": self.allow_fallback}
 
     def environment(self) -> dict[str, str]:
-        """Variables that show the worker the device of this index as its first (empty for index 0).
+        """Environment variables that make the device with this index the worker's first device (empty for index 0).
 
-        Raises :class:`SettingsError` for an index that this machine's list of visible devices does not have.
+        Raises :class:`SettingsError` for an index that is not in this machine's list of visible devices.
         """
         if self.index < 0:
             raise SettingsError(f"resources.accelerator.index = {self.index}: must be ≥ 0")

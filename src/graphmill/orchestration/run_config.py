@@ -1,8 +1,8 @@
-"""Run config from settings: the Launchpad's nested ``dg.Config`` is generated from the library's pydantic settings.
+"""Generates the Launchpad's nested ``dg.Config`` from the library's pydantic settings.
 
-Dagster cannot nest plain pydantic models, shows no bounds, and lets a violated bound fail inside the run. So the
-classes made here carry the same names, types, defaults and descriptions, and no constraints; :func:`to_settings` hands
-the values back to the settings model, whose messages name the remedy. Nothing here knows a particular recipe.
+Dagster cannot nest plain pydantic models, does not show bounds, and fails only inside the run if a bound is violated.
+So the generated classes have the same names, types, defaults and descriptions, but no constraints. :func:`to_settings`
+passes the values to the settings model, whose errors say what to do. This module works for every recipe.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,9 +20,9 @@ _SCALARS = (bool, int, float, str)
 def config_class(settings: Settings, *, without: Collection[str] = ()) -> type[dg.Config]:
     """The ``dg.Config`` class that mirrors ``type(settings)``; the values of ``settings`` are its defaults.
 
-    ``without`` names fields that the Launchpad does not show, by their dotted path (``"acceleration.device"``). A field
-    of a type that the Launchpad cannot hold raises ``TypeError``, which names it: that is a mistake in the settings
-    model, not a user's.
+    ``without``: dotted paths of fields that the Launchpad does not show (``"acceleration.device"``). A field of a type
+    that the Launchpad does not support raises ``TypeError``, which names it: this is a bug in the settings model, not a
+    user's mistake.
     """
     known = set(paths(type(settings)))
     if unknown := sorted(set(without) - known):
@@ -31,11 +31,12 @@ def config_class(settings: Settings, *, without: Collection[str] = ()) -> type[d
 
 
 def to_settings(config: dg.Config, settings: SettingsT, *, given: Mapping[str, Any] | None = None) -> SettingsT:
-    """The settings that the Launchpad's ``config`` asks for.
+    """The settings from the Launchpad's ``config``.
 
-    ``settings`` is the instance that :func:`config_class` was called with: it supplies the fields that were left out of
-    the Launchpad. ``given`` overrides by dotted path (``{"acceleration.device": "cpu"}``). Raises
-    :class:`graphmill.errors.SettingsError`, one sentence a problem, when a value is out of bounds or two contradict.
+    ``settings`` is the instance given to :func:`config_class`; it supplies the fields that the Launchpad does not show.
+    ``given`` overrides by dotted path (``{"acceleration.device": "cpu"}``). Raises
+    :class:`graphmill.errors.SettingsError`, with one sentence per problem, if a value is out of bounds or two values
+    contradict each other.
     """
     values = settings.model_dump()
     _update(values, _plain(config))
@@ -66,7 +67,8 @@ def _mirror(settings: Settings, prefix: str, without: frozenset[str]) -> type[dg
         value = getattr(settings, name)
         if isinstance(value, Settings):
             section = _mirror(value, f"{path}.", without)
-            # A section's text in the Launchpad is the class docstring; the field's own says why it is in this place.
+            # The Launchpad shows the class docstring as a section's text; the field's own description explains its
+            # place here.
             fields[name] = (section, Field(default=section(), description=field.description or section.__doc__))
         else:
             annotation, default = _launchpad_type(field.annotation, value, f"{model.__name__}.{name}")
@@ -83,7 +85,8 @@ def _launchpad_type(annotation: Any, default: Any, where: str) -> tuple[Any, Any
         if item in _SCALARS:
             return annotation, list(default)
         if _is_choice(item):
-            # Dagster takes Literal as a field's type, but not as a list's; and it converts no enum in a list's default.
+            # Dagster supports Literal as a field's type, but not as a list's item type, and does not convert enums in a
+            # list's default.
             return list[_enumeration(get_args(item))], list(default)  # type: ignore[misc]
     raise TypeError(
         f"{where}: {annotation} does not survive the Launchpad; "

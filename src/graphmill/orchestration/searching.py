@@ -1,8 +1,8 @@
-"""Trials of a search as partitions: which are due, asked for by the sensor or by ``graphmill search DATASET/MODEL``.
+"""Trials of a search as partitions: the sensor or ``graphmill search DATASET/MODEL`` requests and launches them.
 
-A trial that Optuna has asked for stays under way until its partition is materialized: where its run was killed, it is
-launched again, and its training resumes. No more are under way than the pool has places for.
-``python -m graphmill.orchestration.searching DATASET/MODEL`` makes the trials one after the other in this process.
+A trial that Optuna has created is unfinished until its partition is materialized. If its run was killed, it is launched
+again, and its training resumes. The number of unfinished trials is limited by the pool's slots. ``python -m
+graphmill.orchestration.searching DATASET/MODEL`` runs the trials one after the other in this process.
 """
 
 import argparse
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 PARTITION = "dagster/partition"
 PROCESS = "graphmill/process"
-"""Tag of a run that a command executes: its process, its time of beginning, and its machine."""
+"""Tag of a run that a command executes: its process id, start time and machine."""
 ATTEMPTS = 3
-"""Runs of one trial that may fail before it counts as failed."""
+"""Number of failed runs after which a trial counts as failed."""
 LOOK_SECONDS = 2.0
 SEARCH_METADATA = "search"
 
 
 @dataclass
 class Look:
-    """What one look at a search found: runs to launch (partition key → run key), and whether all trials are made."""
+    """The state of a search: runs to launch (partition key → run key), and whether all trials are finished."""
 
     launch: dict[str, str] = field(default_factory=dict)
     under_way: int = 0
@@ -50,15 +50,15 @@ class Look:
 
     @property
     def done(self) -> bool:
-        """Nothing is under way and nothing is left to ask for."""
+        """Whether no trial is unfinished and none is left to request."""
         return not self.launch and not self.under_way
 
 
 def look(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", pool: str) -> Look:
-    """Launch again what was killed, and ask for as many trials as the pool has places left.
+    """Launch killed trials again, and request as many trials as the pool has free slots.
 
     Raises:
-        TrainingError: the last trials all failed; says why.
+        TrainingError: the last trials all failed; the message gives the reason.
     """
     found = Look()
     for key, number in waiting(study).items():
@@ -66,7 +66,7 @@ def look(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", po
         last = _settled(instance, runs[0]) if runs else None
         failed = sum(run.status == DagsterRunStatus.FAILURE for run in runs)
         if last is None:
-            found.launch[key] = key  # Dagster takes a run key once, so asking twice does no harm
+            found.launch[key] = key  # Dagster accepts a run key only once, so a repeated request is harmless
         elif not last.is_finished or stop_left_over(study, number):
             found.under_way += 1
         elif last.status == DagsterRunStatus.CANCELED and PROCESS not in last.tags:
@@ -82,7 +82,7 @@ def look(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", po
 
 
 def places(instance: dg.DagsterInstance, pool: str) -> int:
-    """How many steps of the pool may run at once; 1 where it has no limit."""
+    """Number of steps of the pool that may run at the same time; 1 if it has no limit."""
     limits = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
     default = instance.get_concurrency_config().pool_config.default_pool_limit
     limit = limits.get(pool, default)
@@ -90,16 +90,17 @@ def places(instance: dg.DagsterInstance, pool: str) -> int:
 
 
 def studies_address(instance: dg.DagsterInstance) -> str:
-    """Where studies are kept: ``$GRAPHMILL_STUDIES``, else the instance's PostgreSQL, else "" (a file in the project)."""
+    """The address of the studies: ``$GRAPHMILL_STUDIES``, else the instance's PostgreSQL, else "" (a file in the
+    project)."""
     return os.environ.get(VARIABLE) or str(getattr(instance.run_storage, "postgres_url", "") or "")
 
 
 def sensor_result(
     instance: dg.DagsterInstance, search: Search, pool: str, partitions: dg.DynamicPartitionsDefinition, prefix: str
 ) -> dg.SensorResult:
-    """One tick: runs of trials, or of the leaderboard when the last one has ended, or why there is neither.
+    """One tick: runs of trials, or of the leaderboard after the last trial, or the reason for neither.
 
-    ``prefix``: of the jobs' names, ``<dataset>_<model>``.
+    ``prefix``: prefix of the jobs' names, ``<dataset>_<model>``.
     """
     try:
         found = look(instance, search, search.study(), pool)
@@ -122,7 +123,7 @@ def sensor_result(
 
 
 def _settled(instance: dg.DagsterInstance, run: DagsterRun) -> DagsterRun:
-    """The run; ended first where the command that executed it is gone."""
+    """Return the run, after ending it if the command that executed it no longer exists."""
     if run.is_finished or PROCESS not in run.tags or is_alive(run.tags[PROCESS].split()):
         return run
     instance.report_run_canceled(run, "the command that executed it was killed; the next one goes on")
@@ -135,7 +136,7 @@ def _settled(instance: dg.DagsterInstance, run: DagsterRun) -> DagsterRun:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the trials that are missing, then the leaderboard; the last line on stdout names its folder (JSON)."""
+    """Run the missing trials, then make the leaderboard. The last line on stdout names its folder (JSON)."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.searching", description=__doc__)
     parser.add_argument("model", help="DATASET/MODEL")
     options = parser.parse_args(arguments)
@@ -158,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(instance: dg.DagsterInstance, definitions: dg.Definitions, model: str) -> Search:
-    """All trials of DATASET/MODEL, one after the other, and its leaderboard.
+    """Run all trials of DATASET/MODEL, one after the other, and make the leaderboard.
 
     Raises:
         InputError: there is no such model, or it has no section ``search``.
@@ -191,7 +192,7 @@ def run(instance: dg.DagsterInstance, definitions: dg.Definitions, model: str) -
 
 
 def _told(result: dg.ExecuteInProcessResult, what: str) -> str:
-    """The line for a trial that ended."""
+    """The output line for a trial that has ended."""
     for event in result.all_events:
         if event.is_step_materialization:
             summary = event.step_materialization_data.materialization.metadata.get("summary")

@@ -1,6 +1,6 @@
-"""``python -m graphmill.orchestration.ui``: webserver, daemon and `graphmill serve` together; one Ctrl-C stops all.
+"""``python -m graphmill.orchestration.ui``: runs webserver, daemon and `graphmill serve` together; one Ctrl-C stops all.
 
-The daemon runs the queue, so that runs launched in the UI respect the accelerator pool, and schedules and sensors tick.
+The daemon runs the queue, so that runs launched in the UI respect the accelerator pool, and runs schedules and sensors.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(root: Path, host: str, port: int) -> int:
-    """Start both, say where the UI is, wait for an interrupt or for one of them to end, stop both.
+    """Start all, print the UI's address, wait for an interrupt or for one of them to end, and stop all.
 
-    Raises :class:`ResourceError` when the port is taken or the webserver does not come up.
+    Raises :class:`ResourceError` if the port is in use or the webserver does not start.
     """
     _require_free(host, port)
     home = dagster_home(root)
@@ -53,12 +53,13 @@ def serve(root: Path, host: str, port: int) -> int:
     os.environ[SERVICE_VARIABLE] = explorer
     os.environ.pop(
         "GRAPHMILL_TOKEN", None
-    )  # the browser's pictures could not bring it, and it serves this machine alone
+    )  # no token: pictures in the browser could not send it, and the service is for this machine only
     print("starting the webserver and the daemon …", flush=True)
-    # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
+    # Create the instance's tables here, once: otherwise webserver, daemon and code servers would all try, and some
+    # would fail.
     with open_instance():
         pass
-    stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
+    stopping = _Interrupts()  # before the children start, in which these handlers are reset to the default
     workspace = _target(root)
     commands = {
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
@@ -78,7 +79,7 @@ def serve(root: Path, host: str, port: int) -> int:
             child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root), log=log)
             stack.callback(child.wait, GRACE_SECONDS)
             children[name] = child
-        stack.callback(ask_all)  # runs first: both stop at the same time, and are then waited for
+        stack.callback(ask_all)  # runs first: all are asked to stop at the same time, then waited for
         address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
         _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping, logs)
         if not stopping:
@@ -96,7 +97,7 @@ def serve(root: Path, host: str, port: int) -> int:
 
 
 def _target(root: Path) -> list[str]:
-    """What webserver and daemon load: the project's workspace.yaml, or the module that its pyproject.toml names."""
+    """Arguments for webserver and daemon: the project's workspace.yaml, or the module that its pyproject.toml names."""
     if (root / "workspace.yaml").is_file():
         return ["-w", str(root / "workspace.yaml")]
     location = code_location(root)
@@ -104,7 +105,7 @@ def _target(root: Path) -> list[str]:
 
 
 class _Interrupts:
-    """True once SIGINT or SIGTERM has come."""
+    """Is true after SIGINT or SIGTERM."""
 
     def __init__(self) -> None:
         self._came = False
@@ -130,7 +131,7 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _port_for_service(wanted: int) -> int:
-    """The port beside the UI's, so that addresses in old metadata stay right; another one where it is taken."""
+    """The port after the UI's, so that addresses in old metadata stay valid; another one if it is in use."""
     for port in (wanted, 0):
         with socket.socket() as probe, contextlib.suppress(OSError, OverflowError):
             probe.bind(("127.0.0.1", port))
@@ -153,7 +154,7 @@ def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Inter
 
 
 def _ended(children: dict[str, ChildTree], logs: Path) -> str:
-    """Which child has ended, with its last words and where the others are."""
+    """An error message on a child that has ended, with its last lines and the path of its log."""
     for name, child in children.items():
         if (code := child.poll()) is not None:
             last = child.stderr_tail().strip().rpartition("\n")[2]

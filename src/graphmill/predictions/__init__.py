@@ -1,4 +1,4 @@
-"""Predicted links: which tails a model scores best for a head, and what is to be known of each of them.
+"""Predicted links: the tails with the best scores for a head, with ranks, probabilities and supporting paths for each.
 
-Functions on graphs, arrays and Scorers; what is made of a run is :mod:`graphmill.runs.links`.
+These are functions of graphs, arrays and Scorers. :mod:`graphmill.runs.links` applies them to a run.
 """

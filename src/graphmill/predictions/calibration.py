@@ -1,14 +1,15 @@
-"""From scores to probabilities: an isotonic curve for each relation, fitted on validation links.
+"""Turns scores into probabilities, by an isotonic curve for each relation, fitted on validation links.
 
-The population is (head, tail) with a head that has validation links and a tail that is open to it: not linked in training,
-nor in the test, nor itself. A tail is positive where validation has the link. Of each head count all its positives, its
-:data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, each weighted for as many as the rest has. So the
-probability is that an open tail is a held-out link, and it assumes their share: the base rate. A base rate of one's own
-weights all negatives alike.
+The population is all pairs (head, tail) where the head has validation links and the tail is open: not linked to the
+head in training or in the test, and not the head itself. A pair is positive if validation has the link. The sample has,
+for each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
+weighted to represent the rest. So the probability is that an open tail is a held-out link. It assumes the share of
+positives in this population, the base rate. If the user sets another base rate, all negatives get the same weight.
 
-How far they can be trusted is measured on heads that had no part in the fit, in :data:`FOLDS` folds of heads; the test is
-not read. The expected calibration error (Naeini et al. 2015) is of bins with equally many pairs: ``ece`` over the
-population, in which almost all are near 0, ``ece_top`` over each head's k best tails, which are what a table shows.
+The error is measured on heads that were not used in the fit, in :data:`FOLDS` folds of heads; the test split is not
+read. The expected calibration error (Naeini et al. 2015) uses bins with equally many pairs. ``ece`` is over the
+population, where almost all probabilities are near 0. ``ece_top`` is over the k best tails of each head, which a table
+shows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from graphmill.sampling.keyed import generator
 Float = NDArray[np.float64]
 
 LEAST_LINKS = 20
-"""Validation links below which a relation gets no probabilities."""
+"""A relation with fewer validation links gets no probabilities."""
 TOP, DRAWN, FOLDS, BINS = 64, 64, 5, 10
 NEGATIVES = (
     f"open tails of heads with validation links: the {TOP} best scored of each, and {DRAWN} drawn from the rest, "
@@ -37,8 +38,8 @@ NEGATIVES = (
 
 @dataclass(frozen=True)
 class Pairs:
-    """Points of a population: ``scores``, ``weights`` float64 [P], ``positive`` bool, ``heads`` int64 (groups), and
-    ``ranks`` int64: the tail's place among the head's open tails, large where it is among the rest."""
+    """Points of the population: ``scores``, ``weights`` float64 [P], ``positive`` bool, ``heads`` int64 (groups), and
+    ``ranks`` int64: the tail's rank among the head's open tails, or a large number if it was drawn from the rest."""
 
     scores: Float
     positive: NDArray[np.bool_]
@@ -49,11 +50,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A relation's curve, or why there is none, and what is to be known beside it.
+    """A relation's curve, or the reason why there is none, with its quality.
 
-    ``curve``: scores and probabilities of the isotonic steps, None where there is none. ``about``: ``valid_links``,
-    ``heads``, ``negatives``, ``base_rate``, ``ece``, ``ece_top``, ``why``. ``bins``: of each head's k best tails mean
-    probability, part that are links, and number of pairs.
+    ``curve``: scores and probabilities of the isotonic steps, or None. ``about``: ``valid_links``, ``heads``,
+    ``negatives``, ``base_rate``, ``ece``, ``ece_top``, ``why``. ``bins``: for each head's k best tails, mean
+    probability, fraction that are links, and number of pairs.
     """
 
     curve: tuple[Float, Float] | None
@@ -61,14 +62,14 @@ class Calibration:
     bins: tuple[tuple[float, float, int], ...] = ()
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32 [N]; nan where there is no curve. Beyond the scores that were seen it stays as at the last one."""
+        """float32 [N]; nan without a curve. Beyond the fitted scores the curve is constant."""
         if self.curve is None:
             return np.full(len(scores), np.nan, np.float32)
         return np.interp(scores, *self.curve).astype(np.float32)
 
 
 def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
-    """The curve of one relation by at most ``probability_heads`` heads; the links that the table leaves out have no part."""
+    """Fit the curve of one relation on at most ``probability_heads`` heads. Links that the table leaves out are not used."""
     heads, _ = candidates.links_of(VALID)
     about: dict[str, Any] = {"valid_links": len(heads), "negatives": NEGATIVES}
     if not settings.probability_heads:
@@ -88,7 +89,7 @@ def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
 
 
 def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
-    """The points of one relation, as the module says; negatives have their own weight, positives 1."""
+    """The points of one relation, as the module describes. Positives have weight 1, negatives their sampling weight."""
     open_ones = candidates.but(TRAIN, TEST)
     heads = candidates.drawn_heads(most_heads, "calibration-heads", seed, VALID)
     asked, tails = candidates.links_of(VALID)
@@ -127,7 +128,7 @@ def _of_head(
 
 
 def reweighted(points: Pairs, base_rate: float) -> Pairs:
-    """Negatives weighted so that positives are ``base_rate`` of all; 0 leaves the measured one."""
+    """Weight negatives so that positives are the fraction ``base_rate`` of all; 0 keeps the measured base rate."""
     if not base_rate:
         return points
     positives, negatives = (float(points.weights[points.positive == kind].sum()) for kind in (True, False))
@@ -146,7 +147,7 @@ def fit(points: Pairs, rows: NDArray[np.bool_]) -> tuple[Float, Float]:
 
 
 def _probabilities_of_folds(points: Pairs) -> Float:
-    """Of each point by the curve of the other folds' heads; of a single head by its own."""
+    """The probability of each point by the curve of the other folds' heads. With a single head, by its own curve."""
     from sklearn.model_selection import GroupKFold
 
     folds = min(FOLDS, len(np.unique(points.heads)))
@@ -163,9 +164,10 @@ def _probabilities_of_folds(points: Pairs) -> Float:
 def expected_calibration_error(
     probabilities: Float, positive: NDArray[np.bool_], weights: Float
 ) -> tuple[float, tuple[tuple[float, float, int], ...]]:
-    """Σ over bins of their weight · |mean probability − part positive| / all weight, and the bins.
+    """Σ over bins of weight · |mean probability − fraction positive| / total weight, and the bins.
 
-    Points are ordered by probability and cut into :data:`BINS` parts of equal weight; points of one probability stay in one.
+    Points are ordered by probability and cut into :data:`BINS` bins of equal weight. Points with equal probability stay
+    in one bin.
     """
     if not len(probabilities):
         return float("nan"), ()

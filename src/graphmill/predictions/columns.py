@@ -1,4 +1,4 @@
-"""What the columns of a table of predicted links are. Importable without torch."""
+"""Descriptions of the columns of a table of predicted links. Importing it does not import torch."""
 
 COLUMNS = {
     "head_id": "the head's id, unchanged",
@@ -21,4 +21,4 @@ COLUMNS = {
 EXPLAINED = {
     "because": "the three edges with the largest shares of the score; empty if the link was not explained",
 }
-"""Columns of the files alone, of the links with the best scores."""
+"""Columns that only the files have, for the links with the best scores."""

@@ -1,4 +1,4 @@
-"""Do all heads get the same tails? Figures on the tails that a table of predicted links names."""
+"""Measures how diverse the tails of a table of predicted links are, and whether all heads get the same tails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from graphmill.predictions.top_tails import BestTails
 
 
 def diversity(best: BestTails, candidates: int, n: int) -> dict[str, Any]:
-    """Of the tails of rank 1 to ``n``: how many distinct ones, what part of all ``candidates`` they are (``coverage``), the
-    ``entropy`` of their frequencies in bits and ``effective_tails`` = 2^entropy, and the part of the heads that have the
-    most frequent tail (``top_tail_share``), and of the rows that its ten most frequent tails take (``top_10_share``).
+    """Figures of the tails with rank 1 to ``n``.
+
+    They are the number of distinct tails, their fraction of all ``candidates`` (``coverage``), the ``entropy`` of their
+    frequencies in bits, ``effective_tails`` = 2^entropy, the fraction of heads that have the most frequent tail
+    (``top_tail_share``), and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
     """
     counts = tail_counts(best, candidates, n)
     there = counts[counts > 0]
@@ -31,5 +33,5 @@ def diversity(best: BestTails, candidates: int, n: int) -> dict[str, Any]:
 
 
 def tail_counts(best: BestTails, candidates: int, n: int) -> np.ndarray:
-    """int64 [candidates]: heads that have each tail at rank 1 to ``n``."""
+    """int64 [candidates]: number of heads that have each tail at rank 1 to ``n``."""
     return np.bincount(best.tails[best.ranks <= n], minlength=candidates)

@@ -1,11 +1,11 @@
-"""Which short paths of the training graph join a head with a predicted tail, and which of them say most.
+"""Finds short paths of the training graph between a head and a predicted tail, and ranks them.
 
-Edges of all relations are walked in either direction; only training edges exist here. A path of length 2 goes over one
-node, of length 3 over two. The best ones have the lowest product of the degrees of the nodes between, as in degree-weighted
-path counts (Himmelstein and Baranzini 2015): what leads over hubs joins everything with everything.
+Paths use training edges of all relations, in either direction. A path of length 2 has one inner node, a path of length
+3 has two. The best paths have the lowest product of the inner nodes' degrees, as in degree-weighted path counts
+(Himmelstein and Baranzini 2015), because paths over hubs join everything with everything.
 
-The search from a head takes its neighbours by ascending degree until :data:`MOST_EDGES` of their edges are seen. What it
-leaves out of a head with many neighbours are paths of length 3 over its largest hubs.
+The search from a head takes its neighbours by ascending degree, until it has seen :data:`MOST_EDGES` of their edges.
+For a head with many neighbours, it leaves out paths of length 3 over the largest hubs.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from graphmill.graph.typed_graph import TypedGraph
 Int64 = NDArray[np.int64]
 
 MOST_EDGES = 200_000
-"""Edges of a head's neighbours that are looked at: some milliseconds."""
+"""Largest number of edges of a head's neighbours that a search looks at (a few milliseconds)."""
 BEST = 3
 
 
 class Evidence(Protocol):
-    """What can be said of the best links of a relation beside their scores, column by column.
+    """Additional columns for the best links of a relation.
 
-    ``schema``: the columns; ``most``: links of each relation that it is asked of, those with the best scores.
+    ``schema``: the columns. ``most``: number of links of each relation for which it is computed, best scores first.
     """
 
     schema: pa.Schema
     most: int
 
     def __call__(self, relation: int, heads: Int64, tails: Int64) -> Mapping[str, Sequence[Any]]:
-        """A value for each link, by column. ``heads``, ``tails`` int64 [N]: global node numbers."""
+        """Column → a value for each link. ``heads``, ``tails`` int64 [N]: global node numbers."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """``nodes``: global numbers from head to tail; ``weight``: the product of the degrees between."""
+    """``nodes``: global numbers from head to tail. ``weight``: the product of the inner nodes' degrees."""
 
     nodes: tuple[int, ...]
     weight: float
@@ -60,7 +60,7 @@ class TrainingPaths:
     """The undirected training graph as sorted neighbour lists, for searches of paths between two nodes."""
 
     def __init__(self, nodes: int, edges: Iterable[tuple[int, Int64, Int64]]) -> None:
-        """``edges``: of each relation its number, and heads and tails int64 [E], numbers below ``nodes``."""
+        """``edges``: for each relation its number, and its heads and tails int64 [E], which are below ``nodes``."""
         parts = [(number, heads.astype(np.int64), tails.astype(np.int64)) for number, heads, tails in edges]
         codes = 2 * (1 + max((number for number, _, _ in parts), default=0))
         keys = []
@@ -98,18 +98,19 @@ class TrainingPaths:
         return self.neighbours[self.indptr[node] : self.indptr[node + 1]]
 
     def relation_between(self, a: int, b: int) -> tuple[int, bool]:
-        """Number of the first relation that has the edge, and whether it leads from ``a`` to ``b``."""
+        """The number of the first relation with an edge between the two, and whether it goes from ``a`` to ``b``."""
         number, backward = divmod(int(self.code[self.indptr[a] + np.searchsorted(self.of(a), b)]), 2)
         return number, not backward
 
     def best(self, head: int, tails: Int64, most: int = BEST) -> list[list[Path]]:
-        """For each tail its ``most`` best paths from ``head``, best first; ties by length, then by the nodes' numbers."""
+        """For each tail the ``most`` best paths from ``head``, best first. Ties are broken by length, then by node
+        numbers."""
         near = self.of(head)
         middle, reached = self._steps(head, near)
         return [self._between(head, int(tail), near, middle, reached, most) for tail in tails]
 
     def _steps(self, head: int, near: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The edges from ``near`` onwards as (node of ``near``, reached node), ordered by the latter."""
+        """The edges from the nodes ``near``, as (node of ``near``, reached node), ordered by the latter."""
         order = near[np.argsort(self.degree[near], kind="stable")]
         kept = order[: int(np.searchsorted(np.cumsum(self.degree[order]), MOST_EDGES, side="right"))]
         lengths = self.degree[kept]
@@ -149,7 +150,8 @@ class TrainingPaths:
 
 
 def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequence[NDArray[Any]] = ()) -> NDArray[Any]:
-    """The ``most`` items of the lowest weights; ties by ``ties``, the last of them first, else by the items."""
+    """The ``most`` items with the lowest weights. Ties are broken by ``ties`` (the last is the primary key), or by the
+    items if it is empty."""
     if len(weights) > most:
         bound = np.partition(weights, most - 1)[most - 1]
         kept = np.flatnonzero(weights <= bound)
@@ -161,7 +163,7 @@ def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequenc
 class PathEvidence:
     """Columns on the paths that support a link: ``path_length`` (2 or 3, 0 for none), and the best paths by name.
 
-    The training edges are read when they are first asked for.
+    The training edges are read at the first use.
     """
 
     schema = pa.schema([("path_length", pa.int8()), ("paths", pa.string())])
@@ -175,7 +177,7 @@ class PathEvidence:
         return TrainingPaths.of_graph(self._graph)
 
     def __call__(self, relation: int, heads: Int64, tails: Int64) -> dict[str, list[Any]]:
-        """Of each link; ``paths`` is "head –relation– node –relation– tail", joined by " ; "."""
+        """The columns for each link. ``paths`` has the form "head –relation– node –relation– tail", joined by " ; "."""
         length, named = np.zeros(len(heads), int), [""] * len(heads)
         for head in np.unique(heads):
             rows = np.flatnonzero(heads == head)

@@ -1,4 +1,4 @@
-"""Which relations and which heads are asked for: by name, by id, all, a list or a file."""
+"""Resolves the relations and heads in the settings: by name, by id, all, a list or a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Asked:
-    """A relation, and the heads int64 [H], ascending local numbers of its source type, that tails are asked for."""
+    """A relation and the heads to predict tails for: int64 [H], ascending local numbers of its source type."""
 
     relation: Relation
     heads: Int64
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Ids and names of a graph's nodes, to find them by either."""
+    """Finds a graph's nodes by id or name."""
 
     graph: TypedGraph
     _found: dict[str, dict[str, list[int]]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Nodes:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names in global order; the id, where a node has no name."""
+        """Names in global order; the id for a node without a name."""
         return [str(each) for each in self.graph.node_table()["name"].to_pylist()]
 
     def type_of(self, row: int) -> str:
@@ -48,10 +48,10 @@ class Nodes:
         return next(t.name for t in self.graph.node_types if t.offset <= row < t.offset + t.count)
 
     def find(self, text: str, types: Sequence[str]) -> int:
-        """The global number of the node with this id, else name, else name in other capitals, among ``types``.
+        """The global number of the node of ``types`` with this id; else with this name; else with this name in another case.
 
         Raises:
-            InputError: there is none, it is of another type, or several are meant.
+            InputError: there is none, it is of another type, or there are several.
         """
         wanted = set(types)
         for rows in self._by_any(text):
@@ -60,7 +60,7 @@ class Nodes:
                 return own[0]
             if own:
                 which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
-                raise InputError(f"{len(own)} nodes are called '{text}': {which}; say which by its id and head_type")
+                raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
         elsewhere = sorted({self.type_of(row) for rows in self._by_any(text) for row in rows})
         if elsewhere:
             raise InputError(
@@ -85,7 +85,7 @@ class Nodes:
 
 
 def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]:
-    """The relations with these names, written ``name`` or ``source|name|target``; all for none.
+    """The relations with these names (``name`` or ``source|name|target``); all if no name is given.
 
     Raises:
         InputError: the graph has no such relation.
@@ -102,10 +102,12 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
 
 
 def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list[Asked]:
-    """What ``settings`` ask for; a relative ``heads_file`` is looked up from ``root``. Relations without a head are no part.
+    """The relations and heads in ``settings``. A relative ``heads_file`` is looked up from ``root``. Relations without
+    a head are left out.
 
     Raises:
-        InputError: an unknown relation, head or type, a head that no chosen relation begins at, or nothing is left.
+        InputError: an unknown relation, head or type, a head that is no source of a chosen relation, or nothing is
+            left.
     """
     graph = nodes.graph
     chosen = relations_of(graph, settings.relations)
@@ -136,7 +138,7 @@ def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list
 
 
 def heads_of(settings: LinkSettings, root: Path = Path()) -> list[str]:
-    """The heads that are named, in the settings or in their file; none: all are meant."""
+    """The heads named in the settings or in their file; empty for all."""
     if not settings.heads_file:
         return list(settings.heads)
     path = root / settings.heads_file

@@ -1,4 +1,5 @@
-"""What a table of predicted links can be told. Importable without torch: Launchpad and command line come from it."""
+"""Settings of a table of predicted links. The Launchpad and the command line use them. Importing it does not import
+torch."""
 
 from typing import Literal
 
@@ -6,7 +7,7 @@ from graphmill.settings import Settings, setting
 
 
 class LinkSettings(Settings):
-    """Which links are predicted, what is said of each, and how many are shown."""
+    """Which links are predicted, which columns are computed, and how many links are shown."""
 
     relations: list[str] = setting(
         [], "Relations by name (or source|name|target if several have that name); empty: all of the graph"

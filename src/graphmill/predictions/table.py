@@ -1,4 +1,4 @@
-"""The columns of a table of predicted links, and how they are filled for some rows."""
+"""The columns of a table of predicted links, and their values for some rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK_ROWS = 65_536
 
 
 def schema(evidence: pa.Schema) -> pa.Schema:
-    """Of the file: the columns that every table has, and those of the evidence."""
+    """The schema of the file: the columns that every table has, and those of the evidence."""
     text = pa.string()
     fields = [
         *(
@@ -33,7 +33,7 @@ def schema(evidence: pa.Schema) -> pa.Schema:
 
 
 class LinkRows:
-    """The table of one relation's best tails, made part by part, so that texts of all rows are never in memory at once."""
+    """The table of one relation's best tails, made in parts, so that the texts of all rows are never in memory at once."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LinkRows:
         evidence_schema: pa.Schema,
         evidence: Mapping[int, Mapping[str, Any]],
     ) -> None:
-        """``usual_ranks``, ``probabilities`` [N] are of the rows of ``best``; ``evidence``: row → column → value."""
+        """``usual_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value."""
         self.graph, self.relation, self.best = graph, relation, best
         self.usual_ranks, self.probabilities, self.evidence = usual_ranks, probabilities, evidence
         self._evidence_schema = evidence_schema
@@ -56,7 +56,7 @@ class LinkRows:
         return len(self.best)
 
     def chunks(self) -> Iterator[pa.Table]:
-        """All rows, some at a time."""
+        """Yield tables of consecutive rows."""
         for begin in range(0, len(self), CHUNK_ROWS):
             yield self.table(np.arange(begin, min(begin + CHUNK_ROWS, len(self))))
 

@@ -1,6 +1,7 @@
-"""The best tails of each head, exactly: every candidate is scored, some heads at a time, so that memory is bounded.
+"""Finds the best tails of each head exactly: scores every candidate, for a block of heads at a time, so that memory is
+bounded.
 
-Ties are in the order of the tails' numbers, so that the result does not depend on how heads are cut into blocks.
+Ties are ordered by tail number, so that the result does not depend on the blocks of heads.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 BLOCK_SCORES = 1 << 22
-"""Scores at a time: 16 MiB of float32, and as much again for each step of the scorer's own arithmetic."""
+"""Number of scores in a block: 16 MiB in float32, and the same again for each intermediate result of the scorer."""
 UNKNOWN = -1
-"""In place of a split's number: the graph has no such link."""
+"""Stands for a split's number if the graph does not have the link."""
 
 
 @dataclass(frozen=True)
 class BestTails:
-    """N rows, heads in the order asked for, the best tail first.
+    """N rows, with heads in the given order and the best tail of each first.
 
     ``heads``, ``tails`` int64 [N]: local numbers; ``scores`` float32 [N]; ``ranks`` int32 [N], from 1, among the tails that
     were not left out; ``known`` int8 [N]: number of the split that has the link, or :data:`UNKNOWN`.
@@ -53,9 +54,9 @@ class BestTails:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The tails of one relation, their scores, and which links the graph has.
+    """The candidate tails of one relation, their scores, and the links of the graph.
 
-    ``leave_out``: numbers of the splits whose links are no candidates (all by default).
+    ``leave_out``: numbers of the splits whose links are not candidates (by default all).
     """
 
     graph: TypedGraph
@@ -66,16 +67,16 @@ class Candidates:
 
     @property
     def count(self) -> int:
-        """Nodes of the target type."""
+        """Number of nodes of the target type."""
         return self.graph.node_type(self.relation.target).count
 
     def but(self, *splits: int) -> Candidates:
-        """The same with the links of these splits left out, and no others."""
+        """A copy that leaves out the links of these splits, and no others."""
         return replace(self, leave_out=splits)
 
     @cached_property
     def keys(self) -> Int64:
-        """All links as (head · count + tail) · 4 + split, ascending; of a link in several splits the first is kept."""
+        """All links as (head · count + tail) · 4 + split, ascending. For a link in several splits the first is kept."""
         edges = self.graph.edges(self.relation.index)
         keys = np.asarray(edges.src, np.int64) * self.count + np.asarray(edges.dst)
         keys = sorted_unique(keys * 4 + np.asarray(edges.split))
@@ -83,7 +84,7 @@ class Candidates:
 
     @cached_property
     def _left_out(self) -> Int64:
-        """Links that are no candidates as head · count + tail, ascending."""
+        """Links that are not candidates, as head · count + tail, ascending."""
         return self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
 
     def splits_of(self, heads: Int64, tails: Int64) -> NDArray[np.int8]:
@@ -95,12 +96,12 @@ class Candidates:
         return found
 
     def links_of(self, split: int) -> tuple[Int64, Int64]:
-        """Heads and tails int64 [L] of a split, by (head, tail)."""
+        """Heads and tails int64 [L] of a split's links, sorted by (head, tail)."""
         own = self.keys[(self.keys & 3) == split] >> 2
         return own // self.count, own % self.count
 
     def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
-        """At most ``most`` of the heads that have a link in ``split``, drawn, ascending."""
+        """A random sample of at most ``most`` heads with a link in ``split``, ascending."""
         heads = sorted_unique(self.links_of(split)[0])
         if len(heads) > most:
             drawn = generator(purpose, seed, self.relation.index).choice(len(heads), most, replace=False)
@@ -108,7 +109,8 @@ class Candidates:
         return heads
 
     def blocks(self, heads: Int64) -> Iterator[tuple[Int64, torch.Tensor]]:
-        """Some heads at a time, and scores [B, count] on the CPU, −inf for what is left out and for a node's link to itself.
+        """Yield blocks of heads with their scores [B, count] on the CPU; −inf for links that are left out and for
+        self-loops.
 
         Raises:
             TrainingError: a score is not finite.
@@ -139,7 +141,7 @@ class Candidates:
 
 
 def best_tails(candidates: Candidates, heads: Int64, k: int) -> BestTails:
-    """The ``k`` best tails of each head (fewer, where it has fewer candidates)."""
+    """The ``k`` best tails of each head, or fewer if it has fewer candidates."""
     none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int32))
     parts: list[tuple[Int64, Int64, Float32, NDArray[np.int32]]] = [none]
     for block, scores in candidates.blocks(heads):
@@ -151,10 +153,12 @@ def best_tails(candidates: Candidates, heads: Int64, k: int) -> BestTails:
 
 
 def top_of_rows(scores: torch.Tensor, k: int) -> tuple[Int64, Float32]:
-    """``scores`` [B, C] → columns int64 [B, min(k, C)] and values, best first; of equal ones the lower column first."""
+    """``scores`` [B, C] → columns int64 [B, min(k, C)] and values, best first; of equal values the lower column comes
+    first."""
     k = min(k, scores.shape[1])
     values, places = scores.topk(k)
-    # Which of equal scores topk takes is not defined: where more have the last one's than it took, take the lowest.
+    # topk does not define which of equal scores it takes. If more columns have the last score than it took, take the
+    # lowest columns.
     for row in torch.nonzero((scores >= values[:, -1:]).sum(1) > k)[:, 0].tolist():
         own = torch.nonzero(scores[row] >= values[row, -1])[:, 0]
         own = own[torch.argsort(scores[row, own], descending=True, stable=True)][:k]

@@ -1,4 +1,4 @@
-"""``graphmill init``: a Dagster project of one's own, from templates.
+"""``graphmill init``: creates a Dagster project from templates.
 
-Imports neither dagster nor torch.
+It imports neither dagster nor torch.
 """

@@ -1,4 +1,4 @@
-"""``graphmill init``: a new Dagster project, or a dataset more in one that is there. Nothing that exists is changed."""
+"""``graphmill init``: creates a Dagster project, or adds a dataset to an existing one. Existing files are not changed."""
 
 import re
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from graphmill.project.templates import KIT, rendered
 from graphmill.version import __version__
 
 SAMPLES = ("biomed", "kg_bench", "music", "watch")
-# Where the samples' defs.yaml look for them, below data/01_raw.
+# Places of the samples below data/01_raw, as in their defs.yaml.
 _PLACES = {"biomed": FILES["biomed"], "kg_bench": "triples", "music": "music", "watch": f"watch/{FILES['watch']}"}
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
 
 
 @dataclass
 class Created:
-    """What ``init`` did: the project's root, files written and kept (relative to it), and lines for a person."""
+    """The result of ``init``: the project's root, files written and kept (relative to it), and lines for people."""
 
     root: Path
     dataset: str
@@ -44,15 +44,15 @@ def init(
     kit: bool = False,
     ask: Ask | None = None,
 ) -> Created:
-    """Make a project in ``folder``, or add a dataset to the project that is there.
+    """Makes a project in ``folder``, or adds a dataset to the existing project.
 
-    ``sample`` is the dataset that it begins with (biomed), unless there is ``data``: files, folders or URLs, one of edges
-    or interactions and others with features of its nodes. They are read, and copied into the project unless ``in_place``.
-    ``kit`` adds ``deploy/``, with which it runs on a server; to a project that is there, that alone.
+    ``sample`` is the project's first dataset (biomed), unless ``data`` is given: files, folders or URLs, one with edges
+    or interactions, others with features of its nodes. They are read, and copied into the project unless ``in_place``.
+    ``kit`` adds ``deploy/``, to run the project on a server; to an existing project it adds only this.
 
     Raises:
-        InputError: the folder cannot be used, or a file cannot be read. Nothing has been written then.
-        SettingsError: there is no such sample.
+        InputError: the folder cannot be used, or a file cannot be read. Then nothing is written.
+        SettingsError: the sample does not exist.
     """
     if sample not in ("", *SAMPLES, "none"):
         raise SettingsError(f"there is no sample '{sample}'; choose one of {', '.join(SAMPLES)}, none")
@@ -76,7 +76,7 @@ def init(
         defs, module, source = root / package / "defs", f"{package}.definitions", "."
     else:
         defs, module, source = project.defs, project.module, project.source.relative_to(project.root).as_posix()
-        # Outputs stay out of git whatever the project's own .gitignore says.
+        # Outputs stay out of git, whatever is in the project's .gitignore.
         _write_all(made, {"data/06_models/.gitignore": "*\n"})
         _advise(made, project)
     if dataset is not None:
@@ -89,7 +89,8 @@ def init(
 
 
 def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str, str]:
-    """``deploy/`` of the project in ``root``, whose definitions are in ``module``, imported from ``source`` below it."""
+    """The files of ``deploy/`` for the project in ``root``, whose definitions are in ``module``, imported from
+    ``source`` below ``root``."""
     name = name or root.resolve().name
     distribution = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     extras = "[${EXTRAS}]"
@@ -100,7 +101,7 @@ def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str,
 
 
 def _require_empty(root: Path) -> None:
-    """A repository or an environment (``.git``, ``.venv``) may be there already."""
+    """The folder must be empty, except for a repository or an environment (``.git``, ``.venv``)."""
     if root.is_dir() and all(entry.name.startswith(".") for entry in root.iterdir()):
         return
     if (root / "pyproject.toml").is_file() and "[tool.dagster]" in (root / "pyproject.toml").read_text(
@@ -153,7 +154,7 @@ def _release() -> str:
 
 
 def _package(root: Path) -> str:
-    """The folder's name as a Python package's. Raises :class:`InputError` where none can be made of it."""
+    """A Python package name made from the folder's name. Raises :class:`InputError` if this is not possible."""
     package = re.sub(r"[^a-z0-9]+", "_", root.resolve().name.lower()).strip("_")
     if not package or package[0].isdigit() or package in ("graphmill", "dagster", "data", "tests", "src"):
         raise InputError(f"'{root.name}' cannot be the name of a project; begin with a letter, such as my-project")
@@ -161,7 +162,7 @@ def _package(root: Path) -> str:
 
 
 def _write_all(made: Created, texts: dict[str, str]) -> None:
-    """Write each file that is not there."""
+    """Writes each file that does not exist."""
     for path, text in texts.items():
         target = made.root / path
         if target.exists():
@@ -173,7 +174,7 @@ def _write_all(made: Created, texts: dict[str, str]) -> None:
 
 
 def _advise(made: Created, project: DgProject) -> None:
-    """What only the project's owner should change."""
+    """Advice on changes that only the project's owner should make."""
     settings = [project.root / file for file in ("pyproject.toml", "requirements.txt", "setup.py")]
     if not any(file.is_file() and "graphmill" in file.read_text(encoding="utf-8") for file in settings):
         made.to_do.append('add "graphmill[numba]" to the dependencies of the project')

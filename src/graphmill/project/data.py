@@ -1,6 +1,6 @@
-"""What ``graphmill init --data`` makes of files: where they go, how they are read, and the ``defs.yaml`` for them.
+"""``graphmill init --data``: places files in a project, finds out how to read them, and writes their ``defs.yaml``.
 
-How a file is read is ``ingest.report``'s guess; this module only asks it, and joins the answers of several files.
+``ingest.report`` guesses how to read a file; this module combines the guesses for several files.
 """
 
 import os
@@ -35,7 +35,7 @@ _FALLBACKS = ("kg_csv", "interactions_csv", "sequence")
 
 @dataclass
 class Dataset:
-    """A dataset that will be written: its name, its ``defs.yaml``, and what was found out, as lines for a person."""
+    """A dataset to write: its name, its ``defs.yaml``, and the findings as lines for people."""
 
     name: str
     defs: str
@@ -43,10 +43,10 @@ class Dataset:
 
 
 def recognised(path: str, format: str = "", ask: Ask | None = None) -> IngestReport:
-    """The report on ``path`` as ``format``, or as the first that can read it of those that its content may be of.
+    """The report on ``path`` read as ``format``, or as the first likely format that can read it.
 
     Raises:
-        InputError: there is no such file, or no format can read it; the message says what each of them wants.
+        InputError: the file does not exist, or no format can read it; the message says what each format requires.
     """
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path} does not exist")
@@ -67,9 +67,9 @@ def recognised(path: str, format: str = "", ask: Ask | None = None) -> IngestRep
 
 
 class Places:
-    """Where files (or folders) are in the project; those from outside are copied, once all is known to be well.
+    """Places of files (or folders) in the project; files from outside are copied after all checks.
 
-    A URL stays as it is, as does, with ``in_place``, a file outside of the project (by its absolute path).
+    A URL is kept; with ``in_place`` so is a file outside the project (as its absolute path).
     """
 
     def __init__(self, root: Path, *, in_place: bool = False) -> None:
@@ -78,12 +78,12 @@ class Places:
         self._copies: dict[Path, Path] = {}
 
     def of(self, path: str, format: str) -> str:
-        """The path that the YAML gives: relative to the project's root where it is inside.
+        """The path for the YAML: relative to the project's root if it is inside.
 
-        Files that ``format`` reads beside a file go with it.
+        Files that ``format`` reads beside a file are placed with it.
 
         Raises:
-            InputError: something else is there under the same name.
+            InputError: the place already has another file of the same name.
         """
         source = Path(path).resolve()
         if "://" in path:
@@ -100,7 +100,7 @@ class Places:
         return f"{RAW}/{source.name}"
 
     def copy(self) -> list[str]:
-        """Copy what has been asked for; each appears whole or not at all. Returns the paths below the root."""
+        """Copies the requested files, each as a whole or not at all. Returns the paths below the root."""
         for source, target in self._copies.items():
             part = target.with_name(f".{target.name}.part")
             try:
@@ -113,7 +113,7 @@ class Places:
 
 
 def _beside(source: Path, format: str) -> list[Path]:
-    """The other files that are read where ``source`` is one file."""
+    """The other files that are read with the file ``source``."""
     if source.is_dir():
         return []
     if format == "node_features":  # the ids of a matrix's rows
@@ -126,13 +126,13 @@ def _beside(source: Path, format: str) -> list[Path]:
 def dataset_of(
     paths: Sequence[str], place: Callable[[str, str], str], *, format: str = "", name: str = "", ask: Ask | None = None
 ) -> Dataset:
-    """Read the files and write the dataset that fits: edges or interactions, and features of their nodes.
+    """Reads the files and makes a dataset for them: edges or interactions, and features of their nodes.
 
-    Several edge files, and node files beside them, become one source of the format ``kg_files``. ``place`` says under which
-    path the YAML names a file of a format.
+    Several edge files, and node files beside them, become one source of the format ``kg_files``. ``place`` gives the
+    path of a file of a format for the YAML.
 
     Raises:
-        InputError: a file cannot be read, there are several sources of interactions or of other formats, or none.
+        InputError: a file cannot be read, or there are no or several sources of interactions or of other formats.
     """
     folder, joined = ("", {}) if format else _joined(paths)
     reports = [(path, recognised(path, format if len(paths) == 1 else "", ask))
@@ -165,7 +165,7 @@ def dataset_of(
         own = model["attributes"]
         own["dataset"] = attributes["name"]
         if features and own["recipe"] == "bpr_mf":
-            own["recipe"] = "mmgcn"  # the system that reads features of items
+            own["recipe"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
     text = yaml.dump_all(
@@ -175,9 +175,9 @@ def dataset_of(
 
 
 def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The files, of several, that are edges or nodes of these edges: their folder, and name in it → path.
+    """The files with edges, or with nodes of these edges: their folder, and name in it → path.
 
-    None where one is enough, or where no file is surely of edges.
+    None if one file is enough, or if no file certainly has edges.
     """
     formats = {path: known_formats(path) for path in paths if not Path(path).is_dir()} if len(paths) > 1 else {}
     tables = {
@@ -193,7 +193,7 @@ def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 
 def _pairs_with_names(path: str, known: Sequence[str]) -> bool:
-    """Whether a file that could also be interactions has a first line of names that are no user's or item's."""
+    """Whether a file that could also be interactions has a header without a user or item column."""
     look = Look(path)
     rest = {cell.strip() for line in look.lines[1:] for cell in re.split(r"[,;\t]", line)}
     named = look.columns and not any(
@@ -203,7 +203,7 @@ def _pairs_with_names(path: str, known: Sequence[str]) -> bool:
 
 
 def _placed(source: Mapping[str, Any], joined: Mapping[str, str], place: Callable[[str, str], str]) -> dict[str, Any]:
-    """The folder of a source's files and their names in it, once each is in its place."""
+    """Places the files of a source; returns their folder and their names in it."""
     places = {name: place(path, "kg_csv") for name, path in joined.items()}
     folder = _folder(list(places.values()))
     named = {name: at if "://" in at else os.path.relpath(at, folder) for name, at in places.items()}
@@ -212,13 +212,13 @@ def _placed(source: Mapping[str, Any], joined: Mapping[str, str], place: Callabl
 
 
 def _folder(paths: Sequence[str]) -> str:
-    """The deepest folder that all local ``paths`` are in."""
+    """The deepest common folder of all local ``paths``."""
     return os.path.commonpath([os.path.dirname(path) for path in paths if "://" not in path] or [""]) or "."
 
 
 @dataclass
 class Guess:
-    """How files are read into one graph: the sources, the edges first; graph settings; the system; lines for a person."""
+    """How files are read into one graph: the sources (edges first), graph settings, the system, and lines for people."""
 
     sources: list[dict[str, Any]]
     graph: dict[str, Any] = field(default_factory=dict)
@@ -227,12 +227,12 @@ class Guess:
 
 
 def guessed(paths: Sequence[str], format: str = "", settings: Mapping[str, Any] | None = None) -> Guess:
-    """What :func:`dataset_of` would write, to be read at once.
+    """The content that :func:`dataset_of` would write, to read the files directly.
 
-    ``settings`` of the edges' format win over what is guessed; with ``format`` beside them nothing is guessed.
+    ``settings`` of the edges' format override guesses; if ``format`` is given too, nothing is guessed.
 
     Raises:
-        InputError: as :func:`dataset_of`.
+        InputError: as for :func:`dataset_of`.
     """
     if format and settings and len(paths) == 1:
         return Guess([{"format": format, "path": paths[0], **settings}])
@@ -259,7 +259,7 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
 
 
 def _told(path: str, report: IngestReport) -> str:
-    """How a file is read, what it holds, and, a line each, what was guessed of it."""
+    """Lines on how a file is read, its content, and each guess."""
     counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in report.counts.items() if number)
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
     guesses = "".join(f"\n  guessed: {remark}" for remark in report.remarks)

@@ -1,4 +1,4 @@
-"""What a Dagster project that is there says about itself, in its ``pyproject.toml`` or ``dg.toml``."""
+"""Reads the settings of an existing Dagster project in its ``pyproject.toml`` or ``dg.toml``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from graphmill.errors import InputError
 
 @dataclass(frozen=True)
 class DgProject:
-    """A Dagster project: its root, its package, the module of its definitions, and the folder that both are below."""
+    """A Dagster project: its root, its package, the module of its definitions, and the folder that has both."""
 
     root: Path
     package: str
@@ -25,9 +25,9 @@ class DgProject:
 
 
 def dg_project(root: Path) -> DgProject | None:
-    """The Dagster project in ``root``, None where there is none.
+    """The Dagster project in ``root``, or None.
 
-    Raises :class:`InputError` for a settings file that is not TOML, or that names no ``root_module``.
+    Raises :class:`InputError` for a settings file that is not TOML or has no ``root_module``.
     """
     for file, sections in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         if not (root / file).is_file():
@@ -40,8 +40,8 @@ def dg_project(root: Path) -> DgProject | None:
             continue
         package = project.get("root_module")
         if not isinstance(package, str) or not package:
-            raise InputError(f"{root / file} says that this is a Dagster project, but not its root_module")
-        # As dg looks for it.
+            raise InputError(f"{root / file} belongs to a Dagster project but has no root_module; add it")
+        # In the order in which dg looks for it.
         source = root / "src" if (root / "src").is_dir() else root
         module = str(project.get("code_location_target_module") or f"{package}.definitions")
         defs = str(project.get("defs_module") or f"{package}.defs")
@@ -50,7 +50,7 @@ def dg_project(root: Path) -> DgProject | None:
 
 
 def enclosing_project(folder: Path) -> DgProject | None:
-    """The Dagster project that ``folder`` (which need not exist) is in, None where there is none."""
+    """The Dagster project that has ``folder`` (which need not exist) inside it, or None."""
     for directory in (folder, *folder.resolve().parents):
         if project := dg_project(directory):
             return project

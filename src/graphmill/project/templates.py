@@ -5,7 +5,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 _SUFFIX = ".tmpl"
-# Under these names a tool would take the template itself for its settings.
+# With their real names, tools would use the templates as their own settings.
 _DOTTED = {"gitignore": ".gitignore", "github": ".github"}
 
 

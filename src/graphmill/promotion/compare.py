@@ -18,13 +18,14 @@ from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
 
 FEWEST = 30
-"""With fewer queries no interval says anything."""
+"""With fewer queries, an interval has no meaning."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``metric`` of both on the same validation queries. ``left_out``: queries that the champion was trained on, or whose
-    relation it does not know (``new_relations``). ``new_rows``: parameters, mostly of new nodes, that it does not have.
+    """``metric`` of both on the same validation queries. ``left_out``: number of queries that the champion was trained
+    on, or whose relation it does not know (``new_relations``). ``new_rows``: number of parameter rows (mostly of new
+    nodes) that it does not have.
     """
 
     metric: str
@@ -57,8 +58,8 @@ def compare(
     """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
 
     Raises:
-        InputError: the champion is of another system or unreadable, the metric is not measured by query, or fewer than
-            30 queries are left.
+        InputError: the champion is of another system or unreadable, the metric cannot be computed by query, or fewer
+            than 30 queries are left.
     """
     check_metric(candidate.recipe, metric)
     champion = load_champion(version, candidate)

@@ -1,7 +1,7 @@
-"""Fills a version's folder: the run's export, weights, settings and card, and a summary of its graph.
+"""Fills a version's folder with the run's export, weights, settings and card, and a summary of its graph.
 
-The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
-may be gone by then.
+With the weights and the summary, the version can be compared with a later run even if its own run directory and graph
+are gone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FOUND_IN_RUN = {
     RANKING_PICTURE: RANKING_PICTURE,
     **{f"drift/{name}": name for name in DRIFT_PICTURES},
 }
-"""What a run may have beside its export, and its name in the version: shown by ``graphmill serve``."""
+"""Files that a run may have besides its export → their names in the version. ``graphmill serve`` shows them."""
 
 
 def fill_from(
@@ -62,7 +62,7 @@ def fill_from(
 ) -> Callable[[Path], dict[str, Any]]:
     """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
-    ``health``: of the export, for a run that has no report of its own.
+    ``health``: the health report of the export, for a run without one.
     """
     wanted = settings or PromotionSettings()
 
@@ -106,7 +106,7 @@ def fill_from(
 
 
 def _copy_links(restored: Restored, folder: Path) -> None:
-    """The table of predicted links, where the run has one of the epoch that is promoted."""
+    """Copy the table of predicted links, if the run has one of the promoted epoch."""
     links = restored.run.path / LINKS_FOLDER
     if (links / LINKS_REPORT).is_file() and _read(links / LINKS_REPORT)["epoch"] == restored.epoch:
         for name in (LINKS_TABLE, LINKS_REPORT):
@@ -116,7 +116,7 @@ def _copy_links(restored: Restored, folder: Path) -> None:
 def _derive(
     restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None
 ) -> dict[str, Any] | None:
-    """What follows from the run and is there to be shown and asked; returns what is said of the index."""
+    """Write the derived files, which the service shows and queries; returns the description of the index."""
     for source, name in _FOUND_IN_RUN.items():
         if (restored.run.path / source).is_file():
             shutil.copyfile(restored.run.path / source, folder / name)
@@ -142,7 +142,7 @@ def _write(path: Path, values: Any) -> None:
 
 
 def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
-    """Every file that the export's manifest lists, byte for byte; raises :class:`InputError` if one is not whole."""
+    """Copy every file in the export's manifest, byte for byte. Raises :class:`InputError` if one is damaged."""
     source = restored.run.embeddings
     exported = read_manifest(source)
     if exported["fingerprint"] != restored.manifest["fingerprint"] or exported["epoch"] != restored.epoch:
@@ -158,13 +158,14 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
     ids = source / "embeddings.ids.txt"
     if "embeddings.npy" in exported["files"] and ids.is_file():
         shutil.copyfile(ids, folder / ids.name)
-    shutil.copyfile(source / EXPORT, folder / EXPORT)  # so that whatever reads a run's export reads a version
+    shutil.copyfile(source / EXPORT, folder / EXPORT)  # so that readers of a run's export can read a version
     return exported
 
 
 @dataclass(frozen=True)
 class Champion:
-    """A version's model on some graph. ``new_rows``: parameter rows that it does not know, as they were initialised."""
+    """A version's model on a graph. ``new_rows``: number of parameter rows that the version lacks, which keep their
+    initial values."""
 
     version: Version
     recipe: Recipe
@@ -174,13 +175,13 @@ class Champion:
 
 
 def load_champion(version: Version, like: Restored) -> Champion:
-    """The version's weights on the graph of the run ``like``, matched by node id and relation name.
+    """Load the version's weights for the graph of the run ``like``, matched by node id and relation name.
 
-    On the graph that it was trained on, the weights are exactly its own; on another one, a node or relation that it does
-    not know keeps its initial value.
+    On its own training graph, the weights are exactly its own. On another graph, a node or relation that it does not
+    know keeps its initial value.
 
     Raises:
-        InputError: the version is of another system, or cannot be read by this one's code.
+        InputError: the version is of another system, or the current code cannot read it.
     """
     if version.about["recipe"] != like.manifest["recipe"]:
         raise InputError(
@@ -218,7 +219,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
             for name, buffer in model.named_buffers():
                 if name in tensors and tensors[name].shape == buffer.shape:
                     buffer.copy_(tensors[name])
-            # What a system derives from its vectors for this graph (KGAT's attention).
+            # Update what the system derives from its vectors for this graph (KGAT's attention).
             recipe.begin_epoch(model, max(int(version.about["epoch"]), 1))
     model.to(like.job.device).eval()
     return Champion(version, recipe, model, summary, new)

@@ -1,6 +1,7 @@
 """Copies promoted versions to ``URL/D/M/<version>/…``, with ``current.json`` naming the live one.
 
-The local folder decides; a copy follows it. Where to is noted beside the versions, so that a rollback follows, too.
+The local folder is authoritative, and the copy follows it. The target is stored beside the versions, so that rollbacks
+are copied, too.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ FILE = "copies.json"
 
 
 def note_target(store: Versions, target: str) -> None:
-    """Remember where the versions are copied to; "" leaves what is noted."""
+    """Store the target to which the versions are copied; "" keeps the stored one."""
     if target and target != target_of(store):
         store.path.mkdir(parents=True, exist_ok=True)
         write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
 
 
 def target_of(store: Versions) -> str:
-    """Where the versions are copied to, or ""."""
+    """The target to which the versions are copied, or ""."""
     try:
         return str(json.loads((store.path / FILE).read_text(encoding="utf-8"))["to"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -32,9 +33,9 @@ def target_of(store: Versions) -> str:
 
 
 def copy_live(store: Versions, removed: Sequence[str] = ()) -> str:
-    """Update the copy to the live version; return a sentence if that failed. The next promotion or rollback retries it.
+    """Update the copy to the live version; returns an error message or "". The next promotion or rollback retries it.
 
-    ``removed``: versions that are kept no longer.
+    ``removed``: versions that have been removed.
     """
     target, live = target_of(store), store.current()
     if not target or live is None:

@@ -1,4 +1,4 @@
-"""Drift between runs, versions and files: finds the vectors and what is known of their graphs, and writes the report."""
+"""Drift between runs, versions and files: finds their vectors and the summaries of their graphs, and writes the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORT = "drift.json"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two compared embeddings. ``graph`` is None where it is not known, ``run`` for plain files."""
+    """One of the two compared embeddings. ``graph`` is None if it is not known; ``run`` is None for plain files."""
 
     name: str
     vectors: Path
@@ -39,7 +39,7 @@ class Side:
 def side_of(what: str, folder: Path) -> Side:
     """A run directory, a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or a file of embeddings.
 
-    ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
+    ``folder``: the folder of the versions of all models. Raises :class:`InputError` for anything else.
     """
     path = folder_of(what, folder)
     if (path / MANIFEST).is_file():
@@ -58,7 +58,7 @@ def _version(path: Path) -> Side:
 
 
 def _graph_of(run: Path) -> GraphSummary | None:
-    """The summary of the graph that a run was trained on, where it is still there."""
+    """The summary of the graph on which a run was trained, if the graph still exists."""
     try:
         return summarise(open_graph_of(run, RunDirectory(run).read_json("manifest.json")["data"]))
     except InputError:
@@ -73,9 +73,11 @@ def compare_sides(
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
 ) -> DriftReport:
-    """The report of ``after`` against ``before``. The seed's effect is that of ``after``'s run, else of ``before``'s.
+    """The drift report of ``after`` against ``before``. The effect of a seed is that of the run of ``after``, else of
+    ``before``.
 
-    Where it was not measured before, it is now if ``thresholds.seeds`` is above 0 and there is a run to repeat.
+    If it has not been measured, it is measured now, provided that ``thresholds.seeds`` is above 0 and there is a run to
+    repeat.
     """
     bounds = thresholds or DriftThresholds(seeds=0)
     figures = drift_figures(read_embeddings(before.vectors), read_embeddings(after.vectors))
@@ -92,7 +94,7 @@ def compare_sides(
 def _known(run: Path) -> SeedNoise | None:
     try:
         return known_noise(run)
-    except GraphmillError:  # a run of an older release may have settings that are no more
+    except GraphmillError:  # a run of an older release may have settings that no longer exist
         return None
 
 
@@ -104,9 +106,9 @@ def drift_of_run(
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """A run's export against the live version: writes ``drift/drift.json`` and its pictures into the run.
+    """Compare a run's export with the live version; writes ``drift/drift.json`` and its pictures into the run.
 
-    Returns the report's values, with ``against``: the version's name. Raises :class:`InputError` where nothing is live.
+    Returns the report's values, with the version's name as ``against``. Raises :class:`InputError` if nothing is live.
     """
     live = store.current()
     if live is None:
@@ -119,7 +121,7 @@ def drift_of_run(
 
 
 def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
-    """``drift.json``, ``overlap.png`` and ``moved.png`` in ``folder``."""
+    """Write ``drift.json``, ``overlap.png`` and ``moved.png`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / REPORT).write_text(text + "\n", encoding="utf-8")

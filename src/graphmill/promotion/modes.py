@@ -1,4 +1,4 @@
-"""What the worker process does after a run, by mode: ``{"mode": "promote", "run_dir", "folder", ...}``."""
+"""The worker's modes that follow a run: ``{"mode": "promote", "run_dir", "folder", ...}``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphmill.errors import StoppedError
 
 
 def promote(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """:func:`graphmill.promotion.promote.promote_run` by policy; ``folder`` is the versions' own."""
+    """:func:`graphmill.promotion.promote.promote_run` by policy. ``folder``: the folder of the model's versions."""
     from graphmill.promotion.policy import PromotionSettings
     from graphmill.promotion.promote import promote_run
     from graphmill.promotion.versions import Versions
@@ -32,7 +32,7 @@ def promote(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, 
 
 
 def drift(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """:func:`graphmill.promotion.drift.drift_of_run`; what is said of the graph and of single nodes stays in the file."""
+    """:func:`graphmill.promotion.drift.drift_of_run`. The details on the graph and on single nodes are only in the file."""
     from graphmill.evaluation.drift.verdicts import DriftThresholds
     from graphmill.promotion.drift import drift_of_run
     from graphmill.promotion.versions import Versions

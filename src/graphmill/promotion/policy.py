@@ -1,6 +1,6 @@
-"""Decides whether a candidate becomes the live version, by the settings of the section ``promote``.
+"""Decides whether a candidate becomes the live version, by the settings in the section ``promote``.
 
-Pure: what is known goes in, the decision and its reason come out. How it is found out is ``promote``'s business.
+It is a pure function from facts to a decision with its reason. ``promote`` collects the facts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import field_validator
 from graphmill.settings import RenamedSetting, Settings, setting
 
 RENAMED_CHECKS = {"beats_the_floors": "beats_baselines"}
-"""Checks by the names that they had in an earlier release."""
+"""Old names of checks, from earlier releases → their names today."""
 
 Outcome = Literal["promoted", "kept", "waits"]
 
 
 class PromotionSettings(Settings):
-    """When a run goes live by itself, and how many versions are kept."""
+    """When a run goes live automatically, and how many versions are kept."""
 
     when: Literal["checks_pass", "better", "manual"] = setting(
         "manual",
@@ -82,10 +82,9 @@ class PromotionSettings(Settings):
 @dataclass(frozen=True)
 class Facts:
     """The inputs of a decision. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
-
-    ``rolled_back``: when and by whom the candidate was taken back once, else "". ``drift``: in multiples of the seed's own
-    effect; None where it is not known. ``remade``: what the settings ask of a version and the champion, which is this run,
-    was not made with; "" for nothing.
+    ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
+    another seed; None if not known. ``remade``: if this run is the champion, the settings with which its version was
+    not made yet; "" for none.
     """
 
     champion: str = ""
@@ -107,7 +106,7 @@ class Decision:
 
 
 def decide(settings: PromotionSettings, facts: Facts) -> Decision:
-    """Decide by policy alone."""
+    """Decide by the policy."""
     if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":

@@ -1,4 +1,4 @@
-"""Promotion and rollback of one model's versions, by policy or by a person; nothing here knows Dagster."""
+"""Promotion and rollback of one model's versions, by policy or by a user. It does not depend on Dagster."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def promote_run(
 ) -> dict[str, Any]:
     """Decide on a run and, if the policy says so, make it the live version.
 
-    ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
+    ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
-    ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
-    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``index`` (of what was decided on,
-    {} for exact search), ``tracker`` and ``copy`` (why they were not told and not made, or ""). A version whose index
-    finds too few neighbours does not go live, whoever asks.
+    ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
+    (test metrics of both, which do not affect the decision), ``removed`` (older versions), ``index`` (of the candidate,
+    {} for exact search), ``tracker`` and ``copy`` (why the tracker was not told and the copy not made, or ""). A
+    version whose index finds too few neighbours never goes live.
 
     Raises:
-        InputError: not a finished run, or its graph or export is no longer what it was.
+        InputError: not a finished run, or its graph or export has changed.
         SettingsError: the index's package is not installed.
         ResourceError: a sink could not be written.
-        CheckFailedError: ``person``, and the embeddings are not sound.
+        CheckFailedError: ``person``, and the embeddings fail their health checks.
     """
     settings = settings or PromotionSettings()
     require_index(settings.index)
@@ -84,7 +84,7 @@ def promote_run(
             return {**found, "copy": copy_live(store)}
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
-                continue  # somebody was faster: compare with what is live now
+                continue  # another process was faster: compare with the version that is live now
             version = store.add(fill_from(restored, settings, health))
             if why_not := index_problem(version.about.get("index")):
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
@@ -106,7 +106,7 @@ def promote_run(
 
 
 def export_trial(run_dir: str | Path) -> Restored:
-    """Return the run. A trial of a search is exported first, since a search only trains it."""
+    """Return the run. A trial of a search is exported first, because a search only trains it."""
     restored = restore(run_dir)
     if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
         export_run(restored)
@@ -114,11 +114,13 @@ def export_trial(run_dir: str | Path) -> Restored:
 
 
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
-    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
-    ``tracker`` and ``copy`` (why they were not told and not made, or "").
+    """Make an older version live: ``wanted``, or the one before.
+
+    Returns ``version``, ``path``, ``before``, ``reason``, ``tracker`` and ``copy`` (why the tracker was not told and
+    the copy not made, or "").
 
     Raises:
-        InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
+        InputError: there is no such version, it is damaged, it is already live, or there is no earlier one.
     """
     if not store.path.is_dir():
         raise InputError(f"{store.label} has no versions: no run was promoted to {store.path}")
@@ -143,12 +145,13 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
 
 
 def write_sinks(version: Version, sinks: Sequence[str], live: Version | None = None) -> None:
-    """Write a version's vectors to every sink, files relative to the working directory.
+    """Write a version's vectors to every sink. Paths of files are relative to the working directory.
 
-    ``live``: what the sinks hold until then; they get it back where one of them cannot be written.
+    ``live``: the version whose vectors the sinks hold now. If a sink cannot be written, the others get these vectors
+    back.
 
     Raises:
-        ResourceError: one could not be written; says which have the new vectors all the same.
+        ResourceError: a sink could not be written; the message names the sinks that still have the new vectors.
     """
     done: list[str] = []
     found = read_embeddings(version.path) if sinks else None
@@ -166,7 +169,8 @@ def write_sinks(version: Version, sinks: Sequence[str], live: Version | None = N
 
 
 def _given_back(live: Version | None, sinks: Sequence[str]) -> list[str]:
-    """The sinks that could not be given the live version's vectors again, or not those of none."""
+    """Write the live version's vectors to these sinks again; returns the sinks that failed, or all if there is no live
+    version."""
     left = []
     for target in sinks:
         try:
@@ -179,12 +183,12 @@ def _given_back(live: Version | None, sinks: Sequence[str]) -> list[str]:
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
-    """Where a run's versions are: under ``to``, or ``07_promoted`` beside the ``06_models`` that it is in.
+    """The folder of a run's versions: under ``to``, or in ``07_promoted`` beside the run's ``06_models``.
 
     Runs are ``06_models/D/M/<run>``, versions ``07_promoted/D/M/<version>``.
 
     Raises:
-        InputError: the run is in no ``06_models``, and ``to`` is empty.
+        InputError: the run is not below ``06_models``, and ``to`` is empty.
     """
     runs = Path(run_dir).resolve().parent
     if to:
@@ -196,9 +200,8 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
 
 
 def dagster_home(versions: Path) -> Path | None:
-    """Where Dagster keeps its history: ``$DAGSTER_HOME``, or ``.dagster_home`` in the project that the versions are in.
-
-    None where there is neither.
+    """The folder of Dagster's history: ``$DAGSTER_HOME``, or ``.dagster_home`` in the versions' project. None if
+    neither exists.
     """
     if home := os.environ.get("DAGSTER_HOME"):
         return Path(home) if Path(home).is_dir() else None
@@ -215,10 +218,10 @@ def health_failures(run_dir: str | Path) -> list[str]:
 
 
 def somebody() -> str:
-    """Return the user as ``name@machine``."""
+    """The current user as ``name@machine``."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):  # a user id without a name, as in containers
+    except (OSError, KeyError):  # a user id without a name, such as in containers
         return f"somebody@{socket.gethostname()}"
 
 
@@ -228,7 +231,7 @@ def _require_health(restored: Restored) -> HealthReport:
         named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
         raise CheckFailedError(
             f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
-            "`graphmill validate RUN` has the figures, --force promotes it all the same"
+            "`graphmill validate RUN` shows the figures; --force promotes it anyway"
         )
     return report
 
@@ -263,7 +266,8 @@ def _facts(
 
 
 def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> bool:
-    """The same weights; for a person, who may have exported them in other formats, also the same files."""
+    """Whether both have the same weights. For a user's promotion, the files must be the same, too, as the formats may
+    differ."""
     own, files = version.about, version.about["files"]
     return (own["fingerprint"], own["epoch"]) == (restored.manifest["fingerprint"], restored.epoch) and all(
         files.get(name) == expected for name, expected in exported.get("files", {}).items()
@@ -271,7 +275,7 @@ def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> 
 
 
 def _remade(champion: Version, settings: PromotionSettings) -> str:
-    """What the settings ask of a version's derived files that the champion was not made with, as ``index faiss``."""
+    """The settings of derived files that differ from those with which the champion was made, such as ``index faiss``."""
     wanted = settings.made_with()
     made = champion.about.get("made_with", {})
     names = [name for name in (*wanted, *(n for n in made if n not in wanted)) if wanted.get(name) != made.get(name)]
@@ -279,7 +283,7 @@ def _remade(champion: Version, settings: PromotionSettings) -> str:
 
 
 def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
-    """When and by whom one of these versions was taken back, if that is the last that happened to it."""
+    """When and by whom one of these versions was rolled back, if that was its last change."""
     names = {version.name for version in again}
     for entry in reversed(store.history()):
         if entry.after in names:

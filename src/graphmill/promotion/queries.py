@@ -35,12 +35,12 @@ def query_values(
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
 ) -> QueryValues:
-    """``metric`` of each query of ``split`` that is not left out, as the system's own ranking measures it.
+    """``metric`` of each query of ``split`` that is not left out, computed like the system's own ranking.
 
-    Links: a group a relation (macro). Triples: both sides, one group. Items: a query a user.
+    Links: one group per relation (macro). Triples: both sides, in one group. Items: one query per user.
 
     Raises:
-        InputError: the metric is not measured for each query, or the graph holds nothing out.
+        InputError: the metric cannot be computed for each query, or the graph has no held-out data.
     """
     evaluator = getattr(recipe, "evaluator", None)
     if isinstance(evaluator, RecommenderEvaluator):
@@ -74,7 +74,7 @@ def query_values(
 
 
 def check_metric(recipe: Any, metric: str) -> None:
-    """Raises :class:`InputError` for a metric that :func:`query_values` does not measure on this recipe."""
+    """Raise :class:`InputError` for a metric that :func:`query_values` cannot compute for this recipe."""
     evaluator = getattr(recipe, "evaluator", None)
     names = LINK_METRICS
     if isinstance(evaluator, RecommenderEvaluator):

@@ -1,7 +1,7 @@
 """Measures how much another seed changes a run's vectors, once per family of settings, and keeps it on disk.
 
-A family is what the fingerprint holds but for seed, data and start: the same settings on other data need not be measured
-again. The runs are trained like any other, go on where they were stopped, and are removed when they were measured.
+A family is the fingerprint's content without seed, data and start. So the same settings on other data are not measured
+again. The runs are trained like any other, resume after a stop, and are removed after the measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER = "seed_noise"
 
 
 def family_of(run: RunDirectory) -> str:
-    """16 hex digits of a run's identity settings without seed and start, its batching, precision and recipe."""
+    """A hash (16 hex digits) of a run's identity settings without seed and start, and its batching, precision and recipe."""
     manifest = run.read_json("manifest.json")
     known = identity(stored_settings(run))
     for name in ("seed", "init_from"):
@@ -56,7 +56,7 @@ def measured_noise(
 ) -> SeedNoise:
     """:func:`known_noise`, or train ``seeds`` further seeds of the run's settings on its graph, and measure.
 
-    Raises what a training raises; what was trained until then is gone on with the next time.
+    Raises the errors of a training; the next call resumes the training.
     """
     if (known := known_noise(run_dir)) is not None:
         return known

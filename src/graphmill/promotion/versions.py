@@ -1,9 +1,9 @@
-"""The promoted versions of one model: immutable folders, and ``current``, a symbolic link to the one that is live.
+"""The promoted versions of one model: immutable folders, and ``current``, a symbolic link to the live one.
 
 ``data/07_promoted/D/M/`` holds ``0001-<hash>/``, ``0002-<hash>/``, ..., ``current``, ``history.json`` and ``.lock``. A
-folder appears whole, by one rename, and never changes; ``current`` is switched by one rename. Whoever reads resolves the
-link once (:meth:`Versions.current`) and stays in that folder, so a switch in between does not mix two versions. What is
-in a version is decided by ``contents``; what becomes one, by ``policy``.
+folder is published by one rename and never changes. ``current`` is switched by one rename. A reader resolves the link
+once (:meth:`Versions.current`) and uses that folder, so a switch cannot mix two versions. ``contents`` decides what is
+in a version; ``policy`` decides which run becomes one.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Version:
 
     @property
     def name(self) -> str:
-        """Such as ``0003-1a2b3c4d``."""
+        """The folder's name, such as ``0003-1a2b3c4d``."""
         return self.path.name
 
     @property
     def number(self) -> int:
-        """Its place in the order of making."""
+        """The version's number, in the order in which versions were made."""
         return int(self.name.split("-")[0])
 
     def verify(self) -> None:
-        """Hash every file again. Raises :class:`InputError` that names the first that is not as it was written."""
+        """Hash every file again. Raises :class:`InputError` for the first file that has changed, and names it."""
         for name, expected in self.about["files"].items():
             path = self.path / name
             if not path.is_file() or describe_file(path) != expected:
@@ -67,7 +67,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Switch:
-    """One change of ``current``: from which version to which, when, by whom, why."""
+    """One change of ``current``: the two versions, when, by whom and why."""
 
     kind: Literal["promoted", "rolled back"]
     before: str
@@ -91,10 +91,10 @@ class Versions:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def current(self) -> Version | None:
-        """The version that is live, or None where nothing was promoted yet.
+        """The live version, or None if nothing has been promoted yet.
 
         Raises:
-            InputError: ``current`` leads nowhere, or to something that is no version.
+            InputError: ``current`` points to nothing, or not to a version.
         """
         for _ in range(_LOOKS):
             name = self.current_name()
@@ -103,7 +103,7 @@ class Versions:
             try:
                 return self._read(self.path / name)
             except FileNotFoundError:
-                # It may have been switched away from, and removed, since the link was read.
+                # Since the link was read, another version may have gone live and this one may have been removed.
                 if name == self.current_name():
                     break
         raise InputError(
@@ -111,7 +111,7 @@ class Versions:
         )
 
     def current_name(self) -> str:
-        """The name that ``current`` holds, or "" where there is none."""
+        """The name in the link ``current``, or "" if there is none."""
         try:
             return os.readlink(self.path / CURRENT)
         except FileNotFoundError:
@@ -126,15 +126,15 @@ class Versions:
         found = []
         for path in self.path.iterdir():
             if _NAME.fullmatch(path.name):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
                     found.append(self._read(path))
         return sorted(found, key=lambda version: version.number)
 
     def find(self, wanted: str) -> Version:
-        """The version of this name, number or beginning of its hash; six digits or fewer are a number.
+        """The version with this name, number or prefix of its hash. Up to six digits are a number.
 
         Raises:
-            InputError: there is none, or there are several; says which there are.
+            InputError: there is none, or there are several; the message lists all versions.
         """
         known = self.all()
         number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
@@ -155,7 +155,7 @@ class Versions:
             return []
         except (ValueError, TypeError) as error:
             raise InputError(f"{self.path / HISTORY} cannot be read: {error}") from None
-        # An entry is written before its switch. It took place if the next one, or the link, says so.
+        # An entry is written before its switch. The switch took place if the next entry, or the link, confirms it.
         after = [entry.before for entry in written[1:]] + [self.current_name()]
         return [entry for entry, found in zip(written, after, strict=True) if entry.after == found]
 
@@ -174,10 +174,10 @@ class Versions:
 
     @contextlib.contextmanager
     def lock(self, wait_seconds: float = 600.0) -> Iterator[None]:
-        """Be the only one who changes versions; the system releases the lock when the process ends, however it ends.
+        """Hold the lock for changing versions. The system releases it whenever and however the process ends.
 
         Raises:
-            RunLockedError: another process held it for ``wait_seconds``; names it.
+            RunLockedError: another process held it for ``wait_seconds``; the message names it.
             ResourceError: the folder cannot be written, or its file system has no locks.
         """
         try:
@@ -213,7 +213,8 @@ class Versions:
             time.sleep(0.02)
 
     def _clean(self) -> None:
-        """Remove what killed processes left: unfinished folders, removals, links. Only the holder of the lock may."""
+        """Remove what killed processes left: unfinished folders, unfinished removals, temporary links. The lock must be
+        held."""
         for path in self.path.iterdir():
             if path.name.startswith((_PARTIAL, _REMOVED)):
                 shutil.rmtree(path, ignore_errors=True)
@@ -223,9 +224,9 @@ class Versions:
     def add(self, fill: Callable[[Path], Mapping[str, Any]]) -> Version:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
-        A version with the same content is returned as it is, without another copy; what ``fill`` says under ``derived``
-        (names of files that follow from the others) is no content, how they were made (``made_with``) is. Nothing is left
-        of a ``fill`` that raises. It is not live yet (:meth:`switch`).
+        An existing version with the same content is returned instead of a copy. Files that ``fill`` names under
+        ``derived`` do not count as content, but the settings with which they were made (``made_with``) do. If ``fill``
+        raises, nothing is left. The version is not live yet (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
         try:
@@ -256,7 +257,7 @@ class Versions:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def switch(self, version: Version, *, kind: Literal["promoted", "rolled back"], by: str, why: str) -> Switch:
-        """Make ``version`` live, under the lock. What is live already is left as it is, without an entry."""
+        """Make ``version`` live, under the lock. If it is already live, nothing changes, and there is no entry."""
         before = self.current_name()
         entry = Switch(kind, before, version.name, now(), by, why)
         if before == version.name:
@@ -277,7 +278,7 @@ class Versions:
         """Return the version that a rollback restores: the newest one older than the live one that has been live.
 
         Raises:
-            InputError: nothing is live, or nothing older was.
+            InputError: nothing is live, or no older version was live.
         """
         live = self.current()
         if live is None:
@@ -286,14 +287,14 @@ class Versions:
         older = [v for v in self.all() if v.number < live.number and v.name in once]
         if not older:
             raise InputError(
-                f"{live.name} is the oldest version of {self.label} that is kept; there is none to go back to"
+                f"{live.name} is the oldest version of {self.label} that is kept; there is no older one to roll back to"
             )
         return older[-1]
 
     def prune(self, keep: int) -> list[str]:
         """Remove, under the lock, all but the ``keep`` newest versions; returns their names.
 
-        Never removed: the one that is live, and the one that was before it.
+        It never removes the live version and the one before it.
         """
         known, history = self.all(), self.history()
         spared = {version.name for version in known[max(len(known) - keep, 0) :]} | {self.current_name()}
@@ -308,12 +309,12 @@ class Versions:
 
 
 def folder_of(what: str, folder: Path) -> Path:
-    """A run directory, a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or a file: what is there as it is.
+    """The path of a run directory, of a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or of a file.
 
-    ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
+    ``folder``: the folder of the versions of all models. Raises :class:`InputError` for anything else.
     """
     path = Path(what)
-    if path.is_symlink():  # `current`: stay in the version that it names now
+    if path.is_symlink():  # `current` is a link: use the version that it names now
         path = path.resolve()
     if path.exists():
         return path
@@ -328,7 +329,7 @@ def folder_of(what: str, folder: Path) -> Path:
 
 
 def version_rows(store: Versions) -> list[dict[str, Any]]:
-    """Return one row per version, the newest first, with the switch that last made it live."""
+    """One row per version, the newest first, with the switch that last made it live."""
     history, live, rows = store.history(), store.current_name(), []
     for version in reversed(store.all()):
         last = next((entry for entry in reversed(history) if entry.after == version.name), None)
@@ -352,7 +353,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
 
 
 def now() -> str:
-    """The time as ``2026-11-26T10:00:00Z``."""
+    """The current time as ``2026-11-26T10:00:00Z``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

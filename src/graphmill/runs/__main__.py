@@ -1,10 +1,10 @@
 """``python -m graphmill.worker [--processes N]``: the process that Dagster, torchrun and ``graphmill train`` start.
 
-With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
-job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
-Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
+With ``--processes N`` it starts N workers under torchrun, forwards signals to them, and exits with the code of the
+first. The job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or,
+under Dagster, from Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
 out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen), "links" (links) and "influence"
-(influence). What comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes:
+(influence). :mod:`graphmill.worker` adds the modes that follow a run ("promote", "drift"). Exit codes:
 docs/reference/exit_codes.md.
 """
 
@@ -21,12 +21,12 @@ from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, InputErro
 
 Outcome = tuple[int, dict[str, Any]]
 Modes = Mapping[str, Callable[[Mapping[str, Any], list[Any], Any], dict[str, Any]]]
-"""Further modes by name: from the job, the outlets and the request to stop to the result."""
+"""Further modes by name. Each takes the job, the outlets and the stop request, and returns the result."""
 
 
 def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
-    """Run the job, by a mode of this module or of ``modes``, and return the exit code."""
-    # Before torch is imported, because it reads this when it loads.
+    """Run the job in a mode of this module or of ``modes``, and return the exit code."""
+    # Set this before torch is imported, because torch reads it when it loads.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from dagster_pipes import PipesEnvVarParamsLoader
 
@@ -108,7 +108,8 @@ def _under_dagster(main_rank: bool, modes: Modes) -> Outcome:
 
 
 def _run(job: Mapping[str, Any], outlets: list[Any], modes: Modes) -> Outcome:
-    """Do the job; errors with a sentence become an ``error`` message and an exit code, others a traceback."""
+    """Run the job. A :class:`GraphmillError` becomes an ``error`` message and an exit code; other errors give a
+    traceback."""
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.signals import StopRequest
 
@@ -120,7 +121,7 @@ def _run(job: Mapping[str, Any], outlets: list[Any], modes: Modes) -> Outcome:
             said = {"type": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
             outlet.send({"kind": "error", **said})
         rank = os.environ.get("RANK", "0")
-        # What all of them meet is said once; what memory lacks may be one process's own trouble.
+        # An error that all processes share is reported once. Running out of memory may concern only one process.
         if rank == "0" or isinstance(error, ResourceError):
             print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr, flush=True)
         return error.exit_code, {}
@@ -170,7 +171,7 @@ def _note(outlets: list[Any], text: str) -> None:
 
 
 def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """The modes that work on a finished run."""
+    """Run a mode that works on a finished run."""
     from graphmill.runs.export import evaluate_run, export_run, restore
 
     def poll() -> None:
@@ -223,7 +224,7 @@ def _links(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[str, A
 
 
 def end(code: int) -> None:
-    """End the process. One of several skips the interpreter's clean-up, in which gloo's threads can abort it."""
+    """End the process. If it is one of several, skip the interpreter's clean-up, in which gloo's threads can abort it."""
     if "RANK" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,8 +1,8 @@
 """Measures what each acceleration setting gains on the user's data: none, all together, and one at a time.
 
-Every configuration trains in a fresh process for a few epochs, one after the other, so that memory and time are its
-own. A configuration that fails (not finite, out of memory, refused) is a row that says so, not an error. How one of them
-is run and watched: ``trial.py``.
+Each configuration trains for a few epochs in a fresh process, one after the other, so that memory and time can be
+assigned to it. A configuration that fails (not finite, out of memory, refused) gives a row with the reason, not an
+error. ``measured_run.py`` runs one configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphmill.settings import Settings, read_yaml, setting
 from graphmill.training.files import write_atomically
 from graphmill.training.signals import StopRequest
 
-#: Everything that accelerates, off. Whatever defines the training (batching, sizes, model) stays the user's.
+#: All accelerations off. The settings that define the training (batching, sizes, model) stay the user's.
 BASELINE: dict[str, Any] = {
     "acceleration": {
         "precision": "fp32",
@@ -38,7 +38,7 @@ BASELINE: dict[str, Any] = {
     },
     "evaluation": {"eval_every": 1},
 }
-#: Tried one at a time on top of the baseline where the caller names none.
+#: Changes to the baseline that are tried one at a time, if the caller names none.
 SINGLES = (
     "acceleration.precision=bf16",
     "acceleration.compile=default",
@@ -51,7 +51,7 @@ _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class AccelerationReportSettings(Settings):
-    """Which configurations are compared, and for how many epochs."""
+    """The configurations to compare, and the number of epochs."""
 
     epochs: int = setting(3, "Number of epochs that each configuration trains; the first is slower than the rest", ge=1)
     baseline: list[str] = setting(
@@ -71,11 +71,11 @@ class AccelerationReportSettings(Settings):
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration. ``status``: "ok", or what went wrong in a sentence; ``changes``: what differs from the baseline.
+    """One configuration. ``status``: "ok", or an error message; ``changes``: the differences from the baseline.
 
-    ``finite``: false where the training met a number that is not; figures are nan where there are none.
-    ``peak_memory_bytes``: of the device where there is one, else of the process; ``planned_memory_bytes``: what the planner
-    had expected of it, nan where the recipe has no formulas.
+    ``finite``: false if a number was not finite. Figures that are not known are nan. ``peak_memory_bytes``: of the
+    accelerator, or of the process if there is none. ``planned_memory_bytes``: the planner's estimate, nan if the recipe
+    has no formulas.
     """
 
     name: str
@@ -98,13 +98,13 @@ class AccelerationReport:
     rows: list[Row]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The report as plain values."""
         return asdict(self)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Column names and rows of text, for a terminal or Markdown."""
         measured = [n for row in self.rows for n in row.metrics if n.startswith("test_")]
-        # Those first that most rows have: configurations may differ in their cut-offs.
+        # The metrics that most rows have come first: configurations may differ in their cut-offs.
         names = sorted(dict.fromkeys(measured), key=lambda name: -measured.count(name))[:4]
         memory = ("peak memory (MiB)", "planned (MiB)")
         columns = ["configuration", "seconds per epoch", "speed-up", *memory, *names, "finite", "status"]
@@ -141,17 +141,17 @@ def acceleration_report(
 ) -> AccelerationReport:
     """Train the baseline, the accelerated configuration and each single setting for a few epochs.
 
-    An epoch of the baseline goes first and is not counted: its kernels are compiled in it where they have not been yet.
+    A first epoch of the baseline is not counted, because it may compile kernels.
 
-    ``values``: a settings mapping as for ``train``, with ``asked.baseline`` over it; the baseline is that with
-    :data:`BASELINE` under what ``asked.baseline`` names, the accelerated configuration is that with ``asked.accelerated``
-    over it. None of them changes for how long it trains. ``out``: a directory for :data:`FILE`, written after
-    each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
-    epoch of each configuration.
+    ``values``: a settings mapping as for ``train``; ``asked.baseline`` is merged over it. The baseline also gets
+    :data:`BASELINE` for all settings that ``asked.baseline`` does not name. The accelerated configuration gets
+    ``asked.accelerated`` instead. No configuration changes the number of epochs. ``out``: a directory for :data:`FILE`,
+    which is written after each row. If the same report was interrupted, it resumes after the rows in the file.
+    ``outlets`` receive each epoch of each configuration.
 
     Raises:
-        SettingsError: the settings themselves are wrong, or a single setting is not written as said.
-        StoppedError: ``stop`` asked for it; the rows so far are in ``out``.
+        SettingsError: the settings are wrong, or a single setting is not written as section.name=value.
+        StoppedError: ``stop`` was requested; the rows so far are in ``out``.
     """
     asked = asked or AccelerationReportSettings()
     studied = _joined(asked.baseline)
@@ -191,15 +191,15 @@ def read_report(path: Path) -> AccelerationReport:
 
 
 class _Book:
-    """The rows so far, on disk after each: a report that was stopped or killed goes on where it was."""
+    """The rows so far. Each is written to disk at once, so that a stopped or killed report can resume."""
 
     def __init__(self, path: Path | None, key: Mapping[str, Any]) -> None:
         self.path, self.key = path, readable(key)
         self.rows: dict[str, Row] = {}
         if path is not None and path.is_file():
-            with suppress(*_DAMAGE):  # what cannot be read is measured anew
+            with suppress(*_DAMAGE):  # if it is unreadable, measure again
                 content = json.loads(path.read_text(encoding="utf-8"))
-                # A complete one is measured anew when it is asked for anew.
+                # A complete report is measured again when it is requested again.
                 if content["key"] == self.key and not content["complete"]:
                     self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
 
@@ -222,7 +222,8 @@ def _row_from(values: Mapping[str, Any]) -> Row:
 def _teller(
     outlets: Sequence[Outlet], name: str, number: int, count: int, epochs: int
 ) -> Callable[[Mapping[str, Any] | None], None]:
-    """What passes an epoch's record on to the outlets (None: the configuration begins), counted over all of them."""
+    """A function that sends an epoch's record to the outlets (None: the configuration begins). Epochs are counted over
+    all configurations."""
 
     def tell(record: Mapping[str, Any] | None) -> None:
         message: dict[str, Any] = {"kind": "note", "text": f"configuration {number + 1} of {count}: {name}"}
@@ -237,7 +238,8 @@ def _teller(
 
 
 def _own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What turns the baseline into the user's configuration: their own value of everything that the baseline sets."""
+    """The changes that turn the baseline into the user's configuration: the user's value of each setting in
+    :data:`BASELINE`."""
     settings: Any = parse_settings(values, "acceleration report")
     return {
         section: {name: getattr(getattr(settings, section), name) for name in fields}
@@ -266,11 +268,12 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _warm_up(base: Mapping[str, Any], where: str, outlets: Sequence[Outlet], stop: StopRequest | None) -> None:
-    """Have the baseline's kernels compiled: else that falls on the first row, and makes all others look fast."""
+    """Compile the baseline's kernels before the first row. Otherwise the first row includes the compilation, and all
+    others look fast."""
     values = merge(base, {"training": {"epochs": 1}, "evaluation": {"baselines": []}})
     try:
         parse_settings(values, where)
-    except SettingsError:  # which the baseline's row says
+    except SettingsError:  # the baseline's row reports it
         return
     for outlet in outlets:
         outlet.send({"kind": "note", "text": "an epoch to warm up, which is not counted"})

@@ -1,4 +1,4 @@
-"""Checks that a loaded checkpoint is of the run's best epoch, and says so where it is not."""
+"""Checks whether a loaded checkpoint is of the run's best epoch, and reports if it is not."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def best_epoch(run: RunDirectory) -> int | None:
 
 
 def passed_over(run: RunDirectory, loaded: Loaded, best: int | None) -> list[str]:
-    """What the store had to say of damaged files and, where the best epoch ``best`` was wanted and is not what was
-    ``loaded``, a sentence that names both epochs."""
+    """The store's notes on damaged files. If ``loaded`` is not of the epoch ``best``, a note that names both epochs is
+    added."""
     if best is None or loaded.epoch == best:
         return list(loaded.notes)
     damaged = any(run.checkpoints.glob(f"e{best:05d}-*.damaged"))
     return [
         *loaded.notes,
         f"the best epoch is {best}, but its checkpoint {'is damaged' if damaged else 'is not there any more'}: epoch "
-        f"{loaded.epoch} is used in its place, and figures and vectors are of that one",
+        f"{loaded.epoch} is used in its place, and metrics and vectors come from that epoch",
     ]

@@ -39,7 +39,7 @@ class Table:
 class Section:
     """One part: sentences, then tables, then code to paste. ``name`` is stable; ``title`` is for people.
 
-    In text `` `code` `` and ``**bold**`` mean what they mean in Markdown, and nothing else does.
+    In text, `` `code` `` and ``**bold**`` have their meaning in Markdown. No other mark-up is used.
     """
 
     name: str
@@ -72,7 +72,7 @@ def card_text(files: CardFiles) -> str:
 def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
     """Write ``card.md`` and ``croissant.json`` of a run into its directory (or ``into``); returns the card's path.
 
-    ``health``: a report of the exported vectors, for a run that has none of its own.
+    ``health``: a health report of the exported vectors, for a run that has none.
 
     Raises:
         InputError: nothing was exported. ResourceError: it cannot be written.
@@ -93,7 +93,7 @@ def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, A
 
 
 def markdown(sections: Iterable[Section]) -> str:
-    """Parts as Markdown: the first one's title is the page's."""
+    """The sections as Markdown. The first section's title is the title of the page."""
     parts = []
     for at, section in enumerate(sections):
         parts.append(f"{'##' if at else '#'} {section.title}")
@@ -120,7 +120,7 @@ def _about(files: CardFiles) -> Section:
 
 
 def _in_short(files: CardFiles) -> list[str]:
-    """Sentences on quality and health, for who reads no further."""
+    """A summary of quality and health."""
     said = []
     metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
     metric = metric if f"test_{metric}" in files.metrics else "mrr"
@@ -183,7 +183,7 @@ def _by_split(files: CardFiles) -> list[list[str]]:
     by_split = {}
     for split in ("valid", "test"):
         own = {n.removeprefix(f"{split}_"): v for n, v in files.metrics.items() if n.startswith(f"{split}_")}
-        # A recommender's figures have those of simpler models among them.
+        # A recommender's metrics include those of simpler models.
         by_split[split] = grouped(own)["model"] if _ranks(files) == "items" else own
     names = dict.fromkeys([*by_split["valid"], *by_split["test"]])
     return [[n, *(number(_float(by_split[s].get(n))) for s in ("valid", "test"))] for n in names]
@@ -341,7 +341,7 @@ def _float(value: Any) -> Any:
 
 
 class Markdown(str):
-    """Text that a notebook shows as a page, and a terminal as it is."""
+    """Markdown that a notebook renders and a terminal prints as it is."""
 
     __slots__ = ()
 

@@ -1,7 +1,6 @@
-"""Reads the files that a card describes: of a run directory, a promoted version, or an export alone.
+"""Reads the files that a card describes, from a run directory, a promoted version, or an export alone.
 
-Nothing is computed but differences and counts, and nothing is written by hand: what no file says is left out here, and the
-card says that it is missing.
+It computes only differences and counts. What no file contains is left out here, and the card says that it is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 
 DRIFT = "drift/drift.json"
 VERSION = "version.json"
-#: What the card leaves out of its settings: where the data is stands under Data, the preset under How it was made.
+#: Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it was
+#: made.
 _NOT_COMPARED = ("recipe", "data", "preset")
 Differences = dict[str, tuple[Any, Any]]
 
@@ -36,7 +36,7 @@ Differences = dict[str, tuple[Any, Any]]
 class CardFiles:
     """The contents of the files in ``folder``; a missing file is an empty mapping.
 
-    ``export``: the export's manifest; ``run``: ``manifest.json`` of the run; ``version``: ``version.json``.
+    ``export``: the export's manifest; ``run``: the run's ``manifest.json``; ``version``: ``version.json``.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class CardFiles:
 
     @property
     def dataset(self) -> str:
-        """The data set's name: the folder that the graph is in."""
+        """The data set's name, which is the name of the graph's folder."""
         path = Path(str(self.data.get("path", "")))
         named = path.parent.name if path.name == "graph" else path.name
         # Runs are D/M/RUN and versions D/M/VERSION.
@@ -81,7 +81,7 @@ class CardFiles:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """``valid_mrr``, ``test_mrr``, …; empty where no file has them."""
+        """``valid_mrr``, ``test_mrr``, …; empty if no file has them."""
         found = self.report.get("metrics") or self.version.get("metrics") or {}
         return found if isinstance(found, Mapping) else {}
 
@@ -99,7 +99,8 @@ class CardFiles:
 
     @cached_property
     def differences(self) -> Differences:
-        """``section.name`` → its value and the default, where they differ; what the loss does not read is left out."""
+        """``section.name`` → its value and the default, where they differ. Settings that the chosen loss does not read
+        are left out."""
         if self.recipe not in RECIPES:
             return {}
         default, own = settings_model(self.recipe).model_validate({}).model_dump(mode="json"), self._understood
@@ -118,7 +119,7 @@ class CardFiles:
 
     @cached_property
     def _understood(self) -> Settings | Mapping[str, Any]:
-        """The settings under today's names; as they were written, where this release does not understand them."""
+        """The settings under today's names, or as they were written if this release cannot parse them."""
         try:
             with written_by_graphmill():
                 return settings_model(self.recipe).model_validate(dict(self.settings))
@@ -126,7 +127,7 @@ class CardFiles:
             return self.settings
 
     def settings_file(self) -> str:
-        """A settings file (YAML) that trains the same: what differs from the defaults, and nothing else."""
+        """A settings file (YAML) that gives the same training. It contains only settings that differ from the defaults."""
         values: dict[str, Any] = {"recipe": self.recipe, "data": str(self.data.get("path", "")), "preset": "none"}
         for path, (value, _) in self.differences.items():
             section, _, name = path.partition(".")
@@ -134,13 +135,13 @@ class CardFiles:
                 values[section] = value
                 continue
             if loss := getattr(getattr(self._understood, section, None), "loss", None):
-                values.setdefault(section, {"loss": loss})  # what other names of the section mean follows from it
+                values.setdefault(section, {"loss": loss})  # the loss decides what other settings mean
             values.setdefault(section, {})[name] = value
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
     @property
     def health_is_of_export(self) -> bool:
-        """Whether the health report is of these vectors; one written before there were hashes is taken at its word."""
+        """Whether the health report is of these vectors. A report without hashes (from an early release) counts as such."""
         of = self.health.get("of")
         return not of or bool({entry["sha256"] for entry in self.export["files"].values()} & set(of))
 
@@ -152,14 +153,14 @@ def read_card_files(path: str | Path) -> CardFiles:
         InputError: nothing was exported there, or a file is damaged.
     """
     folder = Path(path)
-    if folder.is_symlink():  # `current`: stay in the version that it names now
+    if folder.is_symlink():  # `current` is a link: use the version that it names now
         folder = folder.resolve()
     if not folder.is_dir():
-        raise InputError(f"{folder} is no run directory and no promoted version")
+        raise InputError(f"{folder} is neither a run directory nor a promoted version")
     exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
     names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:
-        names["run"] = "manifest.json"  # of a version, that file is the export's
+        names["run"] = "manifest.json"  # in a version, this file is the export's manifest
     found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
     others = {"version": [VERSION], "health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
     for part, places in others.items():
@@ -170,7 +171,7 @@ def read_card_files(path: str | Path) -> CardFiles:
 
 
 def graph_facts(graph: TypedGraph) -> dict[str, Any]:
-    """Counts of a graph as plain values: nodes, by type; edges, by relation; by split; nodes without a training edge."""
+    """Counts of a graph as plain values: nodes by type, edges by relation and by split, nodes without a training edge."""
     described = graph.describe()
     return {
         "nodes": graph.num_nodes,

@@ -1,6 +1,6 @@
 """Finds the live version of a model. Its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
 
-How versions come about is the business of ``promotion``, which is above this; here they are only found.
+The package ``promotion`` makes versions. This module only finds them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MODELS, PROMOTED = "06_models", "07_promoted"
 
 
 def promoted_folder(runs: Path) -> Path | None:
-    """The folder of the versions of a model whose runs are in ``runs``; None where those are in no ``06_models``.
+    """The folder of the versions of a model whose runs are in ``runs``; None if ``runs`` is not below ``06_models``.
 
     The trials of a search, in ``06_models/D/M/search-…/runs``, are runs of ``D/M``.
     """
@@ -32,7 +32,7 @@ def is_of_a_search(runs: Path) -> bool:
 
 
 def champion_folder(runs: Path) -> Path | None:
-    """The folder of the live version, with the link resolved; None where nothing is live."""
+    """The folder of the live version, with the link resolved; None if nothing is live."""
     versions = promoted_folder(runs)
     if versions is None or not (versions / "current").exists():
         return None
@@ -40,10 +40,10 @@ def champion_folder(runs: Path) -> Path | None:
 
 
 def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | None:
-    """Return the live version's vectors, which an export is aligned to; None if nothing is live.
+    """Return the live version's vectors, to which an export is aligned; None if nothing is live.
 
-    The live version's own run is laid over its own vectors, and its space keeps its name: exporting it again changes
-    nothing.
+    The run of the live version itself is aligned to its own vectors, and its space keeps its name. So exporting it
+    again changes nothing.
     """
     folder = champion_folder(run.parent)
     if folder is None:

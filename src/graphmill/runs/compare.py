@@ -16,7 +16,7 @@ from graphmill.training.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of both runs. ``ratio`` is B / A; nan where it means nothing."""
+    """One figure of both runs. ``ratio`` is B / A, or nan if a ratio has no meaning."""
 
     name: str
     a: float
@@ -30,7 +30,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """``settings``: path → both values, where they differ (data, versions and what was resolved included)."""
+    """``settings``: path → both values, where they differ (including data, versions and resolved settings)."""
 
     a: str
     b: str
@@ -38,7 +38,7 @@ class RunComparison:
     figures: list[Figure]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The comparison as plain values."""
         return {**asdict(self), "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in self.figures]}
 
     def setting_rows(self) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""``graphmill compare-devices``: compares a training of one seed on the CPU and on the accelerator."""
+"""``graphmill compare-devices``: compares a training on the CPU and on the accelerator, with one seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ K = 10
 
 @dataclass
 class Comparison:
-    """Figures by device, and whether they agree."""
+    """Results by device, and whether they agree."""
 
     devices: list[str]
     results: list[dict[str, Any]]
@@ -36,16 +36,16 @@ class Comparison:
     trace_difference: float = float("nan")
     metric_differences: dict[str, float] = field(default_factory=dict)
     advice: str = ""
-    """Which device to use, and what to write for it."""
+    """Which device to use, and the setting for it."""
     failure: str = ""
-    """What the accelerator failed with, where it did: then ``results`` has the CPU's figures alone."""
+    """The accelerator's error, if it failed. Then ``results`` has only the CPU's results."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The comparison as plain values."""
         return asdict(self)
 
     def rows(self) -> list[list[str]]:
-        """Table rows: what, a cell per device, whether they agree."""
+        """Table rows: the name of the figure, one cell per device, whether they agree."""
         figures: dict[str, Callable[[dict[str, Any]], str]] = {
             "a step": lambda result: f"{result['seconds_per_step'] * 1e3:.4g} ms",
             "the training": lambda result: f"{result['seconds']:.4g} s",
@@ -62,11 +62,12 @@ class Comparison:
 
 
 def compare(values: Mapping[str, Any], where: str) -> Comparison:
-    """Train with one seed on each device of this machine, and on the CPU with the next seed to see a seed's effect.
+    """Train with one seed on each device of this machine, and on the CPU also with the next seed, to measure a seed's
+    effect.
 
-    They agree when every test metric differs by at most 0.05 and the embeddings share at least as many of their 10
-    nearest neighbours as two seeds on one device do. An accelerator that fails does not agree; what is out of memory there
-    is an error.
+    The devices agree if every test metric differs by at most 0.05, and if their embeddings share at least as many of
+    the 10 nearest neighbours as two seeds on one device do. An accelerator that fails does not agree. Running out of
+    memory there is an error.
     """
     devices = [name for name, why in available_devices().items() if not why]
     if len(devices) < 2:
@@ -110,7 +111,7 @@ def _size_or_none(size: float | None) -> str:
 
 
 def _advice(other: str, agree: bool, seconds: list[float]) -> str:
-    """Which device to use, by seconds a step on the CPU and on ``other``, and what to write for it."""
+    """Which device to use and the setting for it, from the seconds per step on the CPU and on ``other``."""
     gpu = {"mps": "the Mac's GPU", "cuda": "the GPU"}[other]
     cpu = "use the CPU (write acceleration: {device: cpu})"
     if not agree:

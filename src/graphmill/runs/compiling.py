@@ -1,4 +1,5 @@
-"""When CPU kernels are compiled: the first time that this machine needs them, in whatever phase or evaluation that is."""
+"""Reports when CPU kernels are compiled. This happens the first time that a machine needs them, in any phase or
+evaluation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ COMPILING = (
 
 @contextmanager
 def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
-    """Inside it, call ``begins`` before numba compiles a function; not when it finds the machine code in its cache."""
+    """Inside the block, call ``begins`` before numba compiles a function. Code from numba's cache does not count."""
     if not has_numba():
         yield
         return
@@ -32,7 +33,7 @@ def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def say_compiling(say: Callable[[str], None]) -> Iterator[None]:
-    """Inside it, ``say`` :data:`COMPILING` before the first kernel that has to be compiled."""
+    """Inside the block, pass :data:`COMPILING` to ``say`` before the first kernel is compiled."""
     said = False
 
     def once() -> None:

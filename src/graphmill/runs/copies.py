@@ -1,4 +1,4 @@
-"""Copies a finished run's directory to ``export.copy_to``, and again whenever a command changes it."""
+"""Copies a finished run's directory to ``export.copy_to``, and copies it again whenever a command changes it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from graphmill.runs.champion import MODELS
 
 
 def copy_run(restored: Any) -> str:
-    """Copy the run to ``export.copy_to``; a sentence where that failed, which is in the run's log as well, or "".
+    """Copy the run to ``export.copy_to``. Returns an error message, which the run's log has too, or "".
 
-    The run is whole where it is: the same command, or the next station, copies what is missing.
+    A failed copy does not affect the run: the same command, or the next one on this run, copies the missing files.
     """
     target = str(restored.job.settings.export.copy_to)
     if not target:
@@ -27,7 +27,7 @@ def copy_run(restored: Any) -> str:
 
 
 def _place(run: Path) -> str:
-    """``D/M/<run>`` for a run of a project, else its folder and name."""
+    """``D/M/<run>`` for a run of a project, else the name of its parent folder and its own."""
     run = run.resolve()
     for folder in run.parents:
         if folder.name == MODELS:

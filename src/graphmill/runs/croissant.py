@@ -1,7 +1,8 @@
-"""A run's exported files in Croissant 1.0, MLCommons' description of data sets for programs (JSON-LD over schema.org).
+"""Describes a run's exported files in Croissant 1.0, MLCommons' machine-readable format for data sets (JSON-LD over
+schema.org).
 
-The format: http://mlcommons.org/croissant/1.0. Every property that it requires is there; where no file of the run says what
-it should be (licence, creator), the value says so.
+The format: http://mlcommons.org/croissant/1.0. All required properties are present. If no file of the run has the value
+(licence, creator), the property says so.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _COLUMNS = (
 
 
 def croissant(files: CardFiles, prefix: str = "") -> dict[str, Any]:
-    """The description. ``prefix``: of the files' addresses, which are relative to where ``croissant.json`` is."""
+    """The description. ``prefix`` is put before the files' paths, which are relative to the folder of ``croissant.json``."""
     listed = {**files.export["files"], **files.export.get("aligned", {})}
     rows, dim = files.export["rows"], files.export["dim"]
     software = files.software.get("graphmill", "of an unknown version")
@@ -121,6 +122,6 @@ def _field(records: str, file: str, column: str, kind: str, about: str) -> dict[
 
 
 def _when(files: CardFiles) -> str:
-    """The day of the export, by the time of its manifest."""
+    """The date of the export, from the modification time of its manifest."""
     written = (files.export_folder / "manifest.json").stat().st_mtime
     return datetime.fromtimestamp(written, UTC).date().isoformat()

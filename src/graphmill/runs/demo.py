@@ -19,7 +19,7 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     """Run the chain in ``folder`` and return the rows of the summary table.
 
     Raises:
-        InputError: there is no such chain; the message says which there is, and how the others are run.
+        InputError: there is no such chain; the message names those that exist, and says how to run the others.
     """
     if chain not in SETTINGS:
         from graphmill.ingest.samples.catalog import CHAINS

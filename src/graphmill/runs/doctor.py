@@ -20,7 +20,7 @@ from graphmill.training.memory import available_memory, device_memory
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. ``required`` ones make the command end with exit code 1 when they are not ok."""
+    """One line of the report. If a ``required`` one is not ok, the command exits with code 1."""
 
     what: str
     ok: bool
@@ -29,7 +29,7 @@ class Finding:
 
 
 def examine(processes: int = 0) -> list[Finding]:
-    """Check all that a run may use on this machine; with ``processes`` also run one all-reduce."""
+    """Check everything that a run may use on this machine. With ``processes``, also run one all-reduce."""
     out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
     limits = " (limits of the container count)" if sys.platform == "linux" else ", as long as other programs leave it"
     out.append(Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available{limits}"))
@@ -63,7 +63,7 @@ _NAMES = {
 
 
 def _usable(name: str) -> str:
-    """What there is to say of a device that can be used: an accelerator is taken by itself, with so much memory."""
+    """The finding for a usable device; for an accelerator also its memory."""
     if name == "cpu":
         return "usable"
     memory = device_memory(torch.device(name))
@@ -74,7 +74,7 @@ def _usable(name: str) -> str:
 
 
 def _matmul(name: str, dtype: torch.dtype, device: str) -> Finding:
-    """Whether products of a dtype work on the device that a training takes."""
+    """Whether matrix products of a dtype work on the device that a training uses."""
     try:
         a = torch.ones(8, 8, dtype=dtype, device=device)
         ok = bool((a @ a == 8).all())

@@ -1,6 +1,6 @@
 """Computes vectors for nodes added after the training, from their edges to known nodes or from their features.
 
-What is written is an export of known and new nodes, that is read, compared and scored as any other.
+The result is an export of known and new nodes. It can be read, compared and scored like any other.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.files import describe_file, writing
 
 FOLDER = "embeddings_later"
-"""In the run, unless told otherwise."""
+"""The default folder, inside the run directory."""
 NEW = "new_nodes.parquet"
-"""The rows of the new nodes alone, beside the vectors of all."""
+"""The file with the rows of only the new nodes."""
 
 
 @runtime_checkable
 class EmbedsLater(Protocol):
     """A recipe that can embed nodes it was not trained with.
 
-    One with ``embeds_from_features`` True needs no edges of a node that has features.
+    If ``embeds_from_features`` is True, a node with features needs no edges.
     """
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Vectors float32 [new nodes, types in turn; width], and what scores links with the vectors of all nodes: arrays as
-        ``scoring`` has them, for each type's known nodes before its new ones; none where an export cannot score.
+        """Return vectors, float32 [new nodes, width], ordered by type, and the arrays that score links with the vectors
+        of all nodes. The arrays are those of ``scoring``, with each type's new nodes after its known ones. There are
+        none if an export cannot score.
         """
 
 
@@ -65,13 +66,13 @@ def embed_run(
 ) -> dict[str, Any]:
     """Write an export of all nodes, in which known nodes keep their vectors, and return its manifest.
 
-    ``tables``: nodes and edges of the file ``source``, or None where there are features alone. Each type's new nodes come
+    ``tables``: nodes and edges of the file ``source``, or None if there are only features. Each type's new nodes come
     after its known ones. Edges between known nodes count as known links from then on.
 
     Raises:
         SettingsError: the system has no vectors for nodes that it was not trained with.
-        InputError: no new node, a type or relation that the model does not have, or a new node of which nothing is said that
-            the model can read.
+        InputError: no new node, a type or relation that the model does not have, or a new node without edges or
+            features that the model can use.
     """
     recipe, graph = restored.recipe, restored.graph
     if not isinstance(recipe, EmbedsLater):
@@ -103,7 +104,7 @@ def join(
 ) -> Joined:
     """The nodes of a file that a graph does not have, the file's edges in the graph's relations, and their features.
 
-    ``alone``: what has features needs no edge to a known node.
+    ``alone``: a node with features needs no edge to a known node.
     """
     told = told or FeatureFiles()
     nodes = graph.node_table()
@@ -152,7 +153,7 @@ def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> di
 def _edges(
     graph: TypedGraph, tables: IngestResult, kinds: list[str], local: np.ndarray, source: str
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """By relation of the graph: the file's edges, and their reverses where the graph has reverses."""
+    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations."""
     keys = {relation.key: relation.index for relation in graph.relations}
     names = tables.edges["relation"].cast(pa.string()).to_pylist()
     heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
@@ -174,7 +175,7 @@ def _edges(
 
 
 def _mirror(key: Key, keys: dict[Key, int], add_reverse: str) -> Key | None:
-    """The relation that holds the reverses of a relation's edges, if one does."""
+    """The relation that holds the reverses of a relation's edges, if there is one."""
     source, name, target = key
     turned = [(target, name, source)]
     if add_reverse == "inverse":
@@ -222,7 +223,7 @@ def _write(
     folder: Path,
 ) -> dict[str, Any]:
     old, known = _known_vectors(restored)
-    if old is not None:  # the run's vectors were turned to the live version's space: so are these
+    if old is not None:  # the run's vectors were rotated into the live version's space; rotate these likewise
         vectors = old.apply(vectors)
     graph, table = restored.graph, restored.graph.node_table().select(["index", "id", "name", "type"])
     table = table.set_column(3, "type", table["type"].cast(pa.string()))
@@ -276,7 +277,8 @@ def _numbered(blocks: list[np.ndarray]) -> Iterator[EmbeddingBlock]:
 
 
 def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
-    """A rotation, or None, and float32 [nodes, d] as the run's export has them; as the model has them without an export."""
+    """The known vectors, float32 [nodes, d], from the run's export, or from the model if there is no export; and the
+    rotation between the two, or None."""
     own = np.concatenate([block.vectors for block in cast(Any, restored.recipe).embeddings(restored.model)])
     folder = restored.run.embeddings
     if not (folder / MANIFEST).is_file():

@@ -28,10 +28,10 @@ TRACIN = "influence of training triples (TracIn)"
 class ExplainedLink:
     """One link and its explanation, by name.
 
-    ``edges``: head, relation, tail and share, largest share first and negative ones last. ``paths``: path (as text), nodes,
-    relations and strength. ``parts``: the terms whose sum is the score. ``method``: how shares are computed. ``whole``: no
-    edge was left out of the neighbourhood. ``deletion``: with ``verify``, the score without the listed positive edges, and
-    the score without as many other edges around the two nodes.
+    ``edges``: head, relation, tail and share, largest share first and negative ones last. ``paths``: path (as text),
+    nodes, relations and strength. ``parts``: the terms whose sum is the score. ``method``: how shares are computed.
+    ``whole``: the neighbourhood contains all edges, with none left out. ``deletion`` (with ``verify``): the score
+    without the listed positive edges, and the score without equally many random edges around the two nodes.
     """
 
     head: str
@@ -46,14 +46,14 @@ class ExplainedLink:
     deletion: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The explanation as plain values."""
         return asdict(self)
 
 
 class EdgeEvidence:
-    """The edges that carry a table's best links, as :class:`graphmill.predictions.paths.Evidence`; the run is an HGT's.
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`. It needs a run of HGT.
 
-    ``name_of``: a node's name by its row of the node table.
+    ``name_of``: row of the node table → the node's name.
     """
 
     schema = pa.schema([("because", pa.string())])
@@ -81,12 +81,12 @@ def explain_link(
 ) -> ExplainedLink:
     """Explain one link of a run.
 
-    ``head``, ``tail``: node ids, or names that one node alone has among those that the relation can join; ``relation``: its
-    name, or source|name|target. ``verify``: also score it without the edges that are listed, by the whole model (HGT).
+    ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
+    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT).
 
     Raises:
-        SettingsError: the system predicts no links, or none that can be explained.
-        InputError: no such relation or node, several of that name, or no checkpoints to trace (ConvE).
+        SettingsError: the system predicts no links, or its links cannot be explained.
+        InputError: no such relation or node, several nodes of that name, or no checkpoints to trace (ConvE).
     """
     settings = settings or ExplainSettings()
     if entry(restored.recipe.name).recommends:
@@ -127,7 +127,7 @@ def explain_link(
 def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tuple[Relation, int, int]:
     """The relation, and the rows of the node table of head and tail.
 
-    Raises :class:`InputError` for what is not there, or fits several.
+    Raises :class:`InputError` if one of them does not exist or is ambiguous.
     """
     named = [each for each in graph.relations if relation in (each.name, "|".join(each.key), " · ".join(each.key))]
     if not named:
@@ -156,7 +156,7 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
 
 
 def _rows(graph: TypedGraph, kind: str, ids: Sequence[str], names: Sequence[str], word: str) -> list[int]:
-    """Rows of a type with this id, or else with this name."""
+    """Rows of nodes of a type with this id or, if there are none, with this name."""
     own = graph.node_type(kind)
     rows = range(own.offset, own.offset + own.count)
     return [row for row in rows if ids[row] == word] or [row for row in rows if names[row] == word]
@@ -169,7 +169,7 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
 
 
 def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]) -> dict[str, float]:
-    """The score without the listed edges, and without as many drawn from those of the two nodes and their neighbours."""
+    """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
     listed = np.array([e.pair for e in evidence], np.int64)
     others = np.setdiff1d(pairs_around(restored.graph, h, t), listed)
     rng = generator(0, "explain", "deletion")
@@ -186,7 +186,8 @@ def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: 
 
 
 def pairs_around(graph: TypedGraph, *nodes: int, neighbors: bool = True) -> np.ndarray:
-    """int64: undirected pairs with a training edge at one of the nodes (rows of the node table), or at their neighbours."""
+    """int64: undirected pairs with a training edge that touches one of the nodes (rows of the node table) or their
+    neighbours."""
     reached = np.zeros(graph.num_nodes, bool)
     reached[list(nodes)] = True
     if neighbors:

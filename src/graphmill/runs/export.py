@@ -1,4 +1,4 @@
-"""Restores a finished run's model, exports its embeddings and evaluates it; each step can be repeated alone."""
+"""Restores a finished run's model, exports its embeddings and evaluates it. Each step can be repeated by itself."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Restored:
     epoch: int
     manifest: dict[str, Any]
     notes: list[str] = field(default_factory=list)
-    """What was passed over to come to this epoch: damaged files, and the best epoch where this is another one."""
+    """Notes on the choice of this epoch: damaged files that were skipped, and the best epoch if this is another one."""
     left_device: str = ""
-    """Why it is on the CPU, where the device failed (:mod:`graphmill.runs.fallback`)."""
+    """Why it is on the CPU, if its device failed (:mod:`graphmill.runs.fallback`)."""
 
     @property
     def used(self) -> dict[str, Any]:
@@ -57,24 +57,26 @@ class Restored:
 
     @property
     def selected_on(self) -> str:
-        """The split that its epoch is chosen by, as its settings file says: a preset fills in what an older one lacks."""
+        """The split that chose its epoch, from the settings file itself: a preset would fill in what an older file lacks."""
         return str(self.run.read_json("settings.json")["evaluation"].get("selection_split", "valid"))
 
 
 def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
-    """The model of a run: at its best epoch, or the last where nothing was selected, or the one asked for.
+    """The model of a run at the given epoch; by default at its best epoch, or at the last one if none was chosen.
 
-    Where the best epoch's checkpoint is damaged or gone the next best is taken; the run's log and ``notes`` say so.
+    If the best epoch's checkpoint is damaged or missing, the next best is taken, and the run's log and ``notes`` say
+    so.
 
     Raises:
-        InputError: not a run, no such checkpoint, or the graph is no longer the one it was trained on.
+        InputError: not a run, no such checkpoint, or the graph is not the one on which it was trained.
     """
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
     values = stored_settings(run).model_dump()
     graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
-    # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
+    # Nothing is trained here, so nothing is compiled. Some recipes refuse compilation, but settings of older runs may
+    # have it.
     taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
     taken["data"] = str(graph.path)
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
@@ -95,7 +97,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
 
 @runtime_checkable
 class TorchFiles(Protocol):
-    """A recipe that also writes ``.pt`` files, which users' scripts read."""
+    """A recipe that also writes ``.pt`` files, for users' scripts."""
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """Write them into ``out``; returns their paths."""
@@ -103,7 +105,7 @@ class TorchFiles(Protocol):
 
 @runtime_checkable
 class ScoresLinks(Protocol):
-    """A recipe whose links can be scored from the exported vectors and a few arrays more."""
+    """A recipe whose links can be scored from the exported vectors and a few further arrays."""
 
     def scoring(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
         """The arrays by name; ``graphmill.runs.exported`` reads them."""
@@ -152,7 +154,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
             blocks = rotated(blocks, found.rotation)
         elif found.rotation is not None:
             with writing(folder):
-                (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
+                (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
     exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
@@ -164,7 +166,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
 
 
 def _correct_report(restored: Restored) -> None:
-    """``report.json`` names the epoch that is exported, and why, where it is not the best one."""
+    """Write into ``report.json`` which epoch is exported, and the reason if it is not the best one."""
     if restored.notes and (restored.run.path / "report.json").is_file():
         report = restored.run.read_json("report.json")
         added = [note for note in restored.notes if note not in report["notes"]]
@@ -173,7 +175,7 @@ def _correct_report(restored: Restored) -> None:
 
 
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Held-out figures of the restored weights on valid and test, with every metric."""
+    """All metrics of the restored weights on the splits valid and test."""
     out: dict[str, Any] = {
         "run_dir": str(restored.run.path),
         **restored.used,

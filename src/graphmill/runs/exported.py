@@ -33,13 +33,13 @@ class Run:
     """A finished run, or a folder of exported embeddings (which has only vectors, neighbours and checks).
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
-    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. Where its device fails, they
+    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. If its device fails, they
     restore it on the CPU, with a warning (``acceleration.allow_fallback``).
     """
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        if path.is_symlink():  # `current` of promoted versions: stay in the version that it names now
+        if path.is_symlink():  # `current` is a link to a promoted version: use the version that it names now
             path = path.resolve()
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
@@ -76,7 +76,7 @@ class Run:
             raise InputError(f"{self.path} has no node '{node}'{kind}; ids are those of the input file, as text")
         if len(rows) > 1:
             kinds = ", ".join(sorted({self.type_of(row) for row in rows}))
-            raise InputError(f"node id '{node}' exists in several types ({kinds}); say which with node_type")
+            raise InputError(f"node id '{node}' exists in several types ({kinds}); choose one with node_type")
         return rows[0]
 
     def type_of(self, row: int) -> str:

@@ -1,4 +1,5 @@
-"""Goes on on the CPU, once, after a device has failed: a training from its last checkpoint, what comes after it anew."""
+"""Falls back to the CPU, once, after a device has failed. A training resumes from its last checkpoint; other work is
+repeated."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ P = ParamSpec("P")
 
 @dataclass
 class _Work:
-    """What :func:`once_more_on_the_cpu` knows of the runs that its work has restored."""
+    """State of :func:`once_more_on_the_cpu`, about the runs that its work has restored."""
 
     device: str = "cpu"
     may: bool = True
-    """Whether all of them have ``acceleration.allow_fallback``."""
+    """Whether all these runs have ``acceleration.allow_fallback``."""
     reason: str = ""
-    """Why the device was left; "" in the first attempt."""
+    """Why the work fell back to the CPU; "" in the first attempt."""
 
 
 _WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
@@ -39,8 +40,8 @@ _WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
 def failure_of(device: str, error: BaseException) -> str:
     """Return a device's error in one line; "" if the error is not a device's or the run was on the CPU.
 
-    Devices fail with RuntimeError (an operator that is missing, a kernel that failed) or, where a dtype is missing, with
-    TypeError. What is out of memory is the ladder's business, and what the product says itself is a GraphmillError.
+    A device fails with RuntimeError (a missing operator, a failed kernel) or TypeError (a missing dtype). Running out
+    of memory does not count here: the ladder handles it. graphmill's own errors (GraphmillError) do not count either.
     """
     if device == "cpu" or not isinstance(error, RuntimeError | TypeError) or is_out_of_memory(error):
         return ""
@@ -48,13 +49,13 @@ def failure_of(device: str, error: BaseException) -> str:
 
 
 def on_the_cpu(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """The settings with which the same run, of the same fingerprint, goes on on the CPU."""
+    """The settings with which the same run (same fingerprint) continues on the CPU."""
     taken = {"device": "cpu", "precision": job.precision, "batching": job.batching, "compile": "off"}
     return merge(values, {"preset": job.preset, "acceleration": taken})
 
 
 def fell_back_before(prepared: Prepared) -> str:
-    """Return why an earlier attempt of this run left its device; "" if it did not."""
+    """Return why an earlier attempt of this run fell back to the CPU; "" if it did not."""
     if prepared.job.device.type == "cpu" or prepared.job.settings.training.force:
         return ""
     path = prepared.run.path / "manifest.json"
@@ -63,21 +64,22 @@ def fell_back_before(prepared: Prepared) -> str:
 
 
 def require_fallback(job: Job, processes: int, why: str) -> None:
-    """Raise :class:`ResourceError` where a training whose device failed, as ``why`` says, cannot go on on the CPU."""
+    """Raise :class:`ResourceError` if a training whose device failed (for the reason ``why``) cannot continue on the CPU."""
     who = "several processes" if processes > 1 else "a training in tf32" if job.precision == "tf32" else ""
     if who:
         raise ResourceError(
-            f"{job.device.type} failed ({why}), and {who} cannot fall back to the CPU; the same command goes on from the "
+            f"{job.device.type} failed ({why}), and {who} cannot fall back to the CPU; the same command continues from the "
             "last checkpoint on the same device, or set acceleration.device: cpu"
             + (" and acceleration.precision: fp32 to train on the CPU" if who.endswith("tf32") else "")
         )
 
 
 def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
-    """Do ``work``, which restores finished runs and writes whole files; where their device fails, once more on the CPU.
+    """Do ``work``. If the device of the runs that it restores fails, do it once more on the CPU.
 
-    Only where ``acceleration.allow_fallback`` is on, and said to ``note`` in a sentence; what is out of memory, and what
-    fails on the CPU, is raised as it is. ``state``: of earlier work with the same models, which stays where it is.
+    ``work`` must write its files atomically, because it may run twice. The second attempt requires
+    ``acceleration.allow_fallback`` and is reported to ``note``. Running out of memory and errors on the CPU are raised
+    unchanged. ``state``: the state of earlier work with the same models, so that they stay on the CPU.
     """
     state = state or _Work()
     token = _WORK.set(state)
@@ -96,9 +98,9 @@ def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], sta
 
 
 def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method of an object that keeps the models it has restored: as :func:`once_more_on_the_cpu`, with a warning.
+    """Decorate a method of an object that keeps its restored models: :func:`once_more_on_the_cpu`, with a warning.
 
-    Where the device fails, the kept models go, and those that it restores from then on are on the CPU.
+    If the device fails, the kept models are dropped, and the object restores models on the CPU from then on.
     """
 
     @wraps(method)
@@ -115,7 +117,7 @@ def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Co
 
 
 def on_this_device(job: Job) -> Job:
-    """The job of a run that is restored: on its device, or on the CPU where the device has failed in this work."""
+    """The job of a run to restore: on its device, or on the CPU if the device has failed in this work."""
     import torch
 
     state = _WORK.get()
@@ -128,6 +130,6 @@ def on_this_device(job: Job) -> Job:
 
 
 def left_device() -> str:
-    """Why this work is done on the CPU; "" where no device has failed."""
+    """Why this work is done on the CPU; "" if no device has failed."""
     state = _WORK.get()
     return state.reason if state else ""

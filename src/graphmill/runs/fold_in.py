@@ -1,4 +1,5 @@
-"""Recommends to users added after the training, and items added after it, from histories and without retraining."""
+"""Recommends to users who joined after the training, and items that were added after it, from histories and without
+retraining."""
 
 from __future__ import annotations
 
@@ -29,12 +30,13 @@ class FoldsIn(Protocol):
     def fold_in(
         self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Items int64 [U, k], best first: local numbers, new ones behind; −1: none. Scores [U, k]; how it was done."""
+        """Return items int64 [U, k], best first (local numbers; new items follow the known ones; −1: none), scores [U,
+        k], and a report."""
 
 
 @dataclass(frozen=True)
 class Met:
-    """A history file in the model's numbers, and the ids and names of users [U] and of new items."""
+    """A history file in the model's item numbers, with the ids and names of the users [U] and of the new items."""
 
     histories: Histories
     users: tuple[list[str], list[str]]
@@ -49,15 +51,16 @@ def recommend_history(
     exclude_seen: str = "auto",
     output: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the ``k`` best items of every user in ``history``; returns what was written and how.
+    """Write the ``k`` best items of every user in ``history``; returns a report.
 
-    ``history``: interactions as a reader gives them, or the items of one user by id, oldest first. Users it knows
-    are asked with what the model has of them as well. New items that known users met in it are recommended like others; of
-    sequence models they are left out. Columns are those of ``recommendations.parquet``.
+    ``history``: interactions as a reader gives them, or the item ids of one user, oldest first. The training
+    interactions of known users are used too. Factor models also recommend new items of which ``history`` has
+    interactions with known users; sequence models leave new items out. Columns are those of
+    ``recommendations.parquet``.
 
     Raises:
         SettingsError: the system does not recommend.
-        InputError: nobody in it has met an item that the model has (or can fold in).
+        InputError: no user in it has an interaction with an item that the model knows (or can fold in).
     """
     require_counts(restored, k, exclude_seen)
     if not isinstance(restored.recipe, FoldsIn):
@@ -85,13 +88,14 @@ def recommend_history(
 
 
 def _usable(restored: Restored, met: Met, source: str) -> Histories:
-    """The histories without items that neither the model nor a known user of the file says anything of."""
+    """The histories without items that are unknown to the model and, for factor models, have no interaction with a
+    known user."""
     h = met.histories
     graph = restored.graph
     items = graph.node_type(interaction_relation(graph).target).count
     reached = np.zeros(items + h.new_items, bool)
     reached[:items] = True
-    if hasattr(restored.recipe, "view"):  # a factor model: new items have the vectors of those who met them
+    if hasattr(restored.recipe, "view"):  # a factor model: a new item gets its vector from its known users
         reached[h.items[h.known[h.users] >= 0]] = True
     found = h.take(reached[h.items])
     if not len(found.items):
@@ -103,7 +107,7 @@ def _usable(restored: Restored, met: Met, source: str) -> Histories:
 
 
 def _one_user(restored: Restored, items: Sequence[str]) -> Met:
-    """A history of one unknown user."""
+    """The history of one unknown user."""
     graph = restored.graph
     kind = graph.node_type(interaction_relation(graph).target)
     place = {node: n for n, node in enumerate(graph.node_table()["id"].slice(kind.offset, kind.count).to_pylist())}
@@ -117,7 +121,7 @@ def _one_user(restored: Restored, items: Sequence[str]) -> Met:
 
 
 def _of_tables(restored: Restored, tables: IngestResult) -> Met:
-    """Users in order of appearance, each with what the model knows of them first."""
+    """The users in order of appearance. Each history begins with the user's training interactions."""
     graph = restored.graph
     relation = interaction_relation(graph)
     own, theirs = graph.node_type(relation.source), graph.node_type(relation.target)
@@ -149,7 +153,7 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
 
 
 def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.ndarray:
-    """int64 [nodes of the file]: the model's number of each of ``rows``, −1 of a new one, −2 elsewhere."""
+    """int64 [nodes of the file]: the model's number for each of ``rows``, −1 for a new node, −2 for all other nodes."""
     place = {node: number for number, node in enumerate(known.to_pylist())}
     out = np.full(len(ids), -2, np.int64)
     out[rows] = [place.get(ids[row], -1) for row in rows]
@@ -157,7 +161,7 @@ def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.nda
 
 
 def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """What the model's data have of known users: place of the user in ``known``, item, and time where there is one."""
+    """The training interactions of known users: the user's index in ``known``, the item, and the time if there is one."""
     graph = restored.graph
     edges = graph.edges(interaction_relation(graph))
     place = np.full(graph.node_type(interaction_relation(graph).source).count, -1, np.int64)

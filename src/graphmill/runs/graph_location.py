@@ -1,7 +1,7 @@
 """Finds a run's graph, even after the project was renamed, copied or mounted elsewhere.
 
-A manifest holds the graph's path relative to the project's root and its content hash. The hash decides: a place is only
-where to look first.
+A manifest holds the graph's path, relative to the project's root, and its content hash. A graph is accepted only if its
+hash is the same; the path only says where to look first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from graphmill.graph.verified_files import Verify
 
 _ROOT_FILES = ("workspace.yaml", "pyproject.toml")
 _LEVELS = 8
-"""How many folders above a run are looked at."""
+"""Number of folders above a run that are searched."""
 _GIT_SECONDS = 5
 
 
 def stored_path(path: Path, run: Path) -> str:
-    """``path`` as a run's manifest has it: relative to the project's root, or to the folder that holds both.
+    """``path`` as a run's manifest stores it: relative to the project's root, or to the closest folder above both.
 
-    Absolute where they have nothing but the root of the file system in common.
+    It is absolute if that folder is the root of the file system.
     """
     path, run = path.resolve(), run.resolve()
     for root in run.parents:
@@ -37,7 +37,8 @@ def stored_path(path: Path, run: Path) -> str:
 
 
 def commit_of(folder: Path) -> dict[str, str]:
-    """``{"commit": …}`` of the git repository that ``folder`` is in, with ``-dirty`` after changes; {} outside of any."""
+    """``{"commit": …}`` of the git repository that contains ``folder``, with ``-dirty`` if it has changes; {} if there
+    is none."""
     while not folder.exists():
         folder = folder.parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
@@ -51,11 +52,11 @@ def commit_of(folder: Path) -> dict[str, str]:
 def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed") -> TypedGraph:
     """The graph that a run was trained on; ``data``: ``path`` and ``content_hash`` of its manifest.
 
-    Looked for where the manifest says, then at the same place below each folder above the run and above the working
-    directory, then among the graphs beside the run.
+    It looks at the manifest's path, then at the same relative path below each folder above the run and above the
+    working directory, then among the graphs beside the run.
 
     Raises:
-        InputError: it is not there; says where it was, and whether another graph has taken its place.
+        InputError: it was not found; the message says where it was, and whether another graph is there now.
     """
     wanted, replaced = str(data["content_hash"]), None
     for place in _places(run.resolve(), Path(str(data["path"]))):
@@ -77,7 +78,7 @@ def _places(run: Path, stored: Path) -> Iterator[Path]:
     above = dict.fromkeys((*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS]))
     if stored.is_absolute():
         yield stored
-        # A run from when paths were absolute: all ends of the path, the longest first.
+        # Older runs have absolute paths: try all suffixes of the path, the longest first.
         tails = [Path(*stored.parts[cut:]) for cut in range(1, len(stored.parts))]
     else:
         tails = [stored]
@@ -91,7 +92,7 @@ def _places(run: Path, stored: Path) -> Iterator[Path]:
 
 
 def _hash_of(place: Path) -> str:
-    """The content hash that the graph's manifest there has; "" where there is no graph."""
+    """The content hash in the manifest of the graph there; "" if there is no graph."""
     if not (place / "manifest.json").is_file():
         return ""
     try:

@@ -10,7 +10,7 @@ from graphmill.training.metrics_log import MetricsLog
 
 
 def history(log: Path) -> pd.DataFrame:
-    """One row an epoch of a metrics log: its losses (means over steps), and the validation figures where there are any."""
+    """One row per epoch of a metrics log: its losses (means over steps), and its validation metrics if there are any."""
     rows = [
         {
             "epoch": each["epoch"],

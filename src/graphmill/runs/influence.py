@@ -1,4 +1,4 @@
-"""The influence analysis of a run: its checkpoints, resumable passes over the explained triples, the files."""
+"""The influence analysis of a run: its checkpoints, its resumable passes over the triples to explain, and its files."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def trace_influence(
 ) -> dict[str, Any]:
     """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
 
-    Returns what the JSON file holds. An interrupted analysis with the same settings goes on where it stopped: after
-    the last checkpoint of a pass, and after the last pass.
+    Returns the content of the JSON file. An interrupted analysis with the same settings resumes where it stopped: after
+    the last completed checkpoint of a pass, or after the last completed pass.
 
     Raises:
         InputError: not a run, no checkpoints, or no such triple.
@@ -215,9 +215,9 @@ def names_of(graph: TypedGraph) -> Names:
 
 
 def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndarray:
-    """int64 [3] of (head, relation, tail), each given by id or by a name that only one has.
+    """int64 [3]: the numbers of (head, relation, tail), each given by id or by a unique name.
 
-    Raises :class:`InputError` for one that is not there or that several share.
+    Raises :class:`InputError` if one of them does not exist or is not unique.
     """
     pools = ((names.ids, names.labels), (names.relations, names.relations), (names.ids, names.labels))
     found = []
@@ -231,9 +231,9 @@ def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndar
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
-    """At most ``limit`` checkpoints (0: all) that are spread over the run's falling loss.
+    """At most ``limit`` checkpoints (0: all), spread evenly over the run's falling loss.
 
-    Raises :class:`InputError` where the run keeps none that had a step after it.
+    Raises :class:`InputError` if the run has no checkpoint that was followed by a training step.
     """
     directory = restored.run.checkpoints
     spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
@@ -250,9 +250,9 @@ def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
 def traced_checkpoints(
     restored: Restored, limit: int, *, precision: str = "fp32", precondition: str = "none"
 ) -> list[TracedCheckpoint]:
-    """The run's checkpoints as :func:`graphmill.influence.tracin.influence` takes them.
+    """The run's checkpoints in the form that :func:`graphmill.influence.tracin.influence` takes.
 
-    They share the restored model, whose weights are replaced when one is opened: use one at a time.
+    They share the restored model. Opening one replaces the model's weights, so use one at a time.
     """
     recipe, store = cast(Traceable, restored.recipe), CheckpointStore(restored.run.checkpoints)
 
@@ -266,7 +266,8 @@ def traced_checkpoints(
             prefix = "optimizer.train."
             state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
             scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
-            # What training never moves (a bias that batch norm takes out again) has no state, and no say.
+            # A parameter that training never updates (a bias that batch norm cancels) has no optimizer state, and gets
+            # weight 0.
             still = {n: p for n, p in restored.model.named_parameters() if n not in scales}
             scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
             return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}

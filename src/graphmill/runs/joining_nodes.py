@@ -21,24 +21,24 @@ Told = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """Features of nodes that are not in the graph, by node type and name of the feature set; ``notes`` for people."""
+    """Features of nodes that are not in the graph, by node type and name of the feature set. ``notes`` are for the user."""
 
     told: dict[tuple[str, str], Told] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def ids(self, kind: str) -> list[str]:
-        """New nodes of a type in the order of the files, each once."""
+        """Ids of the new nodes of a type, unique, in the order of the files."""
         return list(dict.fromkeys(node for (own, _), told in self.told.items() if own == kind for node in told))
 
 
 def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
-    """Read features as the graph's nodes have them (``.npy`` with ids, Parquet, CSV: docs/reference/ingestion.md).
+    """Read features in the formats of ingestion (``.npy`` with ids, Parquet, CSV: docs/reference/ingestion.md).
 
-    ``files``: name of the set → file; "" where there is one set; ``type::name`` where nodes of several types have features.
-    Rows of nodes that the graph has are left out.
+    ``files``: name of the feature set → file. The name is "" if there is only one set, and ``type::name`` if nodes of
+    several types have features. Rows of nodes that are in the graph are left out.
 
     Raises:
-        InputError: the graph has no such set, its width is another one, a row cannot be used, or a node stands there twice.
+        InputError: the graph has no such set, the width differs, a row cannot be used, or a node occurs twice.
     """
     found = FeatureFiles()
     for key, file in files.items():
@@ -87,7 +87,8 @@ def read_joining(
     format: str = "",
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[IngestResult | None, FeatureFiles, str]:
-    """What :func:`graphmill.runs.embed.embed_run` takes: tables of the file ``edges`` ("": none), features, their names."""
+    """Read the arguments of :func:`graphmill.runs.embed.embed_run`: tables of the file ``edges`` ("": none), features,
+    their names."""
     from graphmill.ingest.public_readers import read_edges
 
     if not edges and not features:
@@ -116,7 +117,7 @@ def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
 
 
 def with_told(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
-    """The tables of an edge file, or none, with a row for each node that only a feature file has."""
+    """The tables of an edge file (or empty ones), with an additional row for each node that is only in a feature file."""
     nodes = NODES.empty_table() if tables is None else tables.nodes
     there = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
     kinds = dict.fromkeys(kind for kind, _ in features.told)

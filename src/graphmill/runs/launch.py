@@ -1,8 +1,8 @@
-"""Starts a training in several processes under torchrun, passes signals on, and tells how it ended.
+"""Starts a training in several processes under torchrun, forwards signals to them, and reports how it ended.
 
-torchrun ends with 1 whatever its workers say and starts them in sessions of their own. So the supervisor here forwards
-a request to stop once, and takes the exit code and the result from a file that the first process of this machine
-leaves (:func:`leave_outcome`).
+torchrun always exits with code 1 when a worker fails, and starts its workers in their own sessions. Therefore the
+supervisor in this module forwards a stop request, once. It reads the exit code and the result from a file that the
+first process of this machine writes (:func:`leave_outcome`).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 class WorkerFailedError(GraphmillError):
-    """The worker processes ended badly; carries the exit code of the first one, so that "stopped" stays 75."""
+    """The worker processes failed. It has the exit code of the first one, so that "stopped" stays 75."""
 
     def __init__(self, code: int) -> None:
         self.exit_code = code
         if code == EXIT_KILLED:
             text = "a worker process was killed before it could say why, most often because the machine was out of "
-            text += "memory; the same command goes on from the last checkpoint"
+            text += "memory; run the same command again to resume from the last checkpoint"
         else:
-            text = f"the worker processes ended with exit code {code}; what they said is above"
+            text = f"the worker processes ended with exit code {code}; their messages are above"
         super().__init__(text)
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The number of machines, this machine's number, and ``host:port`` of the first one, the rendezvous."""
+    """The number of machines, this machine's number, and the rendezvous, ``host:port`` of the first machine."""
 
     count: int = 1
     rank: int = 0
@@ -56,7 +56,7 @@ class Nodes:
         """torchrun's rendezvous options.
 
         Raises:
-            InputError: more than one machine without a place to meet.
+            InputError: more than one machine without a rendezvous.
         """
         if self.count == 1:
             return ["--standalone"]
@@ -81,9 +81,9 @@ def torchrun_command(processes: int, arguments: Sequence[str], nodes: Nodes = ON
 def supervise(
     processes: int, arguments: Sequence[str], stop: StopRequest, nodes: Nodes = ONE_NODE
 ) -> tuple[int, dict[str, Any]]:
-    """Run ``processes`` workers and wait; returns the exit code and the result message ({} where there is none).
+    """Run ``processes`` workers and wait; returns the exit code and the result message ({} if there is none).
 
-    A request to stop is passed on once: the workers save and end with 75. When this process is killed, so are they.
+    A stop request is forwarded once: the workers save and exit with code 75. If this process is killed, so are they.
     """
     from graphmill.training.allocator import allocator_environment
     from graphmill.training.device import allowed_cores
@@ -112,7 +112,7 @@ def supervise(
         finally:
             _end_tree(process)
         if not file.exists():
-            # Stopped before it had begun: there was nothing to save.
+            # Stopped before the training began: there was nothing to save.
             return (EXIT_STOPPED if stop.requested else process.returncode and EXIT_KILLED), {}
         outcome = json.loads(file.read_text(encoding="utf-8"))
         return int(outcome["code"]), dict(outcome["result"])
@@ -127,10 +127,10 @@ def run_processes(
     stop: StopRequest | None = None,
     nodes: Nodes = ONE_NODE,
 ) -> dict[str, Any]:
-    """Train in ``processes`` processes on each machine; the result message ({} on machines other than the first).
+    """Train in ``processes`` processes on each machine; returns the result message ({} on machines other than the first).
 
     Raises:
-        WorkerFailedError: with the exit code of the workers; their own message has been printed.
+        WorkerFailedError: has the exit code of the workers, whose own message has been printed.
     """
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         job = Path(folder) / "job.json"
@@ -142,7 +142,7 @@ def run_processes(
 
 
 def leave_outcome(code: int, result: Mapping[str, Any]) -> None:
-    """Tell the supervisor how this machine's first process ended; nothing where there is no supervisor."""
+    """Tell the supervisor how this machine's first process ended. Without a supervisor, do nothing."""
     path = os.environ.get(OUTCOME_VARIABLE)
     if not path or os.environ.get("LOCAL_RANK", "0") != "0":
         return
@@ -154,7 +154,8 @@ def leave_outcome(code: int, result: Mapping[str, Any]) -> None:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; elsewhere the connection breaks)."""
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux only; elsewhere the broken connection
+    ends it)."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -163,7 +164,7 @@ def end_with_parent() -> None:
 
 
 def _end_tree(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of torchrun and its workers goes, also when a second Ctrl-C cut the wait short."""
+    """Kill what is left of torchrun and its workers, also after a second Ctrl-C during the wait."""
     try:
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:

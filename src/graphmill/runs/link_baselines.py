@@ -1,6 +1,7 @@
-"""The baselines of a ranking of links: nearest neighbours, spectral vectors and ComplEx, each at its best by validation.
+"""The baselines of a link ranking: nearest neighbours, spectral vectors and ComplEx, each with its best settings on
+validation.
 
-Their rankings are kept in a folder, by graph and settings, and ComplEx's trainings as the runs that they are.
+Their rankings are cached in a folder by graph and settings. ComplEx's trainings are ordinary runs.
 """
 
 from __future__ import annotations
@@ -46,29 +47,30 @@ from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
 VERSION = 1
-"""Raised when a baseline's arithmetic changes: rankings that were kept before are computed anew."""
+"""This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 FORMS: dict[str, dict[str, float]] = {"n3_0.05": {"n3": 0.05}, "n3_0.1": {"n3": 0.1}}
-"""ComplEx's objectives that a search chooses from: with twice as much, vectors of a small graph never leave zero."""
+"""ComplEx's objectives to choose from. With twice the largest N3 weight, the vectors of a small graph stay at zero."""
 WIDTH, EPOCHS = 128, 24
-"""Of ComplEx as a baseline: width, and the parts of its time after each of which it is evaluated."""
+"""ComplEx's width as a baseline, and the number of equal parts of its training, after each of which it is evaluated."""
 FIRST_SHARE = 2 / 3
-"""Part of the time in which all forms take part; the best of them has the rest."""
+"""Fraction of the time in which all forms are trained. The best form gets the rest."""
 MOST_PASSES = 60
-"""Over the links in all, where a graph is so small that its time would allow more."""
+"""Largest number of passes over the links, for a graph so small that the time would allow more."""
 NOTE_SECONDS = 10.0
-"""Between two notes of how much of a stage is done."""
+"""Seconds between two progress notes."""
 FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
-"""Of one core: what makes minutes of a training's work, so that every machine does the same."""
+"""Assumed rates of one core, which turn the minutes into an amount of work, so that every machine does the same work."""
 
 
 @dataclass(frozen=True)
 class LinkBaselines:
     """The baselines of the queries of one split.
 
-    ``sides``: "tails" of every relation, or "both", where heads are asked as tails of inverse relations M … 2M − 1.
-    ``width``: of the spectral vectors. ``minutes``: of ComplEx. ``average``: what settings are chosen by. ``folder``: where
-    everything is kept. ``device``, ``threads``: of ComplEx's trainings. ``poll`` is called between parts of the work, and
-    may raise to end it; ``stop`` ends a training.
+    ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
+    ``width``: width of the spectral vectors. ``minutes``: time for ComplEx. ``average``: the average of MRR (macro or
+    micro) that chooses settings. ``folder``: the folder of the cache and the runs. ``device``, ``threads``: for
+    ComplEx's trainings. ``poll`` is called between parts of the work, and may raise to end it. ``stop`` ends a
+    training.
     """
 
     graph: TypedGraph
@@ -89,12 +91,12 @@ class LinkBaselines:
 
     @cached_property
     def queries(self) -> LinkQueries:
-        """What is ranked."""
+        """The queries to rank."""
         return self._asked(self.split)
 
     @cached_property
     def edges(self) -> TrainEdges:
-        """The training edges, both ways."""
+        """The training edges in both directions."""
         return TrainEdges(self.graph)
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
@@ -107,7 +109,7 @@ class LinkBaselines:
         try:
             found, about = from_bytes(path.read_bytes())
             taken = "as kept"
-        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+        except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
             scorer, about = self.scorer(name)
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
@@ -193,7 +195,7 @@ class LinkBaselines:
 
     @cached_property
     def _valid(self) -> LinkQueries:
-        """What settings are chosen on; InputError where no link is held out for it."""
+        """The validation queries that choose settings. Raises :class:`InputError` if the graph has no validation links."""
         return self._asked("valid", TUNING_QUERIES)
 
     def _mean(self, ranking: LinkRanking) -> float:
@@ -219,7 +221,8 @@ class LinkBaselines:
             )
 
     def _progress(self, stage: str, total: int) -> Callable[[int], None]:
-        """What notes the part of a stage that is done, every :data:`NOTE_SECONDS` at most; told how much more is."""
+        """A function that is called with the newly finished part of a stage. It notes the progress at most every
+        :data:`NOTE_SECONDS`."""
         every, done = Throttle(NOTE_SECONDS), 0
         every.due()
 
@@ -237,5 +240,5 @@ class LinkBaselines:
 
 
 def _heads(queries: LinkQueries) -> int:
-    """How many heads are scored: those of each relation, once each."""
+    """Number of heads to score: each head of each relation counts once."""
     return sum(len(np.unique(relation.heads)) for relation in queries.relations)

@@ -1,7 +1,7 @@
-"""Predicts links of a run: the best-scored tails of chosen heads, as a table with the evidence for each link.
+"""Predicts links with a run: the tails with the best scores for chosen heads, as a table with evidence for each link.
 
-The model is an export that can score where there is one (neither checkpoint nor messages are needed then), else the
-restored checkpoint.
+If there is an export that can score links, it is the model. Then neither checkpoint nor message passing is needed.
+Otherwise the model is the restored checkpoint.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from graphmill.training.run_directory import RunDirectory
 
 FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
-"""Numbers of the splits whose links are no candidates, by ``known``."""
+"""Splits (by number) whose links are excluded from the candidates, by the setting ``known``."""
 FREQUENT = 5
-"""Of each relation the tails that most heads have, in the report."""
+"""Number of most frequent tails that the report lists for each relation."""
 
 
 @dataclass(frozen=True)
 class LinkModel:
-    """What predicts: a scorer and the graph that it was trained on. ``about``: the epoch, and what was passed over."""
+    """The predicting model: a scorer and the graph on which it was trained. ``about``: the epoch, and notes on its
+    choice."""
 
     path: Path
     graph: TypedGraph
@@ -61,7 +62,7 @@ class LinkModel:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The links of one relation: ``rows`` makes its table; ``counted`` are figures on it."""
+    """The predicted links of one relation. ``rows`` makes their table; ``counted`` has statistics of it."""
 
     asked: Asked
     rows: LinkRows
@@ -69,7 +70,7 @@ class Predicted:
     counted: dict[str, Any]
 
     def about(self) -> dict[str, Any]:
-        """All figures, with what the probabilities assume."""
+        """All statistics, and the assumptions of the probabilities."""
         return {
             "relation": _name(self.asked),
             **self.counted,
@@ -79,10 +80,10 @@ class Predicted:
 
 
 def link_model(run: str | Path) -> LinkModel:
-    """The model of a run directory, or of a folder with an export that can score.
+    """The model of a run directory, or of a folder with an export that can score links.
 
     Raises:
-        InputError: no run, or its graph is not there. SettingsError: the system recommends items instead.
+        InputError: not a run, or its graph was not found. SettingsError: the system recommends items instead.
     """
     path = Path(run).resolve()
     exported = path / "embeddings" if (path / "embeddings").is_dir() else path
@@ -107,13 +108,14 @@ def link_model(run: str | Path) -> LinkModel:
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Of a run of HGT its export spares the messages; that of tables is scored on its own device from its checkpoint."""
+    """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
+    checkpoint, on their own device, if they have one."""
     return manifest.get("recipe", "hgt") == "hgt" or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
-    """Predicts links of a model by settings. ``evidence``: what stands beside the best links of each relation, after the
-    paths that support them.
+    """Predicts links of a model by settings. ``evidence``: further evidence for the best links of each relation, in
+    addition to the supporting paths.
     """
 
     def __init__(
@@ -132,7 +134,8 @@ class Predictor:
         self.schema = schema(self.evidence_schema)
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
-        """The links of each relation that is asked for; ``overall``: the k best over all its heads, not of each head."""
+        """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
+        head."""
         for asked in self.asked:
             yield self._of(asked, overall)
 
@@ -169,7 +172,7 @@ class Predictor:
         return Predicted(asked, rows, calibration, counted)
 
     def _evidence_of(self, asked: Asked, best: BestTails) -> dict[int, dict[str, Any]]:
-        """Row → column → value, of the rows with the best scores."""
+        """Row → column → value, for the rows with the best scores."""
         ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
         found: dict[int, dict[str, Any]] = {}
         for each in self.evidence:
@@ -214,8 +217,8 @@ def write_links(
 ) -> dict[str, Any]:
     """Write ``links/links.parquet``, ``links.csv`` and ``links.json`` (the report) into the run; returns the report.
 
-    Relative paths in ``settings`` are looked up from ``root``. Files appear whole; the report, which is written last, is of
-    the files beside it.
+    Relative paths in ``settings`` are looked up from ``root``. Files are written atomically. The report is written
+    last, so it always describes the files beside it.
     """
     if not (model.path / "checkpoints").is_dir():
         raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
@@ -226,7 +229,7 @@ def write_links(
         with only_writer(folder):
             try:
                 about = _write_tables(predictor, folder, outlets)
-                (folder / REPORT).unlink(missing_ok=True)  # it would vouch for another table
+                (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
                 for name in (TABLE, CSV):
                     if _part(folder, name).is_file():
                         os.replace(_part(folder, name), folder / name)
@@ -241,7 +244,7 @@ def write_links(
 
 
 def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
-    """The edges behind the best links, where the system's links are sums over edges."""
+    """The edges that explain the best links, if the system's scores are sums over edges."""
     from graphmill.runs.explain import EdgeEvidence
 
     if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["recipe"] != "hgt":
@@ -251,7 +254,7 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
 
 
 def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet]) -> dict[str, Any]:
-    """Write the unfinished tables; returns what the report has of them."""
+    """Write the tables to temporary files; returns their part of the report."""
     settings = predictor.settings
     relations: list[dict[str, Any]] = []
     shown: list[list[dict[str, Any]]] = []
@@ -285,7 +288,7 @@ def _by_score(best: BestTails) -> np.ndarray:
 
 
 def _best_rows(each: Predicted, most: int) -> list[dict[str, Any]]:
-    """Rows of the highest scores, each head and each tail once."""
+    """Rows with the highest scores, at most one for each head and each tail."""
     heads: set[int] = set()
     tails: set[int] = set()
     rows: list[int] = []
@@ -303,7 +306,7 @@ def _best_rows(each: Predicted, most: int) -> list[dict[str, Any]]:
 
 
 def _in_turn(parts: Sequence[Sequence[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
-    """One row of each relation in turn; a link that stands there in the other direction is left out."""
+    """Rows taken from each relation in turn. A link that is already there in the other direction is left out."""
     found: list[dict[str, Any]] = []
     there: set[frozenset[tuple[str, str]]] = set()
     for row in chain.from_iterable(zip_longest(*parts)):

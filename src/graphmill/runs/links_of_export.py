@@ -1,4 +1,4 @@
-"""Predicts the tails of a head in a relation from an export alone, where the training graph is not at hand."""
+"""Predicts the tails of a head in a relation from an export alone, without the training graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def scorer_of_export(
     folder: Path, manifest: Mapping[str, Any], vectors: np.ndarray | None = None
 ) -> ExportedScorer | SoftmaxScorer:
-    """What scores the links of an export in ``folder`` that can; ``vectors``: its own, where they were read before."""
+    """The scorer of an export in ``folder`` that can score links. ``vectors``: the export's vectors, if they were read
+    before."""
     rows = read_embeddings(folder).vectors if vectors is None else vectors
     return exported_scorer(
         manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
@@ -36,9 +37,9 @@ def scorer_of_export(
 
 
 def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether the export in ``folder``, of ``run``, can score, and the graph that it was trained on is not here."""
+    """Whether the export in ``folder`` of ``run`` can score links and its training graph is not on this machine."""
     scores = (folder / SCORING).is_file()
-    if not scores or "joined" in manifest:  # there is no graph of what joined later
+    if not scores or "joined" in manifest:  # nodes that joined later are in no graph
         return scores
     try:
         open_graph_of(run, manifest["data"])
@@ -48,9 +49,9 @@ def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> 
 
 
 def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
-    """The ``k`` likeliest targets of a head in a relation, by the export alone.
+    """The ``k`` likeliest tails of a head in a relation, from the export alone.
 
-    Of the relations with this name it is the one that begins at the head's type.
+    If several relations have this name, it takes the one whose source is the head's type.
     """
     head, relation = asked.heads[0], asked.relations[0]
     names = [tuple(key) for key in run.manifest["relations"]]
@@ -68,7 +69,7 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
     trained = scorer.links.known(number, own)[1]
     if asked.known != "flag":
         scores[trained] = -np.inf
-    if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+    if 0 <= row - second < len(scores):  # a node's link to itself is not informative
         scores[row - second] = -np.inf
     best = np.argsort(-scores, kind="stable")[: asked.k]
     best = best[np.isfinite(scores[best])]

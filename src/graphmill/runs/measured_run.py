@@ -1,4 +1,4 @@
-"""Runs one training in a fresh process, for a comparison or a search, and ends it when asked."""
+"""Runs one training in a fresh process, for a comparison or a search, and ends it on request."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def run_trial(
     tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
     stop: StopRequest | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Train in a fresh process and throw the run directory away; the result message, and in a sentence why there is none.
+    """Train in a fresh process and delete the run directory. Returns the result message, or {} and an error message.
 
     ``values``: settings that :func:`graphmill.runs.resolve.parse_settings` accepts; with several
-    ``acceleration.processes`` the process supervises that many. ``tell`` gets the record of each epoch as it ends.
+    ``acceleration.processes``, the process supervises as many workers. ``tell`` gets the record of each epoch as it
+    ends.
 
     Raises:
-        StoppedError: ``stop`` asked for it; the process has ended.
+        StoppedError: ``stop`` was requested; the process has ended.
     """
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
         return run_process(values, where, Path(scratch) / "runs", tell, stop)
@@ -47,9 +48,10 @@ def run_process(
     stop: StopRequest | None = None,
     **more: Any,
 ) -> tuple[dict[str, Any], str]:
-    """:func:`run_trial` whose run directory stays, in ``root``; the same settings resume it or reuse it.
+    """The same as :func:`run_trial`, but the run directory is kept in ``root``. The same settings resume or reuse it.
 
-    What ``tell`` raises ends the process, and goes on to the caller. ``more``: parts of the worker's job.
+    An exception from ``tell`` ends the process and is raised to the caller. ``more``: further fields of the worker's
+    job.
     """
     processes = int(values.get("acceleration", {}).get("processes", 1))
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
@@ -80,7 +82,8 @@ def _watch(
     tell: Callable[[Mapping[str, Any]], None],
     stop: StopRequest | None,
 ) -> None:
-    """Tell of epochs as they end. ``before``: epochs of the runs that were there; the one that grows is this training's."""
+    """Report epochs as they end. ``before``: the number of epochs in each existing log; the log that grows is of this
+    training."""
     told = dict(before)
     while True:
         ended = process.poll() is not None
@@ -92,12 +95,12 @@ def _watch(
         if ended:
             return
         if stop is not None and stop.requested:
-            raise StoppedError(f"stopped ({stop.reason}); the same command goes on after what has been measured")
+            raise StoppedError(f"stopped ({stop.reason}); the same command continues after the finished measurements")
         time.sleep(_POLL_SECONDS)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask, wait, kill: a supervisor of several processes needs the time to end them."""
+    """Terminate the process, wait, then kill it: a supervisor of several processes needs the time to end them."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -117,5 +120,5 @@ def _reason(stderr: str, code: int) -> str:
 
 
 def _without_pipes() -> dict[str, str]:
-    """The environment less what would make the trial believe that Dagster started it."""
+    """The environment without the variables by which the trial would believe that Dagster started it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES_")}

@@ -23,7 +23,7 @@ class Outlet(Protocol):
         """Handle one message; must not raise for an unknown kind."""
 
     def close(self) -> None:
-        """The last message has been sent."""
+        """Called after the last message."""
 
 
 class Throttle:
@@ -35,7 +35,7 @@ class Throttle:
         self.last = -float("inf")
 
     def due(self) -> bool:
-        """Whether enough time has passed since the last time this said so."""
+        """Whether at least ``seconds`` have passed since this last returned True."""
         now = self.clock()
         if now - self.last < self.seconds:
             return False
@@ -44,7 +44,7 @@ class Throttle:
 
 
 class Terminal:
-    """A progress bar on a terminal, plain lines elsewhere; both on stderr, so that stdout stays for results."""
+    """A progress bar on a terminal, plain lines elsewhere. Both go to stderr, so that stdout has only results."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream: Any = Spared(stream or sys.stderr)
@@ -62,7 +62,7 @@ class Terminal:
             self._line(f"note: {message['text']}")
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
@@ -96,7 +96,7 @@ class Terminal:
 
 
 class Notebook:
-    """A bar in a notebook: one that moves, and the figures of the last message beside it."""
+    """A progress bar in a notebook, with the figures of the last message beside it."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -107,7 +107,7 @@ class Notebook:
             import warnings
 
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # without ipywidgets it is a bar of characters, which is well enough
+                warnings.simplefilter("ignore")  # without ipywidgets, use a text bar
                 from tqdm.auto import tqdm
 
             self.bar = tqdm(

@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
-The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
-``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
+The rungs are those of ``training/ladder.py``. The estimates come from the recipes' ``cost`` modules and
+``training/planning.py``. docs/explanation/memory_planning.md explains the decisions.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from graphmill.training.planning import (
 )
 
 _MOST_CHUNKS = 64
-"""Loss chunks beyond which the planner does not go: each has a price, and the rest of the step is larger by then."""
+"""Largest number of loss chunks that the planner chooses. Each chunk costs time, and beyond this number the rest of the
+step needs more memory than the loss."""
 _DOUBT = 1.25
-"""How far above what is available a prediction must be before a run is refused that nobody gave a budget."""
+"""Without a given budget, a run is refused if its predicted memory is more than this many times the available memory."""
 _SHARE = 0.9
-"""The part of a machine's memory that ``batching: auto`` counts on."""
+"""The fraction of a machine's memory that ``batching: auto`` plans with."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,15 @@ class Plan:
 def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = ()) -> Plan:
     """Choose batching and rungs for a resolved job.
 
-    With ``memory_budget`` they are fitted to it. Without, ``batching: auto`` looks at the machine's whole memory, so that
-    the same settings stay the same training whatever else runs; the rungs, which change no result, look at what is free.
-    ``choice``: what the heap can be, by default what it can be in this process.
+    With ``memory_budget``, they are fitted to the budget. Without it, ``batching: auto`` looks at the machine's total
+    memory, so that the same settings always give the same training, whatever else runs. The rungs do not change the
+    result, so they are fitted to the free memory. ``choice``: the possible modes of the heap; by default those of this
+    process.
 
     Raises:
-        SettingsError: ``memory_budget`` is given and nothing fits it, or the recipe has no formulas.
-        ResourceError: nothing comes near what is available. Both give the figures and the setting to turn.
+        SettingsError: ``memory_budget`` is given, and nothing fits it or the recipe has no formulas.
+        ResourceError: nothing comes close to the available memory. Both messages give the figures and the setting to
+            change.
     """
     acceleration = job.settings.acceleration
     wanted = acceleration.memory_budget
@@ -127,12 +130,12 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
 
 
 def has_formulas(recipe: str) -> bool:
-    """Whether the recipe says what its steps cost: whether its package has a module ``cost``."""
+    """Whether the recipe has memory formulas, that is, a module ``cost`` in its package."""
     return find_spec(f"{registry.RECIPES[recipe].module}.cost") is not None
 
 
 def batchings(job: Job) -> list[str]:
-    """What ``batching`` may become: what is asked for, or for auto all that the recipe has, the exact one first."""
+    """The possible values of ``batching``: the one asked for, or for auto all that the recipe has, the exact one first."""
     acceleration = job.settings.acceleration
     if acceleration.batching != "auto" or job.settings.recipe != "hgt":
         return [job.batching]
@@ -145,10 +148,11 @@ def batchings(job: Job) -> list[str]:
 def options(
     job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap], machine: Machine | None = None
 ) -> Iterator[Option]:
-    """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
+    """The rungs of one batching, from the sizes in the settings to those with the least memory. Rungs without effect
+    are left out.
 
-    ``choice``: heaps to try, the fastest first. Where steps differ in size they are tried on every rung; else on the last
-    one alone, since steps of one size leave few holes.
+    ``choice``: heap modes to try, the fastest first. If steps differ in size, every mode is tried on each rung.
+    Otherwise the other modes are tried only on the last rung, because steps of equal size fragment the heap little.
     """
     execution = _asked(job, batching)
     limit = _MOST_CHUNKS if batching == "full" else 1
@@ -162,7 +166,7 @@ def options(
                 yield option
                 last, smaller = option, True
         if not smaller and last is not None:
-            # A smaller chunk frees nothing any more: on to the rung after it.
+            # Smaller chunks free nothing more: go on to the next rung.
             limit = execution.loss_chunks = last.loss_chunks
         if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
             break
@@ -178,7 +182,7 @@ def options(
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What ``graphmill estimate`` shows: every way to run, which one a training would take, and why."""
+    """The result of ``graphmill estimate``: all options, the one that a training would take, and the reason."""
 
     options: list[Option]
     chosen: Option | None
@@ -202,7 +206,7 @@ class RunEstimate:
         ]
 
     def rows(self) -> list[list[str]]:
-        """A line an option; an arrow marks the one that a training would take."""
+        """One line per option. An arrow marks the one that a training would take."""
         out = []
         for o in self.options:
             mine = self.chosen is not None and _rungs(o) == _rungs(self.chosen)
@@ -225,7 +229,7 @@ class RunEstimate:
 
 
 def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
-    """Memory and time of a training in every batching and on every rung, without starting it.
+    """Estimate memory and time of a training in every batching and on every rung, without starting it.
 
     Raises:
         SettingsError: ``data`` is missing, a setting is wrong, or the recipe has no formulas.
@@ -242,7 +246,7 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
     graph = open_graph(job, where)
     configure_torch(job.settings.acceleration, job.device, job.settings.acceleration.processes)
     machine = probe_machine(job.device, job.precision)
-    # A training is started with the allocator's environment, which this process need not have.
+    # A training starts with the allocator's environment, which this process may not have.
     choice = _heaps(job, {**os.environ, **allocator_environment()})
     every = [o for batching in batchings(job) for o in options(job, graph, batching, choice, machine)]
     chosen: Option | None = None
@@ -252,7 +256,7 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
         sentence = str(error)
     else:
         sentence = plan.reason
-        # The same from the list, which has its time: a run is planned without measuring the machine.
+        # Take the same option from the list, because that one has its time: planning does not measure the machine.
         chosen = next((o for o in every if plan.option and _is_same(o, plan.option)), plan.option)
     steps = registry.create(name, graph, job.settings, every[0].batching).phases
     training = job.settings.training
@@ -266,7 +270,7 @@ def _is_same(a: Option, b: Option) -> bool:
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
-    """The graph that a job names.
+    """Open the graph that a job names.
 
     Raises:
         SettingsError: it names none.
@@ -279,7 +283,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
 
 
 def describe(option: Option) -> str:
-    """One way to run in a few words."""
+    """An option in a few words."""
     parts = [option.batching]
     if option.loss_chunks > 1:
         parts.append(f"loss in {option.loss_chunks} chunks")
@@ -295,14 +299,14 @@ def _rungs(option: Option) -> tuple[str, int, bool, Heap]:
 
 
 def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
-    """The recipe's formulas, filled in."""
+    """The cost by the recipe's formulas."""
     module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.cost")
     cost: Cost = module.step_cost(graph, job.settings, batching, execution, job.precision)
     return cost
 
 
 def layer_widths(settings: Any) -> list[int]:
-    """Width of the features that each layer gathers where tables are divided by rows."""
+    """Width of the features that each layer gathers if tables are divided by rows."""
     model = settings.model
     if settings.recipe == "kgat":
         return [model.embedding_dim, *model.layer_dims[:-1]]
@@ -311,11 +315,11 @@ def layer_widths(settings: Any) -> list[int]:
 
 
 def _own_cost(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
-    """:func:`cost_of`, or this process's part of it where tables are divided by rows."""
+    """:func:`cost_of`, or this process's share of it if tables are divided by rows."""
     cost, acceleration = cost_of(job, graph, batching, execution), job.settings.acceleration
     if acceleration.sharding == "none":
         return cost
-    ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # those of other machines as well
+    ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # over all machines
     return sharded_cost(cost, ranks, graph.num_nodes, layer_widths(job.settings))
 
 
@@ -327,7 +331,8 @@ def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Hea
 
 
 def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
-    """On an accelerator the process's heap holds none of what is planned. Tables are divided for the sake of memory."""
+    """Heap modes to plan with. On an accelerator the heap does not matter. Divided tables use the mode with the least
+    memory."""
     if job.device.type != "cpu":
         return ["stock"]
     found = heaps(environment)
@@ -335,7 +340,7 @@ def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
 
 
 def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
-    """``batching: auto`` without a budget: the first that fits the machine's memory, whatever is free of it now."""
+    """For ``batching: auto`` without a budget, the first batching that fits the machine's total memory."""
     modes = batchings(job)
     if len(modes) == 1:
         return modes[0], "batching as asked for"
@@ -353,7 +358,7 @@ def _asked(job: Job, batching: str) -> Execution:
 
 
 def _remedy(job: Job, option: Option, budget: int) -> str:
-    """Which setting to turn: one that the recipe has, for the part that takes the most."""
+    """The setting to change: one of the recipe's, for the part that takes the most memory."""
     parts, recipe = option.estimate.parts, job.settings.recipe
     if parts.get("libraries", 0) >= budget:
         return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
@@ -361,7 +366,7 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
     length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
     steps = {
-        # auto has tried edge_sampled, and found it no smaller.
+        # auto has tried edge_sampled, and it was not smaller.
         "full": f"lower {width}"
         if job.settings.acceleration.batching == "auto"
         else f"choose acceleration.batching: edge_sampled, or lower {width}",

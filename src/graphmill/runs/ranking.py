@@ -1,6 +1,6 @@
-"""The ranking of a run's held-out links, triples or items beside what it has to beat, as ``ranking.json`` in the run.
+"""Ranks a run's held-out links, triples or items beside its baselines, and writes ``ranking.json`` into the run.
 
-Which of the three it is follows from what the recipe offers; the file says so under ``kind``.
+The recipe's methods decide which of the three it is. ``kind`` in the file names it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILE = "ranking.json"
 
 @runtime_checkable
 class RanksTriples(Protocol):
-    """A recipe on triples that has a report of its own: both sides, per relation, per degree."""
+    """A recipe on triples with its own report: both sides, per relation, per degree."""
 
     def ranking_report(
         self,
@@ -43,20 +43,20 @@ class RanksTriples(Protocol):
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
     ) -> dict[str, Any]:
-        """As :func:`graphmill.systems.conve.ranking.ranking_report`."""
+        """See :func:`graphmill.systems.conve.ranking.ranking_report`."""
 
 
 @runtime_checkable
 class AsksLinks(Protocol):
-    """A recipe that says itself which links it is asked for; others are asked for the tails of every relation."""
+    """A recipe that defines its own ranking queries. Other recipes are queried for the tails of every relation."""
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """The queries of a split; ``limit``: at most so many of a relation, 0 for all."""
+        """The queries of a split. ``limit``: largest number of queries per relation, 0 for all."""
 
 
 @runtime_checkable
 class RanksItems(Protocol):
-    """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
+    """A recipe that recommends items. Prefixes of its metrics name the compared models and the protocols."""
 
     def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
         """See ``recommendations``."""
@@ -94,10 +94,10 @@ def rank_any(
 ) -> dict[str, Any]:
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
-    Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
-    ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
+    It ranks links (:func:`rank_run`), triples on both sides, or items. For items, ``figures`` groups metrics by scorer
+    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
-    training of a baseline. Where ``export.copy_to`` is set, the run is copied again.
+    training of a baseline. If ``export.copy_to`` is set, the run is copied again.
     """
     found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
     if (restored.run.embeddings / EXPORTED).is_file():
@@ -147,7 +147,7 @@ def baselines_of(
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> LinkBaselines:
-    """The baselines of a run's ranking, kept beside its run directory; spectral vectors are as wide as the model's."""
+    """The baselines of a run's ranking, cached beside its run directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
     triples = sides == "both" and isinstance(restored.recipe, RanksTriples)
     return LinkBaselines(
@@ -175,10 +175,10 @@ def _asked_for(restored: Restored) -> list[str]:
 
 
 def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
-    """A sentence that names the simpler model to take where one is better on validation; "" where none is.
+    """Advice to use a simpler model if one is better on validation; "" if none is.
 
-    Test figures decide nothing: a run without a validation split, or whose epoch was chosen on the test, gets no advice.
-    ``rival``: the result of the best BPR-MF's training, or {}.
+    Test metrics are not used: there is no advice for a run without a validation split, or whose epoch was chosen on the
+    test split. ``rival``: the result of the best BPR-MF training, or {}.
     """
     metric = str(restored.job.settings.evaluation.selection_metric)
     if restored.selected_on != "valid" or not (restored.run.path / "report.json").is_file():
@@ -221,9 +221,9 @@ def rank_run(
 ) -> RankedRun:
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
-    Beside the model: degree, random, and the baselines of ``evaluation.baselines``, which are kept in a folder beside the
-    run directories. ``baseline_without_messages`` trains the same settings with no layers, in a folder of its own there;
-    it is reused as any run is, so it costs its time once.
+    It compares the model with degree, random, and the baselines of ``evaluation.baselines``, which are cached in a
+    folder beside the run directories. ``baseline_without_messages`` also trains the same settings without layers, in
+    its own folder there. Like any run it is reused, so it is trained once.
     """
     settings, recipe = restored.job.settings, restored.recipe
     own = isinstance(recipe, AsksLinks)

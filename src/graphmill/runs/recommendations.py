@@ -1,6 +1,6 @@
-"""From a finished run to recommendations: for every user the best items, as a Parquet file.
+"""Writes the recommendations of a finished run: for every user the best items, as a Parquet file.
 
-For recipes that recommend: those with a ``recommend`` method.
+This works for recipes with a method ``recommend``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ class Recommends(Protocol):
     def recommend(
         self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores."""
+        """Return global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores [U,
+        k]."""
 
 
 def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> dict[str, Any]:
-    """Write ``recommendations.parquet`` into the run; returns what was written.
+    """Write ``recommendations.parquet`` into the run; returns a report.
 
-    Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first. Seen ones are left
-    out by ``exclude_seen``: always, never, or auto (unless the system's data have people who take the same again).
+    Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first. ``exclude_seen`` leaves out
+    items of the training: always, never, or auto (it depends on whether users of the system's data repeat items).
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
@@ -72,9 +73,10 @@ def as_table(
     found: NDArray[np.int64],
     scores: NDArray[np.float64],
 ) -> pa.Table:
-    """The table of :func:`recommend_run`.
+    """Build the table of :func:`recommend_run`.
 
-    ``users``: ids and names [U]; ``items``: of all items; ``found`` [U, k]: rows of them, best first, −1 for none.
+    ``users``: ids and names [U]; ``items``: ids and names of all items; ``found`` [U, k]: rows of ``items``, best
+    first, −1 for none.
     """
     row, place = np.nonzero(found >= 0)
     chosen = found[row, place]
@@ -91,7 +93,7 @@ def as_table(
 
 
 def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
-    """Write it whole or not at all; returns file and rows."""
+    """Write the table atomically; returns the file and the number of rows."""
     temporary = path.with_name(f".{path.name}{PART}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""BPR-MF as a baseline: trained on the data of a recommender's run, its form and length chosen on held-out items, reused
-afterwards."""
+"""Trains BPR-MF as a baseline on the data of a recommender's run. Held-out items choose its objective and number of
+epochs. Trainings are reused."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ FORMS: dict[str, dict[str, Any]] = {
     "four_negatives": {"regularisation": 0.03, "negatives_per_positive": 4},
     "softmax": {"regularisation": 0.3, "loss": "sampled_softmax", "negatives_per_positive": 64},
 }
-"""Its objectives, at the learning rate of the recipe's default: published BPR at three λ, and two with more negatives."""
+"""Objectives to choose from, at the recipe's default learning rate: the published BPR at three λ, and two with more
+negatives."""
 FIRST_EPOCHS, FIRST_STEPS, FINALISTS = 10, 400, 2
-"""Successive halving: after so many epochs of every form, and so many steps, only the best so many go on. On last-fm, whose
-epochs are nine steps, the softmax is last of all after 10 epochs and far ahead from the twentieth on."""
+"""Successive halving: every form trains for at least this many epochs and steps, then only the finalists continue. On
+last-fm, whose epochs have nine steps, the softmax is the worst after 10 epochs and by far the best from epoch 20 on."""
 LARGEST_WORK = 25_000_000
-"""Training pairs of a form in all: a bound by time that is the same on every machine, unlike seconds."""
+"""Largest number of training pairs of one form, over all epochs. It bounds the time in the same way on every machine."""
 LEAST_EPOCHS, MOST_EPOCHS = 10, 200
-"""Bounds of a form's epochs, whatever :data:`LARGEST_WORK` makes of them."""
+"""Lower and upper bound of a form's epochs, whatever :data:`LARGEST_WORK` gives."""
 PATIENCE, EVERY = 20, 5
 _WAIT_SECONDS = 0.2
 
 
 def rival_bpr_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[str, Any]:
-    """The result of the best BPR-MF's training on the data of a recommender's run; {} for BPR-MF itself, and with
-    ``evaluation.baselines`` that do not name it.
+    """The result of the best BPR-MF training on the data of a recommender's run. It is {} for BPR-MF itself, and if
+    ``evaluation.baselines`` does not name it.
 
-    The trainings of :func:`best_bpr_mf`, in folders of their own beside the run directories, and reused as any run is.
+    The trainings of :func:`best_bpr_mf` are in their own folders beside the run directories, and are reused like any
+    run.
     """
     recipe, settings = restored.recipe, restored.job.settings
     if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or NAME not in settings.evaluation.baselines:
@@ -58,7 +60,7 @@ def rival_bpr_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[
 
 
 def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
-    """Metrics of :func:`rival_bpr_mf` on ``split``, by the names that the run's own figures have."""
+    """Metrics of :func:`rival_bpr_mf` on ``split``, under the names of the run's own metrics."""
     if not rival:
         return {}
     other = restore(rival["run_dir"])
@@ -69,14 +71,13 @@ def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
 def best_bpr_mf(
     settings: RecommenderSettings, view: Interactions, folder: Path, *, outlets: Sequence[Outlet] = ()
 ) -> tuple[str, dict[str, Any]]:
-    """Choose one of :data:`FORMS` by ``settings``' data, seed and metrics; return it with its training's result.
+    """Choose one of :data:`FORMS` by the data, seed and metrics of ``settings``; return it with its training's result.
 
-    ``view``: the interactions of that data. ``folder``: where the trainings are, and are found again.
-
-    The best by the selection metric on validation is taken, at its best epoch. Where nobody is held out for validation,
-    form and number of epochs are those that are best on a tenth of the training items (:func:`take_out`, as of item-kNN
-    and EASE), trained without it; the result is that form's training on all of them for that many epochs. Where not even
-    a tenth can be taken out (no user has two items), it is the first form, for all of its epochs.
+    ``view``: the interactions of that data. ``folder``: the folder of the trainings, which are reused. The best form by
+    the selection metric on validation is taken, at its best epoch. If there is no validation split, a tenth of the
+    training items is held out (:func:`take_out`, as for item-kNN and EASE), and it chooses the form and the number of
+    epochs. The result is then that form's training on all items for that number of epochs. If not even a tenth can be
+    held out (no user has two items), it is the first form with all its epochs.
     """
     trainings = _Trainings(settings, folder, outlets)
     if len(view.valid):
@@ -87,13 +88,14 @@ def best_bpr_mf(
         graph = _graph_of(left, held_out, view.num_items, folder)
         form, found = trainings.choose(str(graph.path), len(left.items))
         epochs = found["best_epoch"] or found["epochs_done"]
-    # A length is no part of a run's identity, and a longer training that is already there must not be taken for this one.
+    # The number of epochs is not part of a run's identity, and an existing longer training must not be used as this
+    # one.
     return form, trainings.train(form, settings.data, epochs, folder=f"{form}-{epochs}-epochs", every=epochs)
 
 
 def _graph_of(left: KnownItems, held_out: KnownItems, num_items: int, folder: Path) -> TypedGraph:
-    """A graph that trains on ``left`` and is asked for ``held_out``, in ``folder`` under a name of its own: models of
-    several data sets may have their baselines there, and be ranked at the same time."""
+    """A graph with ``left`` for training and ``held_out`` for validation, in ``folder``. Its name is unique, because
+    models of several data sets may have baselines there, and may be ranked at the same time."""
     arrays = (left.indptr, left.items, held_out.indptr, held_out.items, np.array([num_items]))
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(a, np.int64).tobytes() for a in arrays)).hexdigest()
     path = folder / f"tenth_held_out_{digest[:12]}"
@@ -101,30 +103,30 @@ def _graph_of(left: KnownItems, held_out: KnownItems, num_items: int, folder: Pa
     while True:
         try:
             return TypedGraph.open(path)
-        except InputError:  # it is not there yet
+        except InputError:  # it does not exist yet
             pass
         try:
             return write_interactions(splits, num_items, path)
-        except RunLockedError:  # another ranking is just writing it
+        except RunLockedError:  # another ranking is writing it
             time.sleep(_WAIT_SECONDS)
 
 
 def most_epochs(pairs: int) -> int:
-    """Epochs that a form has at most, of ``pairs`` training pairs each; by patience it may end before."""
+    """Largest number of epochs of a form, for ``pairs`` training pairs per epoch. Early stopping may end it before."""
     return max(min(LARGEST_WORK // max(pairs, 1), MOST_EPOCHS), LEAST_EPOCHS)
 
 
 def first_epochs(pairs: int, epochs: int) -> int:
-    """Epochs of the first round, in which all forms take part, of ``pairs`` training pairs each; at most half of ``epochs``,
-    the most that a form has."""
+    """Number of epochs of the first round, which trains all forms, for ``pairs`` training pairs per epoch. It is at
+    most half of ``epochs``, the largest number of epochs of a form."""
     steps = -(-pairs // RecommenderSettings.base_batch)
     wanted = max(FIRST_EPOCHS, -(-FIRST_STEPS // max(steps, 1)))
-    wanted = -(-wanted // EVERY) * EVERY  # where there is an evaluation anyway
+    wanted = -(-wanted // EVERY) * EVERY  # at an epoch with an evaluation
     return max(min(wanted, epochs // 2), 1)
 
 
 class _Trainings:
-    """BPR-MF's trainings with the seed, device, threads and metrics of ``settings``, in ``folder``."""
+    """Trains BPR-MF in ``folder``, with the seed, device, threads and metrics of ``settings``."""
 
     def __init__(self, settings: RecommenderSettings, folder: Path, outlets: Sequence[Outlet]) -> None:
         self.settings, self.outlets = settings, outlets
@@ -136,17 +138,18 @@ class _Trainings:
                 for name in ("metrics", "top_k", "selection_metric", "mask_validation")
             },
         }
-        # How a run is evaluated, and for how long it may train, is no part of its identity: one that was chosen by another
-        # metric, or with other bounds, must not be taken for this.
+        # Evaluation and number of epochs are not part of a run's identity. So the folder's name contains them: a
+        # training that was chosen by another metric or with other bounds must not be reused.
         bounds = [FIRST_EPOCHS, FIRST_STEPS, FINALISTS, LARGEST_WORK, LEAST_EPOCHS, MOST_EPOCHS, PATIENCE]
         text = json.dumps([self.evaluation, bounds], sort_keys=True)
         self.root = folder / hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def choose(self, data: str, pairs: int) -> tuple[str, dict[str, Any]]:
-        """The best form on the graph ``data`` of ``pairs`` training pairs and a validation split, and its training's result.
+        """The best form on the graph ``data``, with ``pairs`` training pairs and a validation split, and its training's
+        result.
 
-        Finalists continue the trainings of the first round. Where all has been done before, the first round finds the
-        finalists' whole trainings, whose best is no worse than it was then: the same are chosen.
+        Finalists continue their trainings of the first round. In a repeated call, the first round finds the finalists'
+        complete trainings. Their best metric is no worse than after the first round, so the same finalists are chosen.
         """
         epochs = most_epochs(pairs)
         first = first_epochs(pairs, epochs)
@@ -157,7 +160,8 @@ class _Trainings:
         return best, found[best]
 
     def train(self, form: str, data: str, epochs: int, *, folder: str = "", every: int = EVERY) -> dict[str, Any]:
-        """The result of a form's training on ``data`` for ``epochs`` at most; ``every``: epochs between evaluations."""
+        """The result of a form's training on ``data`` for at most ``epochs``. ``every``: number of epochs between
+        evaluations."""
         values = {
             "recipe": NAME,
             "data": data,

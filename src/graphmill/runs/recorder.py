@@ -18,7 +18,8 @@ from graphmill.training.tensorboard import EventWriter
 
 
 class RunListener:
-    """The engine's listener of a real run. ``phase_steps``: an epoch's steps in each phase; ``epochs`` as asked for."""
+    """The engine's listener for a run directory. ``phase_steps``: steps per epoch in each phase. ``epochs``: as in the
+    settings."""
 
     def __init__(
         self,
@@ -36,19 +37,20 @@ class RunListener:
         self.steps_per_epoch = sum(phase_steps)
         self.throttle = Throttle(every_seconds)
         self.step_seconds: list[list[float]] = [[] for _ in phase_steps]
-        """Of each phase, without its first step here and without steps that compiled kernels."""
+        """Seconds of the steps of each phase, without its first step in this process and without steps that compiled
+        kernels."""
         self.last_step: float | None = None
         self._begun: set[int] = set()  # phases whose first step is done
         self._compiled = self._compiling_said = False
-        self._to_come = 0  # steps of those reported together that are not yet
-        self._share: float | None = None  # what each took
+        self._to_come = 0  # steps of the current group (read together) that are still to be reported
+        self._share: float | None = None  # seconds of each step in this group
         self.last_health: dict[str, float] = {}
         self.last_valid: dict[str, float] = {}
         self.split = "valid"
         self.tensorboard: EventWriter | None = None
 
     def attach_tensorboard(self, directory: Path, first_step: int) -> None:
-        """Write event files from now on; what earlier files say from ``first_step`` on is dropped by TensorBoard."""
+        """Write event files from now on. TensorBoard ignores earlier files from ``first_step`` on."""
         self.close()
         self.directory = directory
         self.tensorboard = EventWriter(directory, purge_step=first_step)
@@ -60,9 +62,10 @@ class RunListener:
             self.tensorboard = None
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int = 1) -> None:
-        """Time the step, of several together each alike; a message now and then.
+        """Record the step and its time, and send a progress message now and then. Steps read together share their time
+        equally.
 
-        A phase's first step here warms up, and a step that compiles is the only one of its kind: neither is timed.
+        The first step of a phase in this process and steps that compile kernels are not typical, so they are not timed.
         """
         now = time.monotonic()
         if not self._to_come:
@@ -81,7 +84,7 @@ class RunListener:
             self._send_progress(state.epoch, in_epoch, losses, {})
 
     def on_epoch(self, record: dict[str, Any]) -> None:
-        """Write the epoch's record to the logs and the trace, and send it now and then."""
+        """Write the epoch's record to the logs and the trace, and send a progress message now and then."""
         epoch, rest = record["epoch"], {k: v for k, v in record.items() if k not in ("epoch", "steps")}
         self.run.metrics.append("epoch", epoch, record["steps"], rest)
         shown = progress_line({**record, "valid": {}})
@@ -102,7 +105,7 @@ class RunListener:
             self.tensorboard.scalars(curves, record["steps"])
         if self.throttle.due() or record["epoch"] >= self.epochs:
             self._send_progress(record["epoch"], 0, record["losses"], record["per_second"])
-        # Evaluation and saving, and what they compiled, do not count as a step's time.
+        # The time of evaluation, saving and their compilation does not count as a step's time.
         self.last_step, self._compiled = time.monotonic(), False
 
     def on_note(self, text: str) -> None:
@@ -111,7 +114,7 @@ class RunListener:
         self.send({"kind": "note", "text": text})
 
     def on_compiling(self) -> None:
-        """A kernel that is not in the cache is about to be compiled: said once, and the step's time does not count."""
+        """Called before a kernel is compiled. It is reported once, and the step's time does not count."""
         self._compiled = True
         if not self._compiling_said:
             self._compiling_said = True
@@ -119,7 +122,7 @@ class RunListener:
             self.send({"kind": "note", "text": COMPILING})
 
     def on_rewind(self, epoch: int, step: int) -> None:
-        """Cut the trace back, so that it equals the one of a run that was never interrupted."""
+        """Cut the trace back to this step, so that it equals that of an uninterrupted run."""
         self.last_step = None
         self.run.metrics.truncate_after(epoch, step)
         if self.tensorboard is not None:
@@ -131,11 +134,12 @@ class RunListener:
             outlet.send(message)
 
     def estimate(self) -> dict[str, float]:
-        """Seconds of an epoch, from the median step of each phase; of its mean step; of the whole run. {}: none is timed."""
+        """Estimated seconds of an epoch (from the median step of each phase), of its mean step, and of the whole run;
+        {} before any step is timed."""
         medians = {phase: statistics.median(timed) for phase, timed in enumerate(self.step_seconds) if timed}
         if not medians:
             return {}
-        typical = statistics.mean(medians.values())  # for a phase that has not come to its second step
+        typical = statistics.mean(medians.values())  # for a phase before its second step
         epoch = sum(steps * medians.get(phase, typical) for phase, steps in enumerate(self.phase_steps))
         step = epoch / self.steps_per_epoch
         return {"seconds_per_step": step, "seconds_per_epoch": epoch, "seconds_total": epoch * self.epochs}

@@ -1,4 +1,4 @@
-"""``report.html``: the card with pictures as one file that needs no other, for a screen, a phone or paper."""
+"""Writes ``report.html``: the card with pictures in one self-contained file, for a screen, a phone or paper."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from graphmill.training.metrics_log import MetricsLog
 
 REPORT = "report.html"
 _WIDEST = 900
-"""Pixels of a picture: sharp on a phone, and a few tens of kilobytes."""
+"""Largest width of a picture in pixels: sharp on a phone, at a few tens of kilobytes."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG that belongs to a section; ``title`` is also its text for those who cannot see it."""
+    """A PNG of a section. ``title`` is also its alternative text."""
 
     section: str
     title: str
     png: bytes
 
 
-#: Pictures that assets leave in a run directory: the section that shows them, the title, the file.
+#: Pictures that assets write into a run directory: the section that shows them, the title, the file.
 _SAVED = (
     ("figures", "Ranking beside baselines", "ranking.png"),
     ("curves", "Loss", "losses.png"),
@@ -47,7 +47,7 @@ _SAVED = (
 
 
 def describe_run(folder: str | Path) -> Path:
-    """Write the run's card, Croissant description and report anew from its files; returns the report's path.
+    """Write the run's card, Croissant description and report again from its files; returns the report's path.
 
     Raises:
         InputError: nothing was exported. ResourceError: a file cannot be written.
@@ -75,7 +75,7 @@ def write_report(folder: str | Path, out: str | Path = "") -> Path:
 
 
 def with_health(files: CardFiles) -> CardFiles:
-    """The same with the health report of the vectors, computed where no file has it."""
+    """The same files with the health report of the vectors. It is computed if no file has it."""
     if files.health and files.health_is_of_export:
         return files
     from graphmill.runs.validation import validate_file
@@ -86,7 +86,7 @@ def with_health(files: CardFiles) -> CardFiles:
 
 
 def report_html(files: CardFiles) -> str:
-    """The whole page."""
+    """The report as one HTML page."""
     first, *rest = card_sections(files)
     curves = Section(
         "curves", "Training", [] if files.report else ["How the training went is not known: no report is here."]
@@ -113,14 +113,14 @@ def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) ->
     drawn = "".join(_figure(p) for p in pictures if p.section == section.name)
     shown = [f'<div class="pictures">{drawn}</div>'] if drawn else []
     tables = [_table(table) for table in section.tables if table.rows]
-    # The ranking's picture goes into details of the table: it comes after it.
+    # The ranking's picture shows more detail than the table, so it comes after it.
     parts += [*tables, *shown] if section.name == "figures" else [*shown, *tables]
     parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
     return "".join([*parts, "</section>\n"])
 
 
 def _bars(files: CardFiles) -> str:
-    """The metric that chose the epoch, a bar a scorer."""
+    """Bars of the metric that chose the epoch, one for each scorer."""
     beside = beside_baselines(files)
     wanted = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
     metric = wanted if wanted in beside.get("model", {}) else next(iter(beside.get("model", {})), "")
@@ -164,12 +164,12 @@ def _inline(text: str) -> str:
 
 
 def _pictures(files: CardFiles) -> Iterator[Picture]:
-    """Those that assets have drawn; of the training and the vectors also where nobody has."""
+    """The pictures that assets have drawn. Those of the training and of the vectors are drawn here if they are missing."""
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
         if not path.is_file():
-            path = files.folder / Path(name).name  # of a version, whose files lie side by side
+            path = files.folder / Path(name).name  # in a version, all files are in one folder
         if path.is_file() and (section != "health" or current):
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():

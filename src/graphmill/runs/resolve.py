@@ -1,6 +1,6 @@
 """Resolves settings: reads the file, applies the preset, chooses device and precision, computes the fingerprint.
 
-Importable without torch; resolving imports it.
+Importing this module does not import torch; resolving settings does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """Settings with every "auto" resolved, and why they are so."""
+    """Settings with every "auto" resolved, and the reasons for the choices."""
 
     settings: Any
     device: Any
@@ -35,7 +35,7 @@ class Job:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON settings file; the name of a system stands for its defaults.
+    """Read the mapping in a YAML or JSON settings file. The name of a system stands for its defaults.
 
     Raises:
         InputError: no such file, not YAML, or not a mapping.
@@ -57,7 +57,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool = True) -> Settings:
-    """Validate a settings mapping; a preset fills the fields that are not written (``auto`` is resolved later)."""
+    """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     name = str(values.get("recipe", "hgt"))
     preset = str(values.get("preset", "auto"))
     filled = with_names_of_today(registry.settings_model(name), values)
@@ -70,7 +70,7 @@ def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool =
 
 
 def stored_settings(run: RunDirectory) -> Any:
-    """A run's settings under the names of today, whatever release wrote them. No preset fills them: they are whole.
+    """A run's settings under today's names, whichever release wrote them. They are complete, so no preset fills them.
 
     Raises:
         InputError: the run has no readable settings file.
@@ -89,7 +89,7 @@ def identity(settings: Any) -> dict[str, Any]:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings, ``over`` winning."""
+    """Merge nested mappings; values of ``over`` replace those of the other."""
     out = dict(under)
     for key, value in over.items():
         below = out.get(key)
@@ -98,14 +98,14 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(values: Mapping[str, Any], where: str) -> Job:
-    """Resolve every "auto" that needs no more of the graph than its size: preset (by device, memory and that), device,
+    """Resolve every "auto" that depends on no more than the graph's size: preset (by device, memory and size), device,
     precision.
 
-    ``batching: auto`` is the full graph here; ``runs/planning.py`` fits it to memory when there is a graph.
+    ``batching: auto`` becomes full here. ``runs/planning.py`` fits it to memory when the graph is open.
 
     Raises:
-        SettingsError: a setting is wrong or cannot be honoured.
-        ResourceError: the device asked for is absent.
+        SettingsError: a setting is wrong, or this machine does not support it.
+        ResourceError: the requested device is absent.
     """
     import os
 
@@ -120,7 +120,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     choice = choose_device(acceleration.device, allow_fallback=acceleration.allow_fallback, local_rank=rank)
     preset, why = settings.preset, "as asked for"
     if preset == "auto":
-        # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
+        # By total memory, not by free memory: the same command must always give the same training.
         memory = device_memory(choice.device).total or memory_limit()
         preset, why = registry.choose_preset(name, choice.device.type, memory, _training_edges(settings.data))
         if registry.presets(name, values)[preset]:
@@ -136,7 +136,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
 
 
 def _training_edges(data: str) -> int:
-    """Training edges of the graph by its manifest; 0 where it cannot be read (opening the graph says why)."""
+    """Number of training edges in the graph's manifest; 0 if it cannot be read (opening the graph reports why)."""
     try:
         manifest = json.loads((Path(data) / "manifest.json").read_text(encoding="utf-8"))
         return sum(int(relation["split"]["train"]) for relation in manifest["relations"])
@@ -145,9 +145,9 @@ def _training_edges(data: str) -> int:
 
 
 def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:
-    """64 hex digits of everything that decides the result: data, identity settings (resolved), algorithm version.
+    """The hash (64 hex digits) of everything that decides the result: data, resolved identity settings, algorithm version.
 
-    ``full`` batching draws no samples, so their number is left out; the sampled modes are defined by it.
+    ``full`` batching draws no samples, so the sampling settings are left out. For the sampled modes they count.
     """
     known = identity(job.settings)
     acceleration = known["acceleration"]
@@ -161,8 +161,9 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
     for section, names in getattr(job.settings, "unread", {}).items():
         for name in names:
             del known[section][name]
-    # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
-    # others, so such a run has a directory of its own. Left out where it is not so: earlier runs keep their fingerprint.
+    # Evaluation settings are not part of a run's identity, with one exception. A run whose epoch is chosen on the test
+    # split must not be confused with others, so it gets its own directory. For other runs nothing is added, so earlier
+    # runs keep their fingerprint.
     if job.settings.evaluation.selected_on == "test":
         known["selected_on"] = "test"
     content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": known}
@@ -170,5 +171,5 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
 
 
 def run_root(settings: Any, override: str = "") -> Path:
-    """Where the runs of this model are: ``override``, or a folder named after the recipe beside the graph."""
+    """The folder of this model's runs: ``override``, or a folder beside the graph that is named after the recipe."""
     return Path(override) if override else Path(settings.data).parent / settings.recipe

@@ -1,8 +1,8 @@
-"""Beyond one process on one machine: does a training fit sharded by rows, over how many workers, started by which launcher;
-and what reading files and building their graph takes.
+"""Estimates beyond one process: whether a training fits if it is sharded by rows, with how many workers and which
+launcher; and the memory and disk space of reading files and building a graph.
 
-Sharding is that of ADR 2: a rank holds the edges into its rows of the tables and their moments, and gathers each layer's
-features. The formulas of one process are the recipes'; here they are divided.
+Sharding follows ADR 2: a rank holds its rows of the tables, their moments and the edges into them, and gathers each
+layer's features. This module divides the recipes' formulas for one process.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_c
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 BOUNDED = 2_000_000_000
-"""Bytes that reading and building out of core stay below, for graphs of some million nodes."""
+"""Bound in bytes of the memory that reading and building out of core take, for graphs with a few million nodes."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """``workers`` ranks: the peak of each, and the bytes that each sends in a step."""
+    """A sharded training over ``workers`` ranks: peak bytes of each, and bytes that each sends in a step."""
 
     workers: int
     peak: int
@@ -43,13 +43,13 @@ class Shard:
 
 
 def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
-    """What each of several workers takes, on the rung of ``option``; none where the system is not sharded."""
+    """The cost for each number of workers, on the rung of ``option``; [] if the system cannot be sharded."""
     if not job.settings.shards_rows:
         return []
     cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
     widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
     found: list[Shard] = []
-    heap: Heap = "returned" if "returned" in heaps() else option.heap  # as each of them is set up
+    heap: Heap = "returned" if "returned" in heaps() else option.heap  # the mode of each worker
     for workers in WORKERS:
         own = sharded_cost(cost, workers, graph.num_nodes, widths)
         peak, _ = peak_memory_of(own, optimizer, heap=heap, device=job.device.type)
@@ -59,7 +59,7 @@ def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What ``graphmill estimate`` says beyond one process: the shards, and what to do, in a sentence."""
+    """The result of ``graphmill estimate`` beyond one process: the shards, and advice in one sentence."""
 
     run: RunEstimate
     shards: list[Shard]
@@ -67,7 +67,7 @@ class Scaling:
 
     @property
     def rows(self) -> list[list[str]]:
-        """A line for each number of workers."""
+        """One line per number of workers."""
         return [[str(s.workers), format_size(s.peak), format_size(s.sent)] for s in self.shards]
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Scaling:
 
 
 def estimate_training(values: Mapping[str, Any], where: str) -> Scaling:
-    """:func:`graphmill.runs.planning.estimate_run`, and what more than one process would bring."""
+    """:func:`graphmill.runs.planning.estimate_run`, and the estimate for several processes."""
     run = estimate_run(values, where)
     job = resolve(values, where)
     full = [option for option in run.options if option.batching == "full"]
@@ -126,7 +126,7 @@ def _advice(job: Job, run: RunEstimate, full: Sequence[Option], shards: Sequence
 
 @dataclass(frozen=True)
 class DataEstimate:
-    """What reading a file (or folder) and building its graph take. ``room``: memory that is free."""
+    """The memory and disk space of reading a file (or folder) and building its graph. ``room``: free memory in bytes."""
 
     path: str
     format: str
@@ -138,7 +138,7 @@ class DataEstimate:
     large_build: bool
 
     def rows(self) -> list[list[str]]:
-        """A line for reading and one for building: memory in memory, whether that fits, and how it would be done."""
+        """One line for reading and one for building: memory needed in memory, whether that fits, and the method."""
         out = []
         for part, memory, large, disk in (
             ("reading", self.need.memory, self.engine == "duckdb", self.need.disk),
@@ -154,7 +154,7 @@ class DataEstimate:
 
     @property
     def sentence(self) -> str:
-        """What it is, and what comes next."""
+        """A summary, and the next step."""
         return (
             f"{self.path} is read as {self.format}: about {self.need.rows:,} rows, {format_size(self.need.text)} of text; "
             f"{format_size(self.room)} of memory is free. Once the graph is built, `graphmill estimate SYSTEM --set "
@@ -174,16 +174,16 @@ class DataEstimate:
 
 
 def estimate_data(path: str) -> DataEstimate:
-    """What the files at ``path`` take, by their size and their first megabyte; nothing is read beyond that.
+    """Estimate from the size and the first megabyte of the files at ``path``. Nothing else is read.
 
     Raises:
-        InputError: they are of no format that is known.
+        InputError: their format is not known.
     """
     if (Path(path) / MANIFEST).is_file():
         raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
     formats = recognised(path)
     if not formats:
-        raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` says what was looked at")
+        raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` shows what was tried")
     format = FORMATS[formats[0]]
     files = [path]
     if format.files is not None:

@@ -10,14 +10,14 @@ from typing import Any, TextIO
 
 
 class Spared:
-    """A text stream whose failure is remembered (``lost``) and not raised; from then on it goes nowhere."""
+    """A text stream that remembers its first failure (``lost``) instead of raising it. Later output is discarded."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write, or lose it; returns the number of characters."""
+        """Write or discard the text; returns its number of characters."""
         if self.lost is None:
             try:
                 return self._stream.write(text)
@@ -28,7 +28,7 @@ class Spared:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or lose what was not written."""
+        """Flush or discard the buffer."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -42,7 +42,7 @@ class Spared:
     def _lose(self, error: OSError) -> None:
         self.lost = self.lost or error
         try:
-            # What is still in buffers, here and in libraries, has to go somewhere when the process ends.
+            # Text that is still in buffers, here and in libraries, must have a target when the process ends.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -51,16 +51,16 @@ class Spared:
 
 
 def spare_streams() -> None:
-    """Make the standard streams of this process such that none of them can end it.
+    """Replace the standard streams of this process, so that their failure cannot end it.
 
-    A descriptor that was closed before the start gets ``/dev/null``: else the next file opened, a checkpoint say, would
-    get its number and whatever is printed.
+    A descriptor that was closed before the start gets ``/dev/null``. Otherwise the next file opened, such as a
+    checkpoint, would get its number and the printed text.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # this returns the lowest free number, which is this one
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as we live
         if not isinstance(stream, Spared):
@@ -70,7 +70,7 @@ def spare_streams() -> None:
 
 
 def say_warnings_in_a_line() -> None:
-    """Print a setting's warnings as one line each. Processes that another one started leave that to it."""
+    """Print each warning about a setting in one line. A worker leaves this to the process that started it."""
     from graphmill.settings import RenamedSetting
 
     def line(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
@@ -84,7 +84,7 @@ def say_warnings_in_a_line() -> None:
 
 
 def lost_output() -> str:
-    """Flush standard output; why a part of it is lost, or "" where none is, or where the reader left (head, less)."""
+    """Flush standard output. Returns why a part of it is lost; "" if none is, or if the reader has ended (head, less)."""
     stream: Any = sys.stdout
     stream.flush()
     lost: OSError | None = getattr(stream, "lost", None)

@@ -1,7 +1,7 @@
-"""Decides whether a training starts, resumes or is already done, and says where the finished run differs.
+"""Decides whether a training starts, resumes or is already done, and reports how a finished run differs from the settings.
 
-What decides is the newest checkpoint, which vouches for itself. ``report.json`` only tells that a training came to its
-end: where it is damaged or says something else, the end is done again from the checkpoint.
+The newest checkpoint decides, because it can be verified by itself. ``report.json`` only says that a training has
+ended. If it is damaged or disagrees, the end of the training is repeated from the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Start = Literal["fresh", "resume", "reuse"]
 def choose_start(
     run: RunDirectory, store: CheckpointStore, settings: Any, fingerprint: str, note: Callable[[str], None]
 ) -> Start:
-    """How to start; clears what a fresh start must not find.
+    """Decide how to start. Before a fresh start, remove the earlier run's files.
 
     Raises:
         InputError: ``resume: require``, and there is no checkpoint.
@@ -40,18 +40,18 @@ def choose_start(
 
 
 def longer(done: int, settings: Any) -> str:
-    """A sentence where a run was already trained for longer than is asked for now: it cannot be made shorter."""
+    """A note if a run has already been trained for more epochs than the settings ask for: it cannot be made shorter."""
     asked = settings.training.epochs
     if done <= asked:
         return ""
     return (
-        f"training.epochs is {asked}, but this run has been trained for {done}, and its vectors are of those; "
-        f"training.force: true trains {asked} from the start"
+        f"training.epochs is {asked}, but this run has been trained for {done} epochs, and its vectors are of those; "
+        f"set training.force: true to train {asked} from the start"
     )
 
 
 def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
-    """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
+    """A note if the epoch or the metrics of a finished run are from other evaluation settings than those given now."""
     before = stored_settings(run).model_dump(mode="json")["evaluation"]
     now = settings.model_dump(mode="json")["evaluation"]
     changed = [
@@ -60,8 +60,8 @@ def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
     if not changed:
         return ""
     return (
-        f"this run is done, and its best epoch and figures are by evaluation.{', '.join(changed)}; "
-        "training.force: true trains it again"
+        f"this run is done, and its best epoch and metrics are from evaluation.{', '.join(changed)}; "
+        "set training.force: true to train it again"
     )
 
 
@@ -73,14 +73,14 @@ def _is_done(
     try:
         report = run.read_json("report.json")
         for name in ("manifest.json", "settings.json", "parameter_rows.json"):
-            run.read_json(name)  # without these nothing can be done with the run
+            run.read_json(name)  # the run is useless without these
     except InputError as error:
         note(f"{error}; that is done now")
         return False
     try:
-        loaded = store.load("last", stream=lambda name: True)  # its state alone is looked at
+        loaded = store.load("last", stream=lambda name: True)  # only its state is needed
     except CheckpointMissingError:
-        return False  # going on says why
+        return False  # resuming reports why
     state = TrainState.from_json(loaded.snapshot.state)
     told, found = (
         (report["fingerprint"], report["epochs_done"], report["steps_done"]),
@@ -92,8 +92,8 @@ def _is_done(
     )
     if told != found:
         note(
-            f"report.json tells of epoch {report['epochs_done']} and step {report['steps_done']}, and the last checkpoint "
-            f"is of epoch {state.epoch} and step {state.steps}: going on from the checkpoint"
+            f"report.json has epoch {report['epochs_done']} and step {report['steps_done']}, but the last checkpoint "
+            f"has epoch {state.epoch} and step {state.steps}: the run resumes from the checkpoint"
         )
         return False
     return state.epoch >= settings.training.epochs or out_of_patience(state, settings.training.patience_epochs)

@@ -1,4 +1,4 @@
-"""A training from settings to a finished run directory: lock, resume or reuse, fit, best weights, final figures."""
+"""Trains from settings to a finished run directory: lock, resume or reuse, fit, best weights, final metrics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PROGRESS_SECONDS = 5.0
 
 @dataclass
 class Prepared:
-    """A resolved job on its graph, and where its run is."""
+    """A resolved job with its graph, recipe and run directory."""
 
     job: Job
     graph: TypedGraph
@@ -60,11 +60,11 @@ class Prepared:
     warm_start: WarmStart | None
     plan: Plan
     left: str = ""
-    """The device that it left for the CPU when that failed."""
+    """The device that failed, if the run fell back to the CPU."""
 
     @property
     def data_version(self) -> str:
-        """The fingerprint; the steps done are appended when the run has ended."""
+        """The shortened fingerprint. The number of steps is appended when the run has ended."""
         return self.fingerprint[:SHORT]
 
 
@@ -73,10 +73,10 @@ def prepare(
 ) -> Prepared:
     """Resolve settings, open the graph, fit the run to memory, build the recipe, name the run.
 
-    ``agree``: several processes take the plan of the first one.
+    ``agree``: makes several processes use the plan of the first one.
 
     Raises:
-        SettingsError, InputError, ResourceError: what is wrong, in a sentence; nothing has been written.
+        SettingsError, InputError, ResourceError: the message says what is wrong; nothing has been written.
     """
     job = resolve(values, where)
     settings = job.settings
@@ -85,7 +85,7 @@ def prepare(
     require_target(settings.export.copy_to, f"{where}: export.copy_to")
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
-    # Another process's plan may ask for what is not possible, or not wanted, on this machine.
+    # The plan of another process may not be possible, or not be wanted, on this machine.
     wanted = plan.option.heap == "returned" if plan.option else settings.acceleration.sharding == "rows"
     if wanted and "returned" in heaps():
         return_large_blocks()
@@ -115,13 +115,13 @@ def train(
     stop: StopRequest | None = None,
     splits: Sequence[str] = SPLITS,
 ) -> Message:
-    """Train, or continue, or reuse what is there; returns the ``result`` message.
+    """Train, resume, or reuse a finished run; returns the ``result`` message.
 
-    ``splits``: of the final figures; a trial of a search leaves the test alone.
+    ``splits``: the splits of the final metrics; a trial of a search leaves out the test split.
 
     Raises:
-        StoppedError: asked to stop; the checkpoint is saved.
-        GraphmillError: any mistake or failure that has a sentence.
+        StoppedError: a stop was requested; the checkpoint is saved.
+        GraphmillError: any other failure with a message for the user.
     """
     wanted = values.get("acceleration")
     wanted = wanted if isinstance(wanted, Mapping) else {}
@@ -142,7 +142,7 @@ def train(
                     raise
                 require_fallback(prepared.job, 1, why)
                 why = f"{prepared.job.device.type} failed in the middle of the run ({why}); fell back to the CPU"
-        # Once: what fails there, too, is no device's failure.
+        # Once only: if it fails on the CPU too, the device is not the cause.
         other = prepare(on_the_cpu(values, prepared.job), where, root=root)
         job = replace(other.job, device_reason=why, notes=[f"device: {why}", *other.job.notes[1:]])
         with other.run.lock():
@@ -154,7 +154,8 @@ def train(
 def _fit_together(
     prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
 ) -> Message:
-    """One of several processes, which do not fall back: the others would wait for it on their devices."""
+    """Train in one of several processes. They do not fall back to the CPU, because the others would wait on their
+    devices."""
     try:
         with prepared.run.lock() if ranks.main else nullcontext():
             return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits)
@@ -166,7 +167,7 @@ def _fit_together(
 
 
 def _require_several(job: Job, ranks: Ranks, where: str) -> None:
-    """SettingsError where tables are to be divided over one process."""
+    """Raise :class:`SettingsError` if tables are to be divided over only one process."""
     if job.settings.acceleration.sharding == "rows" and ranks.world == 1:
         raise SettingsError(
             f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has one; "
@@ -252,7 +253,7 @@ def _fit(
 def _fit_to_the_end(
     prepared: Prepared, engine: Engine, ranks: Ranks, listener: RunListener, began: float, splits: Sequence[str]
 ) -> Message:
-    """Train, measure, and on the first process write the report, while the tracker is kept up to date."""
+    """Train, evaluate, and write the report in the first process, while the tracker is kept up to date."""
     run, device = prepared.run, prepared.job.device
     sampler = MemorySampler(device=device if device.type != "cpu" else None)
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
@@ -262,12 +263,13 @@ def _fit_to_the_end(
                 metrics, epoch = _final_figures(prepared.recipe, engine, listener, run, splits)
         finally:
             listener.close()
-        # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
+        # All processes wait until the report is written: torchrun would end the others if one exited early.
         return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
 
 
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
-    """settings.json, manifest.json and the node ids: enough to know and repeat the run whatever happens next."""
+    """Write settings.json, manifest.json and the node ids: they identify the run and allow repeating it, whatever
+    happens next."""
     job, run = prepared.job, prepared.run
     run.remove("report.json")
     run.write_json("settings.json", job.settings.model_dump())
@@ -312,7 +314,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
 def _final_figures(
     recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory, splits: Sequence[str]
 ) -> tuple[dict[str, float], int]:
-    """The best epoch (the last one where nothing was selected) on each split, over all ranks; and which one that is."""
+    """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
     loaded = engine.load_weights("last" if state.best_metric is None else "best")
     if loaded is not None:
@@ -320,7 +322,7 @@ def _final_figures(
         for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):
             state.notes.append(note)
             listener.on_note(note)
-    loaded = None  # which holds the moments as well
+    loaded = None  # it holds the moments as well
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in splits:

@@ -1,4 +1,5 @@
-"""The health report of exported embeddings, from a file or a run, with the link signal where a graph is at hand."""
+"""The health report of exported embeddings, from a file or a run. With a graph it includes the ranking of links by
+cosine."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ HEALTH = "validation/health.json"
 
 
 def write_health(run_dir: Path, report: HealthReport) -> Path:
-    """Keep the report in the run directory, with the hashes of the exported files that it is of; returns its path.
+    """Write the report to the run directory, with the hashes of the exported files that it describes; returns its path.
 
     Raises:
         ResourceError: it cannot be written.
@@ -37,7 +38,8 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
 
 
 def validate_file(path: Path, graph: str = "", thresholds: HealthThresholds | None = None) -> HealthReport:
-    """Validate a file or run; with ``graph``, links ranked by cosine show whether rows and ids belong together."""
+    """Validate a file or run. With ``graph``, links are also ranked by cosine, which shows whether rows belong to their
+    ids."""
     embeddings = read_embeddings(path)
     return validate(embeddings, TypedGraph.open(graph) if graph else None, thresholds, _settings_of(path))
 
@@ -48,7 +50,7 @@ def validate(
     thresholds: HealthThresholds | None = None,
     settings: Collection[str] | None = None,
 ) -> HealthReport:
-    """:func:`graphmill.evaluation.health.report.health_report` of embeddings that were read from a file."""
+    """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file."""
     ranking = None
     if graph is not None:
         from graphmill.evaluation.baselines.links import SimilarityScorer
@@ -73,13 +75,13 @@ def validate(
 
 
 def _settings_of(path: Path) -> Collection[str] | None:
-    """The names of the settings behind an export, from the manifest beside it; None where there is none."""
+    """The names of the settings of an export, from the manifest beside it; None if there is none."""
     for folder in (path, path / "embeddings", path.parent):
         if not (folder / MANIFEST).is_file():
             continue
         try:
             settings = read_manifest(folder).get("settings")
-        except InputError:  # somebody else's manifest.json: it says nothing about remedies
+        except InputError:  # a manifest.json of another program has no settings
             continue
         if isinstance(settings, Mapping):
             return setting_names(settings)

@@ -22,7 +22,7 @@ WEIGHTS_FILE = "weights.safetensors"
 """A promoted version's parameters by name; their rows are in :data:`ROWS_FILE` beside it."""
 CHAMPION = "champion"
 BOTH = "identity"
-"""Label of a table of users and items, whose keys are "user ID" and "item ID"."""
+"""Label of a joint table of users and items. Its keys are "user ID" and "item ID"."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class WarmStart:
     total: int = 0
 
     def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
-        """A function that copies what matches into a fresh model of ``recipe``."""
+        """A function that copies the matching rows into a fresh model of ``recipe``."""
         keys = recipe.row_keys
 
         def initialise(model: nn.Module) -> None:
@@ -59,7 +59,7 @@ class WarmStart:
         return initialise
 
     def _table(self, label: str) -> tuple[Tensor | None, list[str]]:
-        """The parameter of this label and its rows' keys; BPR-MF's two tables as the one that MMGCN has."""
+        """The parameter of this label and the keys of its rows. BPR-MF's two tables are joined into one, as MMGCN has it."""
         parts = [self.tensors.get(kind) for kind in ("user", "item")]
         if label != BOTH or label in self.tensors or any(part is None for part in parts):
             return self.tensors.get(label), self.rows.get(label, [])
@@ -78,7 +78,7 @@ class WarmStart:
                 return 1
             place = {key: row for row, key in enumerate(rows)}
             if label == BOTH and len(place) == len(rows) and not any(key in place for key in own):
-                own = [key.partition(" ")[2] for key in own]  # until release 0.2 keys did not say the kind
+                own = [key.partition(" ")[2] for key in own]  # up to release 0.2, keys have no kind
             pairs = [(row, place[key]) for row, key in enumerate(own) if key in place]
             if pairs:
                 here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))

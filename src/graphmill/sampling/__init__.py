@@ -1,4 +1,4 @@
-"""Samplers of neighbours, negatives and sequences: vectorised, with random numbers keyed by what they are for.
+"""Samplers of neighbours, negatives and sequences: vectorised, with keyed random numbers.
 
-No loops over rows.
+There are no loops over rows.
 """

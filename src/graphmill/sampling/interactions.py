@@ -1,6 +1,6 @@
-"""Training triples of recommenders: a user, an item that the user has, and one that the user has not. Keyed, vectorised.
+"""Samples training triples of recommenders: a user, an item of the user, and a negative item. Keyed and vectorised.
 
-What belongs here: rows to arrays. Negatives are exact: none of them is a training item of its user.
+Negatives are exact: none of them is a training item of its user.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Pool = Literal["seen", "all"]
 
 
 class PairSampler:
-    """A step is a function of (seed, epoch, index).
+    """Samples the pairs and negatives of a step, as a function of (seed, epoch, index).
 
-    ``draw``: "pairs" takes every training pair once an epoch in a shuffled order, the last step short (MMRec, RecBole);
-    "users" draws users without replacement within a step and independently between steps, and one of the items of each
-    (KGAT), in ``pairs // batch_size + 1`` steps. ``negatives``: uniform over the items "seen" in training, or over "all";
-    ``per_positive`` of them for each pair.
+    ``draw``: "pairs" takes every training pair once per epoch in a shuffled order; the last step may be smaller (MMRec,
+    RecBole). "users" draws users without replacement within a step and independently between steps, and one item of
+    each (KGAT), in ``pairs // batch_size + 1`` steps. ``negatives``: uniform over the items "seen" in training, or over
+    "all". ``per_positive``: number of negatives for each pair.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PairSampler:
         self.train, self.batch_size, self.seed, self.draw = train, batch_size, seed, draw
         self.per_positive = per_positive
         pool = sorted_unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
-        # In the numbering of the pool: every training item is in it, so that a draw from the pool is one number.
+        # Use the pool's numbering, which contains every training item, so that a draw from the pool is one number.
         self._pool = pool
         keys = pair_keys(train.row, np.searchsorted(pool, train.columns), len(pool))
         self._known = PairSet(keys, len(train.counts) * len(pool))
@@ -50,7 +50,7 @@ class PairSampler:
         self._active = np.flatnonzero((counts > 0) & (counts < len(pool)))
         if not len(self._active):
             raise InputError(
-                "every user with training items has all of them, so there is no item that could be a negative; "
+                "every user with training items has all of them, so no item can be a negative; "
                 "recommendation needs users with different items"
             )
         full = counts >= len(pool)
@@ -59,20 +59,20 @@ class PairSampler:
 
     @property
     def num_pairs(self) -> int:
-        """Training pairs that can be used: those of users for whom there is a negative."""
+        """Number of usable training pairs: those of users for whom a negative exists."""
         return len(self.train) if self._pairs is None else len(self._pairs)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass."""
+        """Number of steps per epoch."""
         if self.draw == "users":
             return self.num_pairs // self.batch_size + 1
         return -(-self.num_pairs // self.batch_size)
 
     def step(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Users, their items and items that they do not have, int64 [B]; past the end of a pass it starts again.
+        """Users, their items and negative items, int64 [B]. After the last step of an epoch it starts again.
 
-        With several negatives for each pair they are int64 [B, k].
+        With several negatives per pair, these are int64 [B, k].
         """
         index %= self.steps_per_epoch
         users, items = self._users(epoch, index) if self.draw == "users" else self._some_pairs(epoch, index)
@@ -86,9 +86,9 @@ class PairSampler:
 
     def _users(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         rng = generator(self.seed, "users", epoch, index)
-        # More places than users: without replacement is not possible, and KGAT draws with it.
+        # The batch is larger than the number of users: draw with replacement, as KGAT does.
         with_replacement = len(self._active) < self.batch_size
-        # In the order of the tables: looked up at random, they are as many misses of the cache.
+        # Sort by row of the tables: random look-ups would be cache misses.
         users = np.sort(rng.choice(self._active, self.batch_size, replace=with_replacement))
         counts = self.train.counts[users]
         places = self.train.indptr[users] + (rng.random(len(users)) * counts).astype(np.int64)
@@ -99,5 +99,5 @@ class PairSampler:
         if known != epoch:
             order = generator(self.seed, "pairs", epoch).permutation(self.num_pairs)
             order = order if self._pairs is None else self._pairs[order]
-            self._order = (epoch, order)  # replaced as a whole: threads that prepare batches may share it
+            self._order = (epoch, order)  # one assignment: several threads may share it
         return order

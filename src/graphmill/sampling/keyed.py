@@ -1,6 +1,6 @@
-"""Random numbers keyed by what they are for, so that a batch depends on (seed, phase, epoch, index) and nothing else.
+"""Keyed random numbers, so that a batch depends only on (seed, phase, epoch, index).
 
-No sampler has a state to be saved: resuming, prefetching and several processes draw the same numbers by construction.
+No sampler has a state to save. Resumed runs, prefetching and several processes draw the same numbers by construction.
 """
 
 import hashlib
@@ -17,5 +17,5 @@ def key_of(*parts: Key) -> int:
 
 
 def generator(*parts: Key) -> np.random.Generator:
-    """A counter-based generator (Philox) of its own for these parts."""
+    """A separate counter-based generator (Philox) for these parts."""
     return np.random.Generator(np.random.Philox(key=key_of(*parts)))

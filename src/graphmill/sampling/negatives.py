@@ -1,4 +1,4 @@
-"""Negatives: corrupted targets that are known not to be positives. Exact, vectorised, keyed."""
+"""Samples negatives: corrupted targets that are never known positives. Exact, vectorised and keyed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from graphmill.graph.sorted_unique import sorted_unique
 
 _ROUNDS = 8
 _MOST_BITS = 1 << 28
-"""Possible pairs up to which each has a bit: 32 MiB."""
+"""Up to this many possible pairs, each has a bit (32 MiB)."""
 
 
 def pair_keys(heads: np.ndarray, tails: np.ndarray, num_tails: int) -> np.ndarray:
-    """Sorted unique int64 keys ``head × num_tails + tail``: what :func:`corrupt_tails` filters against."""
+    """Sorted unique int64 keys ``head × num_tails + tail``, by which :func:`corrupt_tails` filters."""
     return sorted_unique(heads.astype(np.int64) * num_tails + tails)
 
 
 class PairSet:
-    """Sorted unique ``keys`` of pairs (:func:`pair_keys`) that are asked for often.
+    """A set of sorted unique ``keys`` of pairs (:func:`pair_keys`), for many look-ups.
 
-    Where not too many pairs are possible each has a bit: one look at memory in place of a search.
+    If the number of possible pairs is not too large, each has a bit, so that a look-up needs no search.
     """
 
     def __init__(self, keys: np.ndarray, possible: int) -> None:
@@ -29,7 +29,7 @@ class PairSet:
         self._bits = _bits(keys, possible) if len(keys) and possible <= _MOST_BITS else None
 
     def contain(self, wanted: np.ndarray) -> np.ndarray:
-        """bool like ``wanted`` (of possible pairs): whether each is in the set."""
+        """bool like ``wanted`` (keys of possible pairs): whether each is in the set."""
         if self._bits is None:
             return contains(self.keys, wanted)
         found: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
@@ -68,7 +68,7 @@ def corrupt_tails(
         known: positives, as sorted keys (:func:`pair_keys`) or a set of them.
 
     Returns:
-        int64 [B, per_positive]; −1 where a head is joined to every target, so that there is no negative.
+        int64 [B, per_positive]; −1 if a head is linked to every target, so that there is no negative.
     """
     keys = known.keys if isinstance(known, PairSet) else known
     among = known.contain if isinstance(known, PairSet) else partial(contains, keys)
@@ -84,7 +84,7 @@ def corrupt_tails(
         out[bad] = fresh
         still = among(base[bad] + fresh)
         bad[bad] = still
-    # A head with nearly all targets: draw from what is left of them.
+    # A head is linked to nearly all targets: draw from the others.
     for row, column in np.argwhere(bad):
         start = int(base[row, column])
         low, high = np.searchsorted(keys, [start, start + num_tails])

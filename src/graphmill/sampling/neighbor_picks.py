@@ -1,7 +1,7 @@
-"""Which in-edges of a node a sample takes: uniformly without replacement, as a pure function of a key.
+"""Picks in-edges of nodes for a sample: uniformly without replacement, as a pure function of a key.
 
-Each edge has a priority, a hash of (key, number of the edge); a node takes the edges with the smallest ones. So the choice
-depends on no order of work.
+Each edge has a priority, a hash of (key, number of the edge). A node takes the edges with the smallest priorities, so
+the choice does not depend on the order of computation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphmill.sampling.sequences import ranges
 ALL = -1
 """The fan-out that takes every edge."""
 TOGETHER = 1 << 20
-"""Edges whose priorities are sorted at a time (some 40 bytes each), but for a node with more."""
+"""Number of edges whose priorities are sorted at a time (about 40 bytes each). A node with more edges is sorted alone."""
 
 
 def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
@@ -32,7 +32,7 @@ def uniforms(numbers: np.ndarray, key: int) -> np.ndarray:
 
 
 def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all usable edges into ``nodes``, and each one's position among ``nodes`` (both int64, ascending).
+    """Positions of all usable edges into ``nodes``, and the index of each edge's node in ``nodes`` (both int64, ascending).
 
     ``masked`` bool [pairs] marks pairs without messages; empty for none.
     """
@@ -48,7 +48,7 @@ def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[n
 def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most ``fanout`` edges into each node, uniformly without replacement: positions and rows, int64.
 
-    ``nodes`` int64; rows are positions in it, ascending, and an edge's position ascends within a row. ``masked`` as in
+    ``nodes`` int64. Rows are indices into it, ascending; positions of edges ascend within a row. ``masked``: as in
     :func:`open_edges`.
     """
     if fanout == ALL:

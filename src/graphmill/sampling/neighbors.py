@@ -1,7 +1,7 @@
-"""Sampled neighbourhoods of seed nodes in a typed graph, hop by hop: uniform fan-outs, or HGT's budget sampler.
+"""Samples neighbourhoods of seed nodes in a typed graph, hop by hop: with uniform fan-outs, or by HGT's budget sampler.
 
-What belongs here: arrays to arrays, keyed. Which nodes are seeds, and what is done with the sample, is the recipe's
-business. A sample is laid out so that each layer's receivers are the first rows of its senders.
+The functions are keyed. The recipe chooses the seeds and uses the sample. In a sample, the nodes that a layer computes
+are the first of those that it reads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from graphmill.sampling.neighbor_picks import ALL, open_edges, pick, uniforms
 class NeighborSample:
     """A sample of a typed graph around its seeds.
 
-    ``nodes``: per type int64 local numbers, seeds first, then what each hop added. ``counts`` int64 [layers + 1, types]:
-    nodes that layer l reads are the first ``counts[l]`` of each type, nodes that it computes the first ``counts[l + 1]``;
-    the last row counts the seeds. ``source``, ``target``: per relation int32 positions in ``nodes``, by target.
+    ``nodes``: per type int64 local numbers, seeds first, then what each hop added. ``counts`` int64 [layers + 1,
+    types]: layer l reads the first ``counts[l]`` nodes of each type and computes the first ``counts[l + 1]``; the last
+    row counts the seeds. ``source``, ``target``: per relation int32 positions in ``nodes``, by target.
     """
 
     nodes: tuple[np.ndarray, ...]
@@ -33,17 +33,17 @@ class NeighborSample:
 
     @property
     def num_edges(self) -> int:
-        """Edges of all relations."""
+        """Number of edges of all relations."""
         return sum(len(t) for t in self.target)
 
     def layer_edges(self, layer: int, relation: int, target_type: int) -> tuple[np.ndarray, np.ndarray]:
-        """(source, target) of the edges that end in nodes which ``layer`` computes."""
+        """(source, target) of the edges into nodes that ``layer`` computes."""
         stop = np.searchsorted(self.target[relation], self.counts[layer + 1, target_type])
         return self.source[relation][:stop], self.target[relation][:stop]
 
 
 class _Rows:
-    """Which nodes a sample has: per type the numbers in order, and each number's position (−1: not there)."""
+    """The nodes of a sample: per type the numbers in order, and each number's position (−1: not in the sample)."""
 
     def __init__(self, type_counts: Sequence[int], seeds: Sequence[np.ndarray]) -> None:
         self.position = [np.full(n, -1, np.int32) for n in type_counts]
@@ -55,13 +55,13 @@ class _Rows:
         return [len(rows) for rows in self.nodes]
 
     def add(self, node_type: int, rows: np.ndarray) -> None:
-        """Append distinct nodes that are not there yet."""
+        """Append distinct nodes that are not in the sample yet."""
         first = len(self.nodes[node_type])
         self.position[node_type][rows] = np.arange(first, first + len(rows), dtype=np.int32)
         self.nodes[node_type] = np.concatenate([self.nodes[node_type], rows])
 
     def fresh(self, node_type: int, rows: np.ndarray) -> np.ndarray:
-        """Those of ``rows`` that are not there, distinct and ascending."""
+        """The ``rows`` that are not in the sample yet, distinct and ascending."""
         rows = rows[self.position[node_type][rows] < 0]
         return sorted_unique(rows).astype(np.int64)
 
@@ -74,7 +74,7 @@ def uniform_sample(
     masked: np.ndarray,
     *key: Key,
 ) -> NeighborSample:
-    """For each node that hop h − 1 added, at most ``fanouts[h][relation]`` of its in-edges, without replacement.
+    """For each node added by hop h − 1, draw at most ``fanouts[h][relation]`` of its in-edges, without replacement.
 
     ``seeds``: per type ascending int64 local numbers; ``fanouts`` [layers][relations], −1 for all edges; ``masked`` bool
     [pairs]: pairs that carry no message (empty: none). A node's in-edges are drawn once, when it is reached.
@@ -114,9 +114,9 @@ def budget_sample(
 ) -> NeighborSample:
     """HGT's sampler (Hu et al. 2020, Algorithm 2): ``per_type[h]`` nodes of each type at hop h, −1 for all.
 
-    A node s of the budget has B[s] = Σ 1 / (in-degree of t in the relation) over the edges s → t into nodes t of the
-    sample, and is drawn without replacement with probability in proportion to B[s]². The sample has all edges among its
-    nodes; every layer but the last computes all of them.
+    A node s in the budget has B[s] = Σ 1 / (in-degree of t in the relation) over the edges s → t into nodes t of the
+    sample. Nodes are drawn without replacement, with probabilities proportional to B[s]². The sample has all edges
+    among its nodes; every layer except the last computes all of the nodes.
     """
     rows = _Rows(type_counts, seeds)
     first = rows.counts()
@@ -133,7 +133,7 @@ def budget_sample(
         for t, weights in enumerate(budget):
             candidates = np.flatnonzero((weights > 0) & (rows.position[t] < 0))
             if size != ALL and len(candidates) > size:
-                # The smallest −log(u) / w are a draw without replacement in proportion to w (Efraimidis and Spirakis).
+                # The smallest −log(u) / w are a weighted draw without replacement (Efraimidis and Spirakis).
                 times = -np.log(uniforms(candidates, key_of(*key, "budget", hop, t))) / weights[candidates] ** 2
                 candidates = np.sort(candidates[np.argpartition(times, size)[:size]])
             rows.add(t, candidates)

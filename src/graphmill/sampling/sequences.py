@@ -1,6 +1,6 @@
-"""Sequences as rows: windows, length buckets, scaled times, negatives. Vectorised, no loop over users.
+"""Turns sequences into rows: windows, length buckets, scaled times, negatives. Vectorised, without loops over users.
 
-What belongs here: arrays to arrays. Which windows a step takes is the recipe's business.
+The recipe chooses the windows of a step.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from itertools import pairwise
 import numpy as np
 
 BUCKET_OVERHEAD = 150
-"""What a bucket more costs, in rows: its attention is a handful of operations of its own."""
+"""Cost of an additional bucket, in rows, because each bucket has its own few attention operations."""
 LAUNCHED_BUCKET_OVERHEAD = 16_384
-"""The same on an accelerator: each of those operations is a launch, in whose time it does thousands of rows."""
+"""The same on an accelerator, where each of these operations is a kernel launch, which takes as long as thousands of
+rows."""
 _ATTENTION_ROWS = 64
-"""A row's attention over this many positions costs about as much as all else that is done with it."""
+"""A row's attention over this many positions costs about as much as all its other operations."""
 _CLASSES = 32
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where sequences stand in one matrix of rows.
+    """The layout of sequences in one matrix of rows.
 
-    ``buckets`` int64 [K, 3]: first row, sequences, rows a sequence. ``place`` int64 [N]: the row of each interaction, in
-    the order in which they were given. ``last`` int64 [B]: the row of each sequence's newest interaction. ``rows``:
-    all rows, padding included.
+    ``buckets`` int64 [K, 3]: first row, number of sequences, rows per sequence. ``place`` int64 [N]: the row of each
+    interaction, in the given order. ``last`` int64 [B]: the row of each sequence's newest interaction. ``rows``: number
+    of rows, including padding.
     """
 
     buckets: np.ndarray
@@ -42,9 +43,9 @@ def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
 
 
 def lay_out(lengths: np.ndarray, overhead: int = BUCKET_OVERHEAD) -> Layout:
-    """Put sequences of these lengths (int64 [B], ≥ 1) into buckets, so that rows, attention and overhead cost least.
+    """Put sequences of these lengths (int64 [B], ≥ 1) into buckets with the lowest cost of rows, attention and overhead.
 
-    ``overhead``: of a bucket, in rows.
+    ``overhead``: cost of a bucket, in rows.
     """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
@@ -62,7 +63,7 @@ def lay_out(lengths: np.ndarray, overhead: int = BUCKET_OVERHEAD) -> Layout:
 
 
 def _bucket_bounds(descending: np.ndarray, overhead: int) -> list[int]:
-    """Where to cut the sequences, sorted by falling length: a shortest path over classes of length."""
+    """Bounds of the buckets for sequences sorted by descending length, by a shortest path over length classes."""
     step = max(-(-int(descending[0]) // _CLASSES), 1)
     classes = -(-descending // step)
     starts = np.flatnonzero(np.concatenate(([True], classes[1:] != classes[:-1])))
@@ -82,7 +83,7 @@ def _bucket_bounds(descending: np.ndarray, overhead: int) -> list[int]:
 
 
 def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """int64 [U]: each user's smallest positive gap between neighbours in ``indptr[u] .. ends[u] − 1``; 1 if none."""
+    """int64 [U]: each user's smallest positive gap between consecutive times in ``indptr[u] .. ends[u] − 1``; 1 if none."""
     users = len(ends)
     rows = ranges(indptr[:-1], ends)
     owner = np.repeat(np.arange(users), ends - indptr[:-1])
@@ -94,11 +95,11 @@ def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np
 
 
 def scaled_times(times: np.ndarray, first: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, ``first`` and ``unit`` [N] being the user's."""
+    """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, with the user's ``first`` and ``unit`` [N]."""
     return np.rint((times - first) / unit).astype(np.int64) + 1
 
 
 def uniform_negatives(rng: np.random.Generator, targets: np.ndarray, num_items: int, k: int) -> np.ndarray:
-    """int64 [N, k]: items drawn uniformly from all but the row's target, with replacement."""
+    """int64 [N, k]: items drawn uniformly with replacement from all except the row's target."""
     drawn = rng.integers(0, max(num_items - 1, 1), (len(targets), k))
     return drawn + (drawn >= targets[:, None])

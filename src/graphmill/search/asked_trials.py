@@ -1,6 +1,6 @@
-"""Trials that one process asks for and another one trains. Each has a key and a settings file under that key.
+"""Trials that one process requests and another one trains. Each has a key, and a settings file named after it.
 
-Dagster's sensor and ``graphmill search DATASET/MODEL`` ask; the step of the partition trains.
+Dagster's sensor and ``graphmill search DATASET/MODEL`` request trials. The step of the trial's partition trains them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _DIGITS = 6
 
 
 def ask(search: Search, study: optuna.Study) -> str:
-    """Ask for the next trial and write its settings; its key. "" where the search has all its trials or no budget left.
+    """Request the next trial and write its settings; returns its key, or "" if the search has all its trials or no
+    budget left.
 
     Raises:
-        TrainingError: the last trials all failed, with the reason of the last one.
+        TrainingError: the last trials all failed; the message has the reason of the last one.
     """
     under_way = len(waiting(study))
     if finished(study) + under_way >= trials_wanted(search, study) or budget_used_up(search, study):
@@ -56,7 +57,7 @@ def ask(search: Search, study: optuna.Study) -> str:
 
 
 def write_settings(search: Search, key: str, number: int, chosen: Mapping[str, Any]) -> None:
-    """The file under the key: settings that ``graphmill train`` takes, too."""
+    """Write the settings file of a key. ``graphmill train`` can read it, too."""
     path = settings_path(search, key)
     path.parent.mkdir(parents=True, exist_ok=True)
     head = f"# Trial {number} of {search.folder.name}. It is trained with seeds 0 to {search.settings.seeds - 1}.\n"
@@ -64,12 +65,12 @@ def write_settings(search: Search, key: str, number: int, chosen: Mapping[str, A
 
 
 def settings_path(search: Search, key: str) -> Path:
-    """Where a trial's settings are."""
+    """The path of a trial's settings file."""
     return search.folder / "trials" / f"{key}.yaml"
 
 
 def waiting(study: optuna.Study) -> dict[str, int]:
-    """Trials with a key that have not ended: key → number."""
+    """Requested trials that have not ended: key → number."""
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
@@ -77,7 +78,7 @@ def waiting(study: optuna.Study) -> dict[str, int]:
 
 
 def give_up(study: optuna.Study, number: int, problem: str) -> None:
-    """Mark a trial that no process will train as failed in Optuna."""
+    """Mark a trial as failed in Optuna, because no process will train it."""
     from optuna.trial import Trial, TrialState
 
     Trial(study, study.get_trials(deepcopy=False)[number]._trial_id).set_user_attr("problem", problem)
@@ -85,7 +86,8 @@ def give_up(study: optuna.Study, number: int, problem: str) -> None:
 
 
 def stop_left_over(study: optuna.Study, number: int) -> bool:
-    """Ask the process that trains a trial to stop, if it is there although its run has ended; whether it still is."""
+    """Ask the process that trains a trial to stop, if it runs although its Dagster run has ended. Returns whether it
+    still runs."""
     process = study.get_trials(deepcopy=False)[number].user_attrs.get("process")
     if not _is_here(process):
         return False
@@ -95,8 +97,10 @@ def stop_left_over(study: optuna.Study, number: int) -> bool:
 
 
 def _is_here(process: Any) -> bool:
-    """Whether the process that trains a trial is on this machine. One that a launcher started elsewhere ends with its step,
-    and the lock of the run directory keeps two from training one trial."""
+    """Whether the process that trains a trial runs on this machine.
+
+    A process that a launcher started elsewhere ends with its step. The lock of the run directory prevents two processes
+    from training one trial."""
     return is_alive(process) and process[2] == socket.gethostname()
 
 
@@ -107,14 +111,14 @@ def train_asked(
     show: Show = lambda record, seed: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Train or resume the trial of this key by its file. One that has ended is only reported again.
+    """Train or resume the trial with this key by its settings file. A trial that has ended is only reported again.
 
     ``overrides``: nested settings of this machine, such as its device. Returns the outcome
     (:func:`graphmill.search.study.outcome_of`) with ``key``, ``metric`` and ``settings``, the file.
 
     Raises:
-        InputError: nobody asked for it, or its file is gone, or another process trains it.
-        StoppedError: ``stop`` asked for it; the same call resumes.
+        InputError: the trial was not requested, its file is missing, or another process trains it.
+        StoppedError: ``stop`` was requested; the same call resumes.
     """
     from optuna.trial import Trial, TrialState
 
@@ -140,7 +144,7 @@ def train_asked(
 
 
 def _require_hope(study: optuna.Study) -> None:
-    """Raise :class:`TrainingError` where the last trials that ended all failed."""
+    """Raise :class:`TrainingError` if the last trials all failed."""
     ended = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()][-STARTUP_TRIALS:]
     problems = [str(t.user_attrs["problem"]) for t in ended if "problem" in t.user_attrs]
     if len(problems) == STARTUP_TRIALS:

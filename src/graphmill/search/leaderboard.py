@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphmill.training.signals import StopRequest
 
 LEAST_TRIALS = 4
-"""Finished trials from which on importance is said."""
+"""Smallest number of finished trials for computing importance."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """All of a search: entries from the best down, counts, importance by setting, and the winner's test figures."""
+    """The results of a search: entries from best to worst, counts, importance by setting, and the winner's test metrics."""
 
     metric: str
     entries: list[Entry]
@@ -56,7 +56,7 @@ class Leaderboard:
     test: dict[str, float]
     folder: str
     beside: dict[str, Any] = field(default_factory=dict)
-    """The winner's ranking of the test beside its baselines: ``metric``, ``figures`` by scorer, and a ``sentence``."""
+    """The winner's ranking on the test split beside its baselines: ``metric``, ``figures`` by scorer, and a ``sentence``."""
 
     @property
     def best(self) -> Entry:
@@ -64,7 +64,7 @@ class Leaderboard:
         return self.entries[0]
 
     def rows(self, most: int = 20) -> list[list[str]]:
-        """For a table: place, value with its interval, seconds, and the searched settings."""
+        """Rows of a table: rank, value with its interval, seconds, and the searched settings."""
         return [
             [str(e.place), str(e.trial), f"{e.value:.4f}", _interval(e), f"{e.seconds:.0f}",
              ", ".join(f"{path} {number(value)}" for path, value in e.chosen.items())]
@@ -80,11 +80,11 @@ def leaderboard(
 ) -> Leaderboard:
     """The leaderboard of a study; writes ``leaderboard.json``, ``best.yaml`` and ``trials.png`` into its folder.
 
-    The test split is read once, for the winner and its baselines; a later call with the same winner takes what was read.
+    The test split is read once, for the winner and its baselines. A later call with the same winner reuses the result.
 
     Raises:
         InputError: no trial has finished.
-        StoppedError: ``stop`` asked for it while the baselines were ranked.
+        StoppedError: ``stop`` was requested while the baselines were ranked.
     """
     from optuna.trial import TrialState
 
@@ -116,10 +116,10 @@ def leaderboard(
 
 
 def read_leaderboard(folder: Path) -> Leaderboard:
-    """What :func:`leaderboard` wrote into a search's folder.
+    """Read the file of :func:`leaderboard` in a search's folder.
 
     Raises:
-        InputError: it is not there, or damaged.
+        InputError: it is missing or damaged.
     """
     path = folder / "leaderboard.json"
     try:
@@ -151,12 +151,13 @@ def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry
 
 
 def _importance(study: optuna.Study, done: int) -> dict[str, float]:
-    """How much of the figures' variance each setting explains, by fANOVA; nothing for few or equal trials."""
+    """The share of the metric's variance that each setting explains, by fANOVA; empty for few or equal trials."""
     import optuna
 
     if done < LEAST_TRIALS:
         return {}
-    # Optuna's own choice, PED-ANOVA, asks what tells the best trials from the rest: of equal ones it still has an answer.
+    # Not Optuna's default, PED-ANOVA: it compares the best trials with the rest, and gives an answer even for equal
+    # trials.
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     try:
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
@@ -166,7 +167,7 @@ def _importance(study: optuna.Study, done: int) -> dict[str, float]:
 
 
 def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRequest | None) -> dict[str, Any]:
-    """The winner's figures on the test split, and its baselines', read when it became the winner."""
+    """The metrics of the winner and its baselines on the test split, read when it became the winner."""
     path = search.folder / "test.json"
     if path.is_file():
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -181,7 +182,7 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
 
     restored = restore(winner.runs[0])
     figures = evaluate_run(restored, poll=poll)["test"]
-    # Now that it has been read, the run is one like any other.
+    # The test split has been read, so the run is now like any other.
     report = restored.run.read_json("report.json")
     report["metrics"] |= {f"test_{name}": value for name, value in figures.items()}
     restored.run.write_json("report.json", report)
@@ -192,7 +193,7 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
 
 
 def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
-    """One figure a scorer, and a sentence where the ranking has one."""
+    """One value per scorer, and a sentence if the ranking has one."""
     if "beside" not in ranked:
         return {"metric": "mrr", "figures": plain(ranked["mrr"]), "sentence": ranked["against"]["sentence"]}
     judged = metric if metric in ranked["figures"] else next(iter(ranked["figures"]))

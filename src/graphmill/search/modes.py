@@ -1,7 +1,7 @@
-"""What the worker process does for a search, by mode.
+"""The worker's modes for a search.
 
-``{"mode": "trial", "search": settings with their section, "run_root", "key", "overrides", "shared"}``;
-"leaderboard" has no key. ``shared``: the study is in a database, whose address the environment has.
+``{"mode": "trial", "search": settings with their section, "run_root", "key", "overrides", "shared"}``; "leaderboard"
+has no key. ``shared``: the study is in a database, whose address is in the environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphmill.search.storage import VARIABLE
 
 
 def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """:func:`graphmill.search.asked_trials.train_asked`, with the figures of each epoch as they come."""
+    """:func:`graphmill.search.asked_trials.train_asked`, which reports the metrics of each epoch as they come."""
     from graphmill.runs.resolve import parse_settings
     from graphmill.search.asked_trials import train_asked
 
@@ -28,7 +28,7 @@ def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, An
     settings: Any = parse_settings(search.values, "search")
 
     def show(record: Mapping[str, Any], seed: int) -> None:
-        """As the training's own messages, so that Dagster shows them in the same way."""
+        """Send them like a training's own messages, so that Dagster shows them in the same way."""
         shown = {"losses", "per_second", "memory_bytes", "valid", "split", "health"} & record.keys()
         message = {name: record[name] for name in shown}
         done = {"epoch": record["epoch"], "epochs": settings.training.epochs, "step": 0}
@@ -39,7 +39,7 @@ def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, An
 
 
 def leaderboard(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
-    """:func:`graphmill.search.leaderboard.leaderboard`; all of it is in its file, here are its folder and the winner."""
+    """:func:`graphmill.search.leaderboard.leaderboard`. Returns its folder and the winner; its file has the rest."""
     from graphmill.search.leaderboard import leaderboard
 
     search = _search(job)

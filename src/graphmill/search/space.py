@@ -1,4 +1,4 @@
-"""The search space: settings by path, each with choices or a range, and the budget. Checked before the first trial."""
+"""The search space: settings by path, each with choices or a range, and the budget. It is checked before the first trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_SEARCHED = {
     "training.seed": "the best seed is only the luckiest one; search.seeds trains each trial with several",
     "training.init_from": "all trials start in the same way; set it outside the space",
 }
-"""Settings that say what is compared, or that every trial has: path → why they are not searched."""
+"""Settings that cannot be searched: path → the reason."""
 
 
 class SearchSettings(BaseModel):
@@ -49,7 +49,7 @@ class SearchSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Dimension:
-    """One searched setting: ``choices``, or a range of numbers (``whole`` ones, on a ``log`` scale, by ``step``)."""
+    """One searched setting: ``choices``, or a range of numbers (``whole``: integers; ``log``: log scale; ``step``)."""
 
     path: str
     choices: tuple[Any, ...] = ()
@@ -68,7 +68,7 @@ class Dimension:
         return trial.suggest_float(self.path, self.low, self.high, step=self.step or None, log=self.log)
 
     def value(self, drawn: Any) -> Any:
-        """The setting's value from what Optuna keeps: the number of a choice, or the number itself."""
+        """The setting's value from Optuna's value, which is the index of a choice or the number itself."""
         return self.choices[int(drawn)] if self.choices else drawn
 
     @property
@@ -83,8 +83,8 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
     """The searched settings in the order of the file.
 
     Raises:
-        SettingsError: a path that is no setting of the system or decides nothing, a range without order, a value that
-            the setting refuses, the same choice twice, an epoch that is chosen on the test split.
+        SettingsError: a path that is not a setting of the system or does not affect the result, an invalid range, a
+            value that the setting refuses, a repeated choice, or an epoch that is chosen on the test split.
     """
     if not search.space:
         raise SettingsError(
@@ -103,7 +103,7 @@ def metric_of(search: SearchSettings, values: Mapping[str, Any], where: str) -> 
     """The validation metric that is maximised.
 
     Raises:
-        SettingsError: a metric that the final evaluation does not compute, or of which a lower one is better.
+        SettingsError: the final evaluation does not compute the metric, or a lower value is better.
     """
     evaluation = parse_settings(values, where).evaluation  # type: ignore[attr-defined]
     metric = search.metric or str(evaluation.selection_metric)
@@ -117,7 +117,7 @@ def metric_of(search: SearchSettings, values: Mapping[str, Any], where: str) -> 
 
 
 def parse_search(written: Any, where: str) -> SearchSettings:
-    """The section ``search``. Raises :class:`SettingsError` with its mistakes."""
+    """Parse the section ``search``. Raises :class:`SettingsError` with its mistakes."""
     if not isinstance(written, Mapping):
         raise SettingsError(f"{where} has no section 'search' with a 'space' of settings to try")
     return parse(SearchSettings, dict(written), f"{where}: search")  # type: ignore[type-var]
@@ -150,11 +150,11 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
 
 
 def _range_problem(written: Mapping[str, Any], *, whole: bool) -> str:
-    """What is wrong with a range, or ""."""
+    """The error in a range, or ""."""
     low, high, step, log = written["low"], written["high"], written.get("step", 0), written.get("log", False)
     numbers = {"low": low, "high": high, "step": step}
     for name, value in numbers.items():
-        # A comparison and not isfinite, which raises for a whole number that no float can hold.
+        # A comparison instead of isfinite, which raises for an integer that is too large for a float.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             return f"{name} must be a number, not {shown(value)}"
         if whole and value != int(value):
@@ -171,7 +171,7 @@ def _range_problem(written: Mapping[str, Any], *, whole: bool) -> str:
 
 
 def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[Settings], where: str) -> None:
-    """Raise :class:`SettingsError` for values that the setting refuses, or that are the same to it."""
+    """Raise :class:`SettingsError` for values that the setting refuses, or that it reads as equal."""
     taken: list[Any] = []
     for value in dimension.extremes:
         settings: Any = parse_settings(merge(values, nested(dimension.path, value)), f"{where}: search.space")

@@ -1,4 +1,4 @@
-"""Where studies are kept: a file in the project, or a database that several machines share."""
+"""Stores studies in a file of the project, or in a database that several machines share."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from graphmill.errors import InputError
 
 VARIABLE = "GRAPHMILL_STUDIES"
-"""Address of a database for all studies, such as postgresql://user:password@host/name; empty: a SQLite file each."""
+"""Address of a database for all studies, such as postgresql://user:password@host/name. Empty: one SQLite file per study."""
 SCHEMA = "graphmill_search"
-"""PostgreSQL: Optuna's tables are in a schema of their own, as both Optuna and Dagster have a table alembic_version."""
+"""In PostgreSQL, Optuna's tables are in their own schema, because both Optuna and Dagster have a table alembic_version."""
 
 
 def open_storage(folder: Path, address: str = "") -> Any:
     """Optuna's storage: at ``address`` or ``$GRAPHMILL_STUDIES``, else ``study.db`` in ``folder``.
 
     Raises:
-        InputError: the address is none, its driver is not installed, or the database cannot be reached.
+        InputError: the address is not valid, its driver is not installed, or the database cannot be reached.
     """
     import optuna
     import sqlalchemy as sa
@@ -35,7 +35,7 @@ def open_storage(folder: Path, address: str = "") -> Any:
         ) from None
     arguments: dict[str, Any] = {}
     if url.get_backend_name() == "postgresql":
-        if url.drivername == "postgresql":  # SQLAlchemy 2.1 would take psycopg 3, which Dagster's driver is not
+        if url.drivername == "postgresql":  # SQLAlchemy 2.1 would use psycopg 3, but Dagster uses psycopg2
             url = url.set(drivername="postgresql+psycopg2")
         arguments = {"connect_args": {"options": f"-csearch_path={SCHEMA}"}, "pool_pre_ping": True}
     shown = url.render_as_string(hide_password=True)
@@ -43,7 +43,7 @@ def open_storage(folder: Path, address: str = "") -> Any:
         if arguments:
             engine = sa.create_engine(url)
             with engine.begin() as connection:
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(4731)"))  # IF NOT EXISTS can still collide
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(4731)"))  # two processes can still collide
                 connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
             engine.dispose()
         return optuna.storages.RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=arguments)

@@ -1,8 +1,8 @@
-"""Runs a search: asks Optuna for a trial, trains it in a process of its own, and reports its validation metric.
+"""Runs a search: asks Optuna for a trial, trains it in a separate process, and reports its validation metric.
 
-A study is a folder: ``study.db`` (SQLite, Optuna's, unless studies are kept in a database: ``storage``), and the runs of its
-trials beside it. A killed search goes on with the same command: a trial that was under way is asked for again and its
-training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked_trials``.
+A study is a folder with Optuna's ``study.db`` (SQLite, unless studies are in a database: ``storage``) and the runs of
+its trials. The same command resumes a killed search: an unfinished trial is requested again, and its training resumes.
+Several processes may search at the same time. ``asked_trials`` has the trials that Dagster trains.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ if TYPE_CHECKING:
 NAME = "settings"
 KEEP_RUNS = 1_000_000
 STARTUP_TRIALS = 5
-"""Finished trials before any is ended early, and failures in a row after which the search gives up."""
+"""Number of finished trials before any trial is ended early, and number of failures in a row after which the search
+fails."""
 Tell = Callable[[str], None]
 Show = Callable[[Mapping[str, Any], int], None]
-"""Is given the record of each epoch, and the seed that it is of."""
+"""A function that gets the record of each epoch, and its seed."""
 
 
 class _PrunedError(Exception):
-    """The trial is below the median of the others; its training is ended."""
+    """The trial is below the median of the others, so its training is ended."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search that can be run and looked at: what is tried on top of which settings, and where."""
+    """A search: the settings, the searched settings, and the folder of the study."""
 
     settings: SearchSettings
     values: dict[str, Any]
@@ -57,10 +58,10 @@ class Search:
     metric: str
     folder: Path
     address: str = ""
-    """Of the studies' database; empty: as :func:`graphmill.search.storage.open_storage`."""
+    """Address of the studies' database; empty: as in :func:`graphmill.search.storage.open_storage`."""
 
     def study(self) -> optuna.Study:
-        """The study, made if it is not there. Raises :class:`InputError` where its database cannot be used."""
+        """The study, which is created if it does not exist. Raises :class:`InputError` if its database cannot be used."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -83,18 +84,19 @@ class Search:
 
     def trial_values(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """The settings of one training of a trial whose settings are ``values``."""
-        # A trial's run stays until the search is thrown away: the leaderboard names it.
+        # A trial's run is kept as long as the search, because the leaderboard names it.
         return merge(values, {"training": {"seed": seed}, "acceleration": {"keep_runs": KEEP_RUNS}})
 
     def settings_for(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """The file's settings with the searched ones in place: what a person would write."""
+        """The file's settings with a trial's values filled in, as a user would write them."""
         values = self.values
         for path, value in chosen.items():
             values = merge(values, nested(path, value))
         return values
 
     def _draw_seed(self) -> int:
-        """Another one for each start and each trial there is: what goes on must not draw the same values again."""
+        """A different seed for each start and number of trials, because a resumed search must not draw the same values
+        again."""
         path = self.folder / "starts"
         starts = path.stat().st_size if path.exists() else 0
         with path.open("ab") as file:
@@ -105,7 +107,7 @@ class Search:
         import optuna
 
         seed = self._draw_seed()
-        if self.settings.sampler in ("random", "grid"):  # of a grid all points are in the queue already
+        if self.settings.sampler in ("random", "grid"):  # all points of a grid are already in the queue
             return optuna.samplers.RandomSampler(seed=seed)
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * STARTUP_TRIALS, constant_liar=True)
 
@@ -115,7 +117,7 @@ def open_search(
 ) -> Search:
     """The search that a settings mapping with a section ``search`` describes.
 
-    ``base``: what relative paths are relative to; ``address``: of the studies' database.
+    ``base``: the folder for relative paths. ``address``: address of the studies' database.
 
     Raises:
         InputError: Optuna is not installed.
@@ -130,7 +132,7 @@ def open_search(
     metric = metric_of(search, rest, where)
     about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
     folder = base / run_root(parsed, root)
-    before = folder / f"search-{_digest(about)}"  # of release 0.2, which did not look at the data
+    before = folder / f"search-{_digest(about)}"  # a folder of release 0.2, whose name does not depend on the data
     if not before.is_dir():
         folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
     else:
@@ -143,7 +145,7 @@ def _digest(about: Mapping[str, Any]) -> str:
 
 
 def _data_hash(graph: Path) -> str:
-    """The graph's content hash: trials on other data are no trials of the same search. "" where there is no graph."""
+    """The graph's content hash, because trials on other data belong to another search; "" if there is no graph."""
     try:
         return str(read_manifest(graph)["content_hash"])
     except (InputError, OSError, KeyError):
@@ -154,8 +156,8 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
     """Run the missing trials and return the study.
 
     Raises:
-        StoppedError: ``stop`` asked for it; the same call goes on.
-        TrainingError: the first trials all failed, with the reason of the last.
+        StoppedError: ``stop`` was requested; the same call resumes.
+        TrainingError: the first trials all failed; the message has the reason of the last.
     """
     study = search.study()
     _ask_again(study, tell)
@@ -174,7 +176,7 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
 
 
 def trials_wanted(search: Search, study: optuna.Study) -> int:
-    """How many trials there are to be; a grid's points are put into the queue."""
+    """The total number of trials. A grid's points are put into the queue."""
     if search.settings.sampler != "grid":
         return search.settings.trials
     points = list(itertools.product(*(range(len(d.choices)) for d in search.dimensions)))
@@ -185,13 +187,13 @@ def trials_wanted(search: Search, study: optuna.Study) -> int:
 
 
 def budget_used_up(search: Search, study: optuna.Study) -> str:
-    """Return a sentence if the budget is used up, else ""."""
+    """A sentence if the budget is used up, else ""."""
     budget = search.settings.budget_seconds
     return f"the budget of {budget:,} s is used up" if budget and seconds_of(study) >= budget else ""
 
 
 def seconds_of(study: optuna.Study) -> float:
-    """Seconds that the ended trials took."""
+    """Total seconds of the trials that have ended."""
     return sum(float(trial.user_attrs.get("seconds", 0.0)) for trial in study.get_trials(deepcopy=False))
 
 
@@ -206,12 +208,12 @@ def train_trial(
     show: Show = lambda record, seed: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Train a trial that was asked for, and tell Optuna; its outcome (:func:`outcome_of`).
+    """Train a requested trial and report it to Optuna; returns its outcome (:func:`outcome_of`).
 
-    ``values``: its settings, where they are not those of the file with the chosen ones in place.
+    ``values``: its settings, if they differ from the file's with the chosen values.
 
     Raises:
-        StoppedError: ``stop`` asked for it; Optuna is told nothing, and the same call resumes.
+        StoppedError: ``stop`` was requested; nothing is reported to Optuna, and the same call resumes.
     """
     from optuna.trial import TrialState
 
@@ -240,8 +242,8 @@ STATES = {"COMPLETE": "finished", "PRUNED": "ended early", "FAIL": "failed"}
 
 
 def outcome_of(search: Search, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
-    """``trial``, ``state`` (finished, ended early, failed, under way), ``value``, ``values`` by seed, ``seconds``, ``runs``,
-    ``problem``, ``chosen``."""
+    """The outcome of a trial: ``trial``, ``state`` (finished, ended early, failed, under way), ``value``, ``values`` by
+    seed, ``seconds``, ``runs``, ``problem``, ``chosen``."""
     about = trial.user_attrs
     return {
         "trial": trial.number,
@@ -258,7 +260,7 @@ def outcome_of(search: Search, trial: optuna.trial.FrozenTrial) -> dict[str, Any
 def _train(
     search: Search, trial: optuna.Trial, values: Mapping[str, Any], show: Show, stop: StopRequest | None
 ) -> float:
-    """The mean over the seeds of the best validation figure. Raises ``_PrunedError`` or :class:`TrainingError`."""
+    """The mean over seeds of the best validation metric. Raises ``_PrunedError`` or :class:`TrainingError`."""
     figures: list[float] = []
     runs: list[str] = []
     for seed in range(search.settings.seeds):
@@ -287,12 +289,12 @@ def _train(
 
 
 def _ask_again(study: optuna.Study, tell: Tell) -> None:
-    """Trials that a killed search left under way are asked for once more; their trainings resume."""
+    """Request again the unfinished trials of a killed search; their trainings resume."""
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
         if "key" in trial.user_attrs or is_alive(trial.user_attrs.get("process")):
-            continue  # of a trial with a key, Dagster knows what became of it
+            continue  # Dagster knows the state of a trial with a key
         study.tell(trial.number, state=TrialState.FAIL)
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={"again": trial.number})
@@ -300,7 +302,7 @@ def _ask_again(study: optuna.Study, tell: Tell) -> None:
 
 
 def is_alive(process: Any) -> bool:
-    """Whether the process (id, time of its beginning, machine) is there; one of another machine is taken to be."""
+    """Whether the process (id, start time, machine) is alive. A process of another machine counts as alive."""
     try:
         number, created, *machine = process
         if machine and machine[0] != socket.gethostname():
@@ -311,7 +313,7 @@ def is_alive(process: Any) -> bool:
 
 
 def finished(study: optuna.Study) -> int:
-    """Trials that count: those that failed of a kill do not, their other attempts do."""
+    """The number of trials that count. A killed attempt does not count; its repetition does."""
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False)

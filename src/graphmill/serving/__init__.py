@@ -1,1 +1,1 @@
-"""A read-only HTTP service over promoted versions, and the page for people that it serves."""
+"""A read-only HTTP service over promoted versions, and its page for a browser."""

@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""JSON responses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
-    """``content`` as JSON."""
+    """``content`` as a JSON response."""
     headers = {"www-authenticate": "Bearer"} if status == 401 else {"allow": "GET, HEAD"} if status == 405 else {}
     return Response(orjson.dumps(content), status, headers, "application/json")
 
 
 def problem_answer(status: int, sentence: str) -> Response:
-    """``{"error": sentence}``."""
+    """An error response, ``{"error": sentence}``."""
     return json_answer({"error": sentence}, status)

@@ -35,9 +35,10 @@ PAGE = {
 
 
 def application(promoted: Path, token: str = "", local: bool = True) -> Starlette:
-    """Serves the versions under ``promoted`` (``…/data/07_promoted``), and pictures of the runs beside it (``06_models``).
+    """Make the application that serves the versions under ``promoted`` (``…/data/07_promoted``) and pictures of the
+    runs beside it (``06_models``).
 
-    ``token``: what a request must bring, "" for nothing. ``local``: it is bound to this machine alone.
+    ``token``: required in every request, "" for none. ``local``: the service is bound to this machine only.
     """
     catalogue = Catalogue(promoted)
     page = {path: (files("graphmill.serving") / "page" / name).read_bytes() for path, (name, _) in PAGE.items()}

@@ -1,6 +1,6 @@
 """Lists models and versions and keeps versions open. Every request notices a switch of ``current``.
 
-Names from outside are looked up among the folders that there are; none becomes part of a path.
+Names from requests are looked up among the existing folders and never become part of a path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.problem import RequestError
 
 MOST_OPEN = 4
-"""Versions in memory beside those that answer as ``current``."""
+"""Number of versions kept in memory besides the live ones."""
 RETRY_SECONDS = 5.0
 Key = tuple[str, str]
 log = logging.getLogger("graphmill.serving")
@@ -39,7 +39,7 @@ class Catalogue:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def models(self) -> list[dict[str, Any]]:
-        """Every model with its live version ("" where none is) and its number of versions."""
+        """Every model with its live version ("" if none) and its number of versions."""
         found = []
         for dataset, model, store in self._stores():
             names = [version.name for version in store.all()]
@@ -50,12 +50,13 @@ class Catalogue:
         return found
 
     def versions(self, dataset: str, model: str) -> list[dict[str, Any]]:
-        """The versions of a model, the newest first: name, whether it is live, when, figures, why, by whom."""
+        """The versions of a model, the newest first: name, whether it is live, metrics, and when, why and by whom it
+        went live."""
         rows = version_rows(self.store(dataset, model))
         return [{name: value for name, value in row.items() if name != "path"} for row in rows]
 
     def store(self, dataset: str, model: str) -> Versions:
-        """The versions of a model. Raises :class:`RequestError` 404 where there are none; says which models there are."""
+        """The versions of a model. Raises :class:`RequestError` 404 if there are none, and lists the models."""
         stores = [(d, m, store) for d, m, store in self._stores() if d == dataset]
         if not stores:
             there = ", ".join(sorted({d for d, _, _ in self._stores()})) or "none"
@@ -80,9 +81,9 @@ class Catalogue:
     # -- what is open ------------------------------------------------------------------------------------------------
 
     def get(self, dataset: str, model: str, version: str) -> OpenVersion:
-        """The version of this name, or the one that is live for ``current``.
+        """The version with this name; for ``current``, the live one.
 
-        While a version that has just gone live is read, the one before it answers. Raises :class:`RequestError`: 404 for an
+        While a new live version is being read, the previous one answers. Raises :class:`RequestError`: 404 for an
         unknown name, 503 for a version that is damaged.
         """
         store = self.store(dataset, model)
@@ -148,7 +149,7 @@ class Catalogue:
                     return self._open[key]
             try:
                 found = OpenVersion(version)
-            except Exception as error:  # whatever a file of another release or a damaged one leads to
+            except Exception as error:  # any error from a file that is damaged or of another release
                 if not isinstance(error, GraphmillError):
                     log.exception("%s/%s %s", *key[:2], version.name)
                 why = error if isinstance(error, GraphmillError | OSError) else one_line(error)

@@ -1,4 +1,4 @@
-"""The endpoints of a version: one function each, beside its entry in the OpenAPI description."""
+"""The endpoints of a version: one function each, with its entry in the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of what stands beside the version's name."""
+    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of the fields besides the version's name."""
 
     name: str
     about: str
@@ -43,7 +43,7 @@ def _neighbors(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
 def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     row = opened.find(asked["id"], asked["name"], asked["type"])
     if asked["offset"] and not asked["relation"]:
-        raise RequestError(400, "offset pages through one relation: say which with relation=…")
+        raise RequestError(400, "offset needs one relation: give it with relation=…")
     wanted = asked["offset"] + asked["k"] + (1 if asked["relation"] else 0)
     found = opened.links(row, asked["relation"], wanted, asked["known"])
     paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
@@ -53,10 +53,10 @@ def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
 
 def _explain(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     if not asked["relation"]:
-        raise RequestError(400, "say which relation: relation=…")
+        raise RequestError(400, "give the relation: relation=…")
     row = opened.find(asked["id"], asked["name"], asked["type"])
     if not asked["target"]:
-        raise RequestError(400, "say which node the link leads to: target=…, its id")
+        raise RequestError(400, "give the id of the link's target node: target=…")
     target = opened.find(asked["target"], "", asked["target_type"])
     return {"node": opened.node(row), **explain(opened, row, asked["relation"], target, asked["edges"])}
 

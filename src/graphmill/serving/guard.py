@@ -13,7 +13,7 @@ from graphmill.serving.answers import problem_answer
 MOST_ADDRESS = 4096
 MOST_AT_ONCE = 200
 OPEN_PATHS = frozenset({"/", "/explorer.js", "/charts.js", "/explorer.css", "/healthz", "/openapi.json"})
-"""Without a token: they hold nothing of the data, and a browser cannot send one for them."""
+"""Addresses that need no token: they contain no data, and a browser cannot send a token for them."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
@@ -28,15 +28,15 @@ HEADERS = {
 
 
 class Guard:
-    """Lets through what may be asked. ``token`` "": none is needed. ``local``: only addresses of this machine are right,
-    so that a page of another host whose name leads here (DNS rebinding) reads nothing.
+    """Passes on only valid requests. ``token`` "": no token is needed. ``local``: only host names of this machine are
+    accepted, so that a page of another host whose name resolves to this machine (DNS rebinding) can read nothing.
     """
 
     def __init__(self, app: ASGIApp, token: str, local: bool) -> None:
         self.app, self.token, self.local, self.active = app, token.encode(), local, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request (ASGI)."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from graphmill.serving.open_version import OpenVersion
 
 PATIENCE_SECONDS = 30.0
-"""How long a request waits for the one before it: explanations are computed one at a time."""
+"""Seconds that a request waits for the one before it, because explanations are computed one at a time."""
 _computing = threading.Lock()
 _asked: dict[str, _VersionsRun] = {}
-"""The run that was asked of last, by its version's folder: a model and its graph are large."""
+"""The last run used, by its version's folder. Only one is kept, because a model and its graph are large."""
 
 
 def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: int) -> dict[str, Any]:
-    """What carries a link: ``from`` ("run" or "table"), ``method``, ``edges``, ``paths`` and ``parts`` as computed,
-    ``because`` (edges as the table tells them), and ``why_not``: why nothing was computed, or "".
+    """Explain a link: ``from`` ("run" or "table"), ``method``, the computed ``edges``, ``paths`` and ``parts``,
+    ``because`` (edges from the table), and ``why_not`` (why nothing was computed, or "").
 
-    Raises :class:`RequestError`: 404 where there is neither a run nor a row of the table; 503 while others are computed.
+    Raises :class:`RequestError`: 404 if there is neither a run nor a row of the table; 503 while others are computed.
     """
     link = opened.link(row, relation, target)
     told = {
@@ -42,7 +42,7 @@ def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: in
         return {**told, "from": "run", "why_not": "", **_computed(opened, row, link["key"], target, edges)}
     except GraphmillError as error:
         if not told["because"]:
-            raise RequestError(404, f"{opened.name} cannot say why: {error}") from None
+            raise RequestError(404, f"{opened.name} cannot explain links: {error}") from None
         return {**told, "from": "table", "why_not": str(error), **none}
 
 

@@ -1,7 +1,7 @@
-"""Predicts links of a version: from the table that its run was promoted with, or by scoring.
+"""Predicts links with a version: from the table that its run had at the promotion, or by scoring.
 
-The table has what takes a pass over all heads (usual ranks, calibrated probabilities) or over the graph (the edges that
-carry a link); scores answer for every head and relation, from the version's folder alone.
+The table has values that need a pass over all heads (usual ranks, calibrated probabilities) or over the graph (the
+edges that explain a link). Scoring works for every head and relation, from the version's folder alone.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Int64 = NDArray[np.int64]
 Link = dict[str, Any]
 """``relation``: its number; ``target``: a row; ``from``: table or scores; score, rank, known, and the table's columns."""
 HELD_GROUPS = 4
-"""Row groups of the table that stay in memory: some MB each."""
+"""Number of row groups of the table that stay in memory (a few MB each)."""
 _HEADS = ["head_type", "head_id", "relation", "tail_type"]
 _FROM_TABLE = ("usual_rank", "relative_rank", "probability")
 
 
 class LinkTable:
-    """``links.parquet``, opened once: a head's rows are read when asked for, though the file may be gone by then."""
+    """``links.parquet``, opened once. A head's rows are read on demand, even if the file has been removed."""
 
     def __init__(self, path: Path, relations: Sequence[Sequence[str]], rows: Mapping[tuple[str, str], int]) -> None:
-        """``relations``: source, name and target of each; ``rows``: of each node by type and id."""
+        """``relations``: source, name and target of each. ``rows``: the row of each node, by type and id."""
         self._file = ParquetTable(path, remedy="promote the run again")
         self._rows = rows
         numbers = {tuple(key): number for number, key in enumerate(relations)}
@@ -100,7 +100,7 @@ class PredictedLinks:
 
     @property
     def training(self) -> TrainingLinks | None:
-        """The training links, where the version has them."""
+        """The training links, if the version has them."""
         return None if self._scorer is None else self._scorer.links
 
     def listed(self, relation: int, row: int, target: int) -> Link | None:
@@ -109,9 +109,9 @@ class PredictedLinks:
         return next((link for link in listed if link["target"] == target), None)
 
     def best(self, relation: int, row: int, count: int, known: bool) -> list[Link]:
-        """The ``count`` likeliest targets of a row in a relation; ``known``: also links that were trained on.
+        """The ``count`` likeliest targets of a row in a relation. ``known``: include training links.
 
-        The table's rows come first; below the score of its last row come others by their scores.
+        The table's rows come first. Other targets follow by score, below the score of the last row.
         """
         listed = [] if self._table is None else self._table.of(relation, row)
         by_target = {link["target"]: link for link in listed}
@@ -136,13 +136,13 @@ class PredictedLinks:
         assert scorer is not None
         first, second = scorer.links.offsets[relation]
         own = np.array([row - first], np.int64)
-        with self._scoring:  # a scorer keeps what the relation asked last needs
+        with self._scoring:  # a scorer caches data of the last relation
             scores = scorer.score_targets(relation, own)[0].numpy().copy()
         trained = np.zeros(len(scores), bool)
         trained[scorer.links.known(relation, own)[1]] = True
         if not known:
             scores[trained] = -np.inf
-        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+        if 0 <= row - second < len(scores):  # a node's link to itself is not informative
             scores[row - second] = -np.inf
         scores[scores > least] = -np.inf
         best = np.argsort(-scores, kind="stable")[:count]
@@ -163,7 +163,7 @@ class PredictedLinks:
 
 
 def _runs(part: pa.Table) -> list[tuple[int, int]]:
-    """Where rows of one head and relation begin and end."""
+    """Bounds of the rows of each head and relation."""
     change = np.zeros(part.num_rows, bool)
     change[:1] = True
     for name in _HEADS:

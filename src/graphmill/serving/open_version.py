@@ -1,6 +1,7 @@
 """One version in memory: its nodes by id and by name, neighbours, predicted links, recommendations, and a projection.
 
-Everything comes from the version's own folder, read when it is opened, so that a version may be removed while it answers.
+All data come from the version's own folder and are read when it is opened, so a version may be removed while it
+answers.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
 NAMED = 5
-"""Nodes that an answer names where several could be meant."""
+"""Number of nodes that an error names if a node is ambiguous."""
 
 
 class OpenVersion:
     """An open version that answers queries. All methods may be called by several threads at once."""
 
     def __init__(self, version: Version) -> None:
-        """Read it. Raises :class:`graphmill.errors.InputError` where it is damaged."""
+        """Read the version. Raises :class:`graphmill.errors.InputError` if it is damaged."""
         self.version, self.name = version, version.name
         self.run = Run(version.path)
         self.embeddings = self.run.embeddings
-        # Neighbours and the projection are of the space that versions share, where the scoring vectors have another.
+        # Neighbours and the projection use the space that versions share; the vectors for scoring may be in another.
         shared = aligned_file(version.path)
         near = self.embeddings if shared == version.path else read_embeddings(shared)
         self.vectors = Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
@@ -68,7 +69,7 @@ class OpenVersion:
     def _links_of(self, folder: Path) -> PredictedLinks | None:
         try:
             scorer = self.run.scorer if (folder / SCORING).is_file() else None
-        except GraphmillError as error:  # its vectors answer all the same
+        except GraphmillError as error:  # its vectors can still be used
             log.warning("%s predicts no links: %s", self.name, error)
             self._no_links = str(error)
             return None
@@ -95,10 +96,10 @@ class OpenVersion:
     def find(self, node: str, name: str, kind: str) -> int:
         """The row of a node by its id, or by its name in any case; ``kind``: its type, "" for any.
 
-        Raises :class:`RequestError`: 400 for neither or both, 404 for no such node, 409 where several could be meant.
+        Raises :class:`RequestError`: 400 for neither or both, 404 for no such node, 409 if there are several.
         """
         if bool(node) == bool(name):
-            raise RequestError(400, "say which node: id=… or name=…, one of them")
+            raise RequestError(400, "choose a node: give either id=… or name=…")
         self._require_type(kind)
         rows = self._rows.get(node, []) if node else self._named.get(name.casefold(), [])
         rows = [row for row in rows if not kind or self.run.type_of(row) == kind]
@@ -109,7 +110,7 @@ class OpenVersion:
         if len(rows) > 1:
             nodes = ", ".join(f"{self.embeddings.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
             more = ", …" if len(rows) > NAMED else ""
-            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; say which with id= and type=")
+            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; choose one with id= and type=")
         return rows[0]
 
     def node(self, row: int) -> dict[str, str]:
@@ -129,7 +130,7 @@ class OpenVersion:
         return [f"{name}\t{node}".casefold() for node, name in zip(e.ids, e.names, strict=True)]
 
     def search(self, text: str, kind: str, k: int) -> list[dict[str, str]]:
-        """Nodes whose name or id has this text in it, in any case: equal ones first, then beginnings, then shorter names."""
+        """Nodes whose name or id contains this text, in any case: exact matches first, then prefixes, then shorter names."""
         self._require_type(kind)
         wanted = text.casefold().strip()
         if not wanted:
@@ -145,10 +146,10 @@ class OpenVersion:
 
         return [self.node(row) for row in sorted(found, key=order)[:k]]
 
-    # -- what is near, and what is predicted -------------------------------------------------------------------------
+    # -- neighbours and predictions ------------------------------------------------------------------------------------
 
     def neighbors(self, row: int, k: int, among: str = "") -> list[dict[str, Any]]:
-        """The ``k`` nearest nodes by cosine; ``among``: only of this type, by exact search."""
+        """The ``k`` nearest nodes by cosine. ``among``: only nodes of this type, by exact search."""
         self._require_type(among)
         if not self.vectors.usable[row]:
             return []
@@ -164,9 +165,9 @@ class OpenVersion:
     def links(self, row: int, relation: str, k: int, known: bool) -> list[dict[str, Any]]:
         """The ``k`` likeliest targets of a node in each relation (or one) that begins at its type, best first.
 
-        ``known``: also links that were trained on.
+        ``known``: include training links.
 
-        Raises :class:`RequestError`: 404 where this version scores no links, or has no such relation; 400 where the relation
+        Raises :class:`RequestError`: 404 if this version predicts no links or has no such relation; 400 if the relation
         begins at another type.
         """
         begins = self._relations_from(row, relation)
@@ -183,9 +184,9 @@ class OpenVersion:
         ]
 
     def link(self, row: int, relation: str, target: int) -> dict[str, Any]:
-        """Describe one link: ``key`` of its relation, and its row of the table where it has one.
+        """Describe one link: the ``key`` of its relation, and its row of the table if there is one.
 
-        Raises :class:`RequestError` 400 where the relation does not lead from the one node to the other.
+        Raises :class:`RequestError` 400 if the relation does not lead from the one node to the other.
         """
         assert relation
         kind = self.run.type_of(target)
@@ -230,7 +231,7 @@ class OpenVersion:
         return begins
 
     def _path(self, edges: TrainingPaths, path: training_paths.Path) -> dict[str, Any]:
-        """``steps``: relation, whether it is walked from its source to its target, and the node that it leads to."""
+        """A path as JSON. ``steps``: the relation, whether it is followed from source to target, and the node reached."""
         keys = self.run.manifest["relations"]
         steps = []
         for here, there in pairwise(path.nodes):
@@ -239,7 +240,7 @@ class OpenVersion:
         return {"steps": steps}
 
     def recommendations(self, row: int) -> list[dict[str, Any]]:
-        """The best items of a user, as many as the version holds, best first.
+        """The best items of a user, best first, up to the number that the version holds.
 
         Raises :class:`RequestError` 404: the version has none, or none of this node.
         """
@@ -264,7 +265,7 @@ class OpenVersion:
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
     def json(self, name: str) -> Any:
-        """A small JSON file of the version, or None where it has none."""
+        """A small JSON file of the version, or None if there is none."""
         try:
             return json.loads(self.files[name])
         except (KeyError, ValueError):
@@ -276,7 +277,7 @@ def _small_files(folder: Path) -> list[Path]:
 
 
 def _recommendations(path: Path) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:
-    """The table, and where each user's rows are in it."""
+    """The table of recommendations, and the range of each user's rows."""
     if not path.is_file():
         return None
     table = ParquetTable(path, remedy="promote the run again").read()

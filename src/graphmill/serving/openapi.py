@@ -67,7 +67,7 @@ def description() -> dict[str, Any]:
 
 
 def path_of(endpoint: Endpoint) -> str:
-    """Its path with the parts that are named."""
+    """The endpoint's path, with named parts."""
     return f"/v1/{{dataset}}/{{model}}/{{version}}/{endpoint.name}"
 
 

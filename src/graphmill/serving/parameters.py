@@ -10,12 +10,12 @@ from graphmill.serving.problem import RequestError
 
 MOST_TEXT = 512
 MOST_ROWS = 1000
-"""The largest k, and the last row that paging reaches is 10 times that."""
+"""Largest k. Paging reaches 10 times as many rows."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a query. ``low``, ``high``: bounds of a number. ``values``: what a text may be; () for anything."""
+    """One query parameter. ``low``, ``high``: bounds of a number. ``values``: allowed texts, () for any."""
 
     name: str
     about: str
@@ -26,7 +26,7 @@ class Parameter:
     values: tuple[str, ...] = ()
 
     def read(self, text: str) -> str | int | bool:
-        """The value. Raises :class:`RequestError` 400 in one sentence."""
+        """Parse the value. Raises :class:`RequestError` 400 for an invalid one."""
         if self.kind == "text":
             if len(text) > MOST_TEXT:
                 raise RequestError(400, f"{self.name} has {len(text)} characters; at most {MOST_TEXT} are read")
@@ -43,7 +43,7 @@ class Parameter:
         return number
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema."""
+        """The parameter's JSON schema."""
         if self.kind == "number":
             return {"type": "integer", "minimum": self.low, "maximum": self.high, "default": self.default}
         if self.kind == "flag":
@@ -53,9 +53,9 @@ class Parameter:
 
 
 def read_query(allowed: Sequence[Parameter], given: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Every parameter's value, defaults where nothing is said.
+    """The value of every parameter, with defaults for missing ones.
 
-    Raises :class:`RequestError` 400: a parameter that there is not, one twice, or a value out of bounds.
+    Raises :class:`RequestError` 400 for an unknown or repeated parameter, or a value out of bounds.
     """
     known: Mapping[str, Parameter] = {each.name: each for each in allowed}
     values: dict[str, Any] = {each.name: each.default for each in allowed}
@@ -80,7 +80,7 @@ NODE = (
 
 
 def page(default: int = 10) -> tuple[Parameter, ...]:
-    """``k`` and ``offset``."""
+    """The parameters ``k`` and ``offset``."""
     return (
         Parameter("k", "Maximum number of rows in one answer", "number", default, 1, MOST_ROWS),
         Parameter(

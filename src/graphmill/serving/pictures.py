@@ -1,4 +1,4 @@
-"""Pictures and reports of run directories, read-only: what Dagster's asset pages show without a click, and link to."""
+"""Serves pictures and reports of run directories, read-only. Dagster's asset pages show and link to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two dimensions of the vectors: principal components, or UMAP where umap-learn is installed."""
+"""Projects the vectors to two dimensions: by principal components, or by UMAP if umap-learn is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 METHODS = ("pca", "umap")
 MOST_POINTS = 20_000
 FITTED_ON = 20_000
-"""Vectors, drawn by type, that the axes are fitted on."""
+"""Number of vectors, sampled by type, to which the axes are fitted."""
 LEAST_OF_TYPE = 50
 
 Map = tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], list[float]]
@@ -29,11 +29,11 @@ _fitting = threading.Lock()
 
 
 def projection(opened: OpenVersion, method: str, points: int, around: int, k: int) -> dict[str, Any]:
-    """Coordinates of up to ``points`` nodes, drawn by type; or of the row ``around`` and its ``k`` nearest (−1: none).
+    """Coordinates of up to ``points`` nodes, sampled by type; or of the row ``around`` and its ``k`` nearest (−1: none).
 
-    Raises :class:`RequestError` 404 for UMAP where it is not installed.
+    Raises :class:`RequestError` 404 for UMAP if it is not installed.
     """
-    with _fitting:  # a fit takes seconds: two requests share one
+    with _fitting:  # a fit takes seconds: simultaneous requests share one
         known = _maps.setdefault(opened, {})
         if method not in known:
             known[method] = _pca(opened) if method == "pca" else _umap(opened)
@@ -60,7 +60,8 @@ def projection(opened: OpenVersion, method: str, points: int, around: int, k: in
 
 
 def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-    """About ``count`` usable rows, ascending, drawn with a fixed seed: of each type its share, and not less than 50."""
+    """About ``count`` usable rows, ascending, sampled with a fixed seed: in proportion to the types, with at least 50
+    of each."""
     there = np.flatnonzero(usable)
     if len(there) <= count:
         return there

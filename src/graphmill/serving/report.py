@@ -1,4 +1,4 @@
-"""The figures of a version as a page shows them, from the files that its promotion copied into it."""
+"""The figures of a version for the page, from the files that its promotion copied into it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "residual", "sh
 
 
 def report(opened: OpenVersion) -> dict[str, Any]:
-    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None, or [], for what the version has no file of.
-    ``pictures``: those of the drift, as ``data:`` addresses by name.
+    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None or [] if the version lacks the file.
+    ``pictures``: pictures of the drift, name → ``data:`` address.
     """
     about = opened.version.about
     names = ("recipe", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
@@ -32,7 +32,7 @@ def report(opened: OpenVersion) -> dict[str, Any]:
 
 
 def _data(png: bytes) -> str:
-    """A picture as a ``data:`` address: the page may show it with and without a token."""
+    """A picture as a ``data:`` address, which the page can show with and without a token."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
@@ -44,7 +44,8 @@ def _health(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _ranking(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """``split`` and ``scorers``: who → metric → value, the model first; of links the macro mean over relations."""
+    """``split`` and ``scorers``: scorer → metric → value, with the model first. For links, values are macro means over
+    relations."""
     if not found:
         return None
     scorers = found.get("figures") or found.get("micro")

@@ -18,12 +18,12 @@ MOST_HEADERS = 16 << 10
 
 
 def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = print) -> None:
-    """Serve the versions under ``promoted`` until interrupted; ``say`` gets the address once it is bound.
+    """Serve the versions under ``promoted`` until interrupted. ``say`` gets the address when it is bound.
 
     Raises:
-        SettingsError: the address is not of this machine and there is no token, or a short one.
+        SettingsError: other machines can reach the address, and the token is missing or too short.
         InputError: ``promoted`` is a file.
-        ResourceError: the port is in use, or the address is not this machine's.
+        ResourceError: the port is in use, or the address is not one of this machine.
     """
     import uvicorn
 
@@ -54,7 +54,7 @@ def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = pri
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -62,7 +62,7 @@ def is_local(host: str) -> bool:
 
 
 def require_token(host: str, local: bool, token: str) -> None:
-    """Raise :class:`SettingsError` where a token is needed and there is none, or one that can be guessed."""
+    """Raise :class:`SettingsError` if a token is needed and it is missing or too short."""
     if not local and not token:
         raise SettingsError(
             f"{host} can be reached from other machines: set {TOKEN_VARIABLE} to a secret of {LEAST_TOKEN} characters or "
@@ -76,7 +76,7 @@ def require_token(host: str, local: bool, token: str) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket on the address. Raises :class:`ResourceError` in one sentence."""
+    """A socket bound to the address. Raises :class:`ResourceError` if that fails."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

@@ -1,1 +1,1 @@
-"""How each system is trained: model, settings, batches, recipe and cost, one folder a system."""
+"""The systems: model, settings, batches, recipe and cost, one folder per system."""

@@ -1,4 +1,4 @@
-"""What the settings of several systems share. Importable without torch: the Launchpad is generated from settings."""
+"""Settings that several systems share. Importable without torch: the Launchpad is generated from settings."""
 
 from typing import ClassVar, Literal, Self
 
@@ -18,7 +18,7 @@ from graphmill.training.settings import (
 
 
 class SteadyTraining(TrainingSettings):
-    """Training defaults: Adam at a steady rate, without weight decay; the loss has its own regularisation."""
+    """Training defaults: Adam with a constant learning rate, without weight decay; the loss has its own regularisation."""
 
     optimizer: OptimizerName = setting("adam", OPTIMIZER)
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
@@ -29,15 +29,15 @@ class SteadyTraining(TrainingSettings):
 
 
 class SystemSettings(Settings):
-    """What every ``settings.yaml`` has; a system adds its ``model`` and ``objective``, and its own defaults."""
+    """The settings in every ``settings.yaml``; a system adds its ``model`` and ``objective``, and its own defaults."""
 
     base_batch: ClassVar[int] = 0
-    """Rows of a step where the settings give none, and the batch that the learning rate is for."""
+    """Rows of a step if the settings give none; also the batch size for which the learning rate is given."""
     compiles: ClassVar[bool] = True
-    """Whether the recipe has anything for torch.compile (``compilables``)."""
+    """Whether the recipe has modules for torch.compile (``compilables``)."""
 
     shards_rows: ClassVar[bool] = False
-    """Whether the recipe can divide its tables by rows over several processes."""
+    """Whether the recipe can shard its tables by rows over several processes."""
 
     RENAMED: ClassVar[Renamed] = {
         "acceleration.accumulation_steps": "acceleration.loss_chunks",
@@ -58,7 +58,7 @@ class SystemSettings(Settings):
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
-        if reads_own_file():  # a run of an earlier release, which had what is refused today
+        if reads_own_file():  # a run of an earlier release, which allowed these settings
             return self
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
@@ -77,14 +77,14 @@ class SystemSettings(Settings):
         return self
 
     def step_size(self) -> int:
-        """Rows of an optimizer step over all processes."""
+        """Rows of an optimizer step, summed over all processes."""
         acceleration = self.acceleration
         per_device = acceleration.batch_size_per_device * acceleration.processes
         return acceleration.batch_size or per_device or self.base_batch
 
 
 class LinkSettings(SystemSettings):
-    """What systems have whose held-out figures rank links or triples."""
+    """Settings of systems whose held-out metrics rank links or triples."""
 
     evaluation: LinkEvaluationSettings = setting(
         LinkEvaluationSettings(), "What is measured while training", identity=False

@@ -1,4 +1,4 @@
-"""What the recipes of several systems share: seeds, devices, parameter groups, shuffled orders, tables as exports."""
+"""Base classes of recipes: seeds, devices, parameter groups, shuffled orders, tables as exports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ EXPORT_ROWS = 65_536
 
 
 class RowBatch:
-    """What batches of rows have in common; a dataclass of arrays adds ``weights``, ``split`` and ``shard``."""
+    """The base of batches of rows; a dataclass of arrays adds ``weights``, ``split`` and ``shard``."""
 
     replicated = False
     """Whether every rank encodes the same."""
 
     def groups(self) -> Sequence[Self]:
-        """The batch itself, also where a rank has no row of it: all ranks go through the encoding together."""
+        """The batch itself, even if a rank has no row of it: all ranks run the encoding together."""
         return (self,)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -58,27 +58,28 @@ class BaseRecipe:
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
     def shard(self, ranks: Ranks) -> None:
-        """No system divides its tables by rows, unless it says so; the settings refuse it then."""
-        raise NotImplementedError("settings refuse acceleration.sharding for this system")  # reached by our fault alone
+        """By default a system cannot shard its tables by rows; its settings refuse to."""
+        raise NotImplementedError("settings refuse acceleration.sharding for this system")  # a bug
 
     def seed_weights(self, execution: Execution) -> None:
-        """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """Call it before a model is built: weights are initialised on the CPU from the seed, so every device and rank
+        starts with the same."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         self.execution = execution
 
     def to(self, device: torch.device) -> None:
-        """Batches go to the device as they come; a system moves its own constants."""
+        """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Nothing changes between epochs, unless a system says so."""
+        """By default nothing changes between epochs."""
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """Nothing, unless a system says so."""
+        """By default, nothing."""
         return []
 
     def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
-        """All parameters; weight decay acts on those that ``dense`` (name, parameter) says so of."""
+        """All parameters; weight decay acts on those for which ``dense(name, parameter)`` is true."""
         found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
         for name, parameter in model.named_parameters():
             names, parameters = found[bool(dense(name, parameter))]
@@ -87,44 +88,46 @@ class BaseRecipe:
         return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
 
     def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
-        """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default those of all nodes."""
+        """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default the types of all
+        nodes."""
         if types is None:
             kinds = self.graph.node_types
             types = np.repeat(np.arange(len(kinds)), [kind.count for kind in kinds])
         return quick_health(vectors, types, seed=self.settings.training.seed)
 
     def measured(self, figures: Mapping[str, float], *, final: bool) -> dict[str, float]:
-        """Those of a ranking's figures that the settings ask for."""
+        """The metrics of a ranking that the settings ask for."""
         evaluation = self.settings.evaluation
         every = final and evaluation.final_metrics == "all"
         wanted = (*evaluation.WHOLE, *evaluation.AT_K) if every else evaluation.metrics
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
-        """``rows`` numbers shuffled for an epoch; threads may ask for two epochs at once."""
+        """A permutation of ``rows`` numbers for an epoch; threads may ask for two epochs at once."""
         order = self._orders.get((epoch, turn))
         if order is None:
             order = generator(self.settings.training.seed, "order", epoch, turn).permutation(rows)
-            # Prefetching threads may still be at the epoch before.
+            # Prefetching threads may still use the epoch before.
             self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
-        return order  # not read again: another of these threads may have replaced what is kept
+        return order  # not read again: another thread may have replaced the kept order
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        """The array on the device."""
+        """Copies the array to the device."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         return to_device(tensor, self.device) if self.settings.acceleration.pin_memory else tensor.to(self.device)
 
     def _tensors(self, *arrays: np.ndarray) -> list[Tensor]:
-        """The arrays on the device, where copies are pinned in one copy of them all."""
+        """Copies the arrays to the device; with pinned memory in one copy."""
         pinned = self.device.type == "cuda" and self.settings.acceleration.pin_memory
         return in_one_copy(arrays, self.device) if pinned else [self._tensor(array) for array in arrays]
 
 
 class TableRecipe(BaseRecipe):
-    """A system whose vectors are a table of all nodes, trained on rows in one shuffled order an epoch (ConvE, ComplEx)."""
+    """A system whose vectors are a table of all nodes, trained on rows in one shuffled order per epoch (ConvE, ComplEx)."""
 
     def plan_steps(self, rows: int) -> None:
-        """``rows`` of an epoch in steps of even size, none so small that it means nothing: ``phases``, ``batch_size``."""
+        """Divides the ``rows`` of an epoch into steps of even size, none of them too small; sets ``phases`` and
+        ``batch_size``."""
         acceleration, base = self.settings.acceleration, self.settings.base_batch
         world = int(os.environ.get("WORLD_SIZE", "1"))
         asked = acceleration.batch_size or acceleration.batch_size_per_device * world or base
@@ -133,14 +136,14 @@ class TableRecipe(BaseRecipe):
         self.phases = [Phase("train", steps, self.batch_size, base)]
 
     def rows_of_step(self, epoch: int, index: int) -> np.ndarray:
-        """Which of the epoch's rows a step has."""
+        """The numbers of the rows in a step."""
         turn, at = divmod(index, -(-self.rows // self.batch_size))
         per_epoch = -(-self.rows // self.batch_size)
         low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
         return self.order(self.rows, epoch, turn)[low:high]
 
     def held_out(self, split: str) -> int:
-        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
         return count_links(self.graph, split)
 
     def health(self, model: nn.Module) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Arrays of the host as tensors: several in one copy to a device, or one in memory of its own."""
+"""Host arrays as tensors: several in one copy to a device, or one in its own memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIGNED = 16
 
 
 def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """Arrays of the host on a device, each with its dtype and shape: views of one copy, which on CUDA nobody waits for."""
+    """Copies host arrays to a device, each with its dtype and shape: views of one copy, asynchronous on CUDA."""
     packed = np.zeros(sum(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays), np.uint8)
     places, first = [], 0
     for array in arrays:
@@ -28,10 +28,10 @@ def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tens
 
 
 def own_copy(array: np.ndarray) -> Tensor:
-    """A copy of the numbers, of their dtype, in torch's own memory, which begins with a cache line.
+    """A copy with the same dtype in torch's own memory, which is aligned to a cache line.
 
-    What numpy allocates does not always, nor does a part of a mapped file. A library's product may add up in another order
-    then, and a training that is resumed in another process would not go on with the same bits.
+    Memory from numpy or a part of a mapped file is not always aligned. Then a library's product may sum in another
+    order, and a training resumed in another process would not continue with the same bits.
     """
     out = torch.from_numpy(np.empty(0, array.dtype)).new_empty(array.shape)
     out.numpy()[...] = array

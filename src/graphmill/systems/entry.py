@@ -1,4 +1,4 @@
-"""What a system says of itself: the entry in the ``__init__.py`` of its folder, which the registry finds there."""
+"""The registry's entry of a system, in the ``__init__.py`` of its folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one system's parts are (import paths), one line on it, and what is made of its runs.
+    """Import paths of a system's parts, a line of description, and the results that its runs can produce.
 
-    ``ranks``: what its held-out ranking is of: links by relation, triples on both sides, or items for users.
-    ``recommends``: it has recommendations; ``traces``: its predictions can be traced to training triples. These are
-    here, and not asked of the recipe, because Dagster's definitions are loaded without torch.
+    ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
+    ``recommends``: it makes recommendations; ``traces``: its predictions can be traced to training triples. They are
+    here and not in the recipe because Dagster's definitions are loaded without torch.
     """
 
     module: str
@@ -27,5 +27,5 @@ class Entry:
 
     @property
     def predicts(self) -> bool:
-        """Whether it predicts links: what ranks links or triples does."""
+        """Whether it predicts links: systems that rank links or triples do."""
         return self.ranks != "items"

@@ -1,4 +1,4 @@
-"""What an export's vectors need beside them so that it scores links, system by system, and what reads it.
+"""Scores links from an export: its vectors and each system's additional arrays.
 
 A system's module ``exported`` has ``scorer_of(arrays, vectors)``, the inverse of its recipe's ``scoring``.
 """
@@ -19,7 +19,7 @@ ROWS = 256
 
 
 class ExportedScorer(ABC):
-    """Scores links from ``vectors`` float32 [nodes, d] of an export; ``links``: those of its training."""
+    """Scores links from ``vectors`` float32 [nodes, d] of an export; ``links``: the training links."""
 
     def __init__(self, vectors: np.ndarray, links: TrainingLinks) -> None:
         self.vectors, self.links = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), links
@@ -27,7 +27,7 @@ class ExportedScorer(ABC):
 
     @abstractmethod
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
-        """``heads``: rows int64 [B], ``targets``: the rows of all candidates → fp32 [B, candidates]; in no_grad."""
+        """``heads``: rows int64 [B], ``targets``: rows of all candidates → fp32 [B, candidates]; runs under no_grad."""
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
@@ -38,14 +38,14 @@ class ExportedScorer(ABC):
             return self.scores(relation, rows, slice(second, second + self.links.outgoing[relation].shape[1]))
 
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
-        """One score a link, local numbers int64 [B] → fp32 [B]."""
+        """One score per link, local numbers int64 [B] → fp32 [B]."""
         return scores_of_links(self.score_targets, relation, heads, tails)
 
 
 def scores_of_links(
     score_targets: Callable[[int, np.ndarray], Tensor], relation: int, heads: np.ndarray, tails: np.ndarray
 ) -> Tensor:
-    """fp32 [B] of links by local numbers int64 [B], from ``score_targets`` of :data:`ROWS` heads at a time."""
+    """Scores fp32 [B] of links given by local numbers int64 [B], from ``score_targets`` of :data:`ROWS` heads at a time."""
     own, place = np.unique(heads, return_inverse=True)
     found = torch.zeros(len(heads))
     for begin in range(0, len(own), ROWS):

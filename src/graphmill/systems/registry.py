@@ -1,4 +1,4 @@
-"""Which systems there are: those whose folders have an entry. Importing it does not import torch."""
+"""The registry of systems: every folder with an entry. Importing it does not import torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _found() -> dict[str, Entry]:
-    """Name → entry, of all folders beside this module that have ``ENTRIES``, in the order of their names."""
+    """Name → entry, from all folders beside this module that have ``ENTRIES``, in the order of their names."""
     folders = [each.name for each in iter_modules(systems.__path__) if each.ispkg]
     modules = [import_module(f"{systems.__name__}.{folder}") for folder in folders]
     return {name: entry for module in modules for name, entry in getattr(module, "ENTRIES", {}).items()}
@@ -33,10 +33,10 @@ RECIPES: dict[str, Entry] = _found()
 
 
 def entry(name: str) -> Entry:
-    """What is known of a recipe without importing it.
+    """The entry of a recipe, without importing the recipe.
 
     Raises:
-        SettingsError: there is no such recipe; the message lists those that there are.
+        SettingsError: there is no such recipe; the message lists the existing recipes.
     """
     if name not in RECIPES:
         raise SettingsError(f"recipe {shown(name)} is unknown (known: {', '.join(RECIPES)})")
@@ -47,14 +47,15 @@ def settings_model(name: str) -> type[SystemSettings]:
     """The settings model of a recipe.
 
     Raises:
-        SettingsError: there is no such recipe; the message lists those that there are.
+        SettingsError: there is no such recipe; the message lists the existing recipes.
     """
     model: type[SystemSettings] = getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
     return model
 
 
 def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """The recipe's presets: name → the fields that it fills; ``values``: written settings, where presets depend on them."""
+    """The recipe's presets: name → the fields that it fills; ``values``: the written settings, on which presets may
+    depend."""
     module = import_module(f"{entry(name).module}.settings")
     if hasattr(module, "presets_of"):
         return dict(module.presets_of(values or {}))
@@ -62,9 +63,10 @@ def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dic
 
 
 def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> tuple[str, str]:
-    """What ``preset: auto`` stands for on this device, and why; ``links``: training edges of the graph, 0 where unknown.
+    """The preset that ``preset: auto`` chooses for this device, and the reason; ``links``: training edges of the graph,
+    0 if unknown.
 
-    A device with little memory decides before the size of the graph does.
+    Little device memory takes precedence over the size of the graph.
     """
     module = import_module(f"{entry(name).module}.settings")
     chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} need no preset")
@@ -76,13 +78,13 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
 
 def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
-    """What scores links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
+    """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
     found: ExportedScorer | SoftmaxScorer = import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
     return found
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:
-    """Build the recipe on a graph. Imports torch."""
+    """Builds the recipe for a graph. Imports torch."""
     recipe: Recipe = getattr(import_module(f"{entry(name).module}.{entry(name).place}"), entry(name).recipe)(
         graph, settings, batching
     )

@@ -1,1 +1,1 @@
-"""The one engine that trains every system: contract, loop, precision, reduction, memory, checkpoints, processes."""
+"""The engine that trains every system: contract with the recipes, loop, precision, memory, checkpoints, processes."""

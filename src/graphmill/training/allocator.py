@@ -1,14 +1,15 @@
-"""How the memory allocator of a training process is set up, which has to happen before the process starts.
+"""Sets up the memory allocator of a training process. Most of it has to happen before the process starts.
 
-glibc hands big blocks back to the system when they are freed and fetches them again, page by page, in the next step. Where
-page faults are dear (virtual machines above all), loops with big temporaries then spend most of their time in the
-kernel. The remedy is environment variables that keep freed memory in the process (``keep_heap``). Its price is a larger
-peak, up to 1.6 times in the loops measured, because a heap cannot reuse every hole; so it is used only where there is room.
+glibc returns a big block to the system when it is freed, and fetches it again, page by page, in the next step. Where
+page faults are expensive (above all on virtual machines), a training with big temporaries then spends most of its time
+in the kernel. ``keep_heap`` is the remedy: environment variables that keep freed memory in the process. It costs a
+larger peak, up to 1.6 times in the loops measured, because the heap cannot reuse every hole. So it is used only where
+there is room.
 
-The opposite (:func:`return_large_blocks`) maps every block from 1 MiB on its own, so that what is freed is gone at once and
-the peak is what is alive. glibc as installed does so for blocks from 32 MiB only, and where sizes differ from step to step
-(sampled batching) its heap grows as well. A running process can switch to that: the planner lets it where a run would
-not fit otherwise.
+:func:`return_large_blocks` does the opposite. It maps every block from 1 MiB on its own, so that a freed block is
+returned at once and the peak is the memory in use. By default glibc does so only for blocks from 32 MiB, and its heap
+also grows where sizes differ from step to step (sampled batching). A running process can switch to this mode. The
+planner allows it where a run would not fit otherwise.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from typing import Literal
 from graphmill.training.memory import available_memory, process_memory
 
 KEEP_HEAP = {
-    "MALLOC_MMAP_MAX_": "0",  # every block from the heap, none mapped on its own and unmapped when freed
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",  # never hand the end of the heap back
+    "MALLOC_MMAP_MAX_": "0",  # take every block from the heap; never map one on its own
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",  # never return the end of the heap
     "MALLOC_TOP_PAD_": "67108864",  # grow by 64 MiB at a time
 }
 Heap = Literal["kept", "returned", "stock", "other"]
-"""What becomes of freed blocks; "other": another C library or allocator, of which nothing is known."""
+"""What happens to freed blocks. "other": another C library or allocator, whose behaviour is not known."""
 RETURNED_FROM = 1 << 20
-"""Bytes from which on a block is handed back by itself where the heap is ``returned``."""
-# mallopt's parameters (malloc.h). Smaller blocks stay in the heap, whose end is not to be handed back and fetched in turn.
+"""A block of at least this many bytes is returned when it is freed, in the mode ``returned``."""
+# mallopt's parameters (malloc.h). Smaller blocks stay in the heap. The trim threshold keeps glibc from returning the
+# end of the heap and fetching it again.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _RETURNED = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, 8 << 20), (_TOP_PAD, 1 << 20))
 _returned = False
@@ -41,12 +43,12 @@ ROOM = 2.0  # keep_heap only where this many times the expected peak is availabl
 ENOUGH = 8 << 30  # ... or, without an estimate, this many bytes
 
 MOST_GROWTH = 1.6
-"""Resident memory over that after a training's first step, from which on holes are given back."""
+"""Ratio of resident memory to that after the first step; above it, unused memory of the heap is returned."""
 _LEAST_GROWTH = 256 << 20
 _LOOKS_APART = 1.0
 _TIMES_APART = 20.0
 
-# Everything that steers the allocator; who has set one of them has chosen.
+# Variables that configure the allocator. If the user has set one of them, graphmill sets none.
 VARIABLES = (
     *KEEP_HEAP, "THP_MEM_ALLOC_ENABLE", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_",
 )  # fmt: skip
@@ -54,10 +56,10 @@ _HUGE_PAGE_STATE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What to add to the environment of a worker before it starts; empty where nothing is to be set.
+    """Variables to add to the environment of a worker before it starts; empty if none are needed.
 
-    ``expected_bytes`` is the planner's estimate of the worker's peak, 0 where there is none. Whoever has set one of
-    ``VARIABLES`` has chosen already, and nothing is added. Other systems than Linux with glibc need none of this.
+    ``expected_bytes`` is the planner's estimate of the worker's peak, 0 if there is none. Nothing is added if the user
+    has set one of ``VARIABLES``, or on a system other than Linux with glibc.
     """
     if platform.libc_ver()[0] != "glibc" or any(name in environment for name in VARIABLES):
         return {}
@@ -66,9 +68,10 @@ def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str
 
 
 def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:
-    """What the heap of this process can be, the fastest first: as it was started, then ``returned`` where that is possible.
+    """Heap modes that this process can have, the fastest first: the mode it started in, then ``returned`` if it can
+    switch.
 
-    Who has chosen an allocator or its thresholds keeps them, and other C libraries than glibc have no such switch.
+    It cannot switch if the user has chosen an allocator or its thresholds, or if the C library is not glibc.
     """
     if _returned and environment is os.environ:
         return ["returned"]
@@ -79,11 +82,11 @@ def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:
 
 
 def return_large_blocks() -> None:
-    """From now on, map each block of :data:`RETURNED_FROM` bytes or more on its own, and hand it back when it is freed.
+    """Map each block of :data:`RETURNED_FROM` bytes or more on its own from now on, and return it when it is freed.
 
-    For as long as the process lives.
+    This holds until the process ends.
 
-    Raises OSError where this C library has no such switch (:func:`heaps`).
+    Raises OSError if this C library cannot switch (:func:`heaps`).
     """
     global _returned
     libc = ctypes.CDLL(None)
@@ -94,12 +97,12 @@ def return_large_blocks() -> None:
 
 
 class HeapWatch:
-    """Gives the holes of the heap back to the system when the process has :data:`MOST_GROWTH` times the memory it had after
-    its first step, and 256 MiB more.
+    """Returns unused memory of the heap to the system when the process has :data:`MOST_GROWTH` times the memory it had
+    after its first step, and at least 256 MiB more.
 
-    PrimeKG's shape in samples of its edges had 3.6 GB after the first step and 7.3 after fourteen, 1.2 of them in use (in a
-    trial). To give the rest back takes 0.2 s, and the next step fetches again what it needs; so that this stays a small part
-    of the time, it next looks when twenty times as long has passed.
+    In a trial with samples of PrimeKG's edges, the process had 3.6 GB after the first step and 7.3 GB after fourteen,
+    of which 1.2 GB were in use. Returning the rest takes 0.2 s, and the next step fetches what it needs again. The next
+    look therefore comes after twenty times as long, so that this stays a small part of the time.
     """
 
     def __init__(self) -> None:
@@ -108,7 +111,8 @@ class HeapWatch:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.libc_ver()[0] == "glibc" else None
 
     def after_step(self) -> bool:
-        """Between two steps; looks once a second at most. Whether something was given back."""
+        """Call this between two steps; it looks at most once a second. Returns whether memory was returned to the
+        system."""
         now = time.monotonic()
         if self._trim is None or (self._first and now - self._seen < self._apart):
             return False
@@ -119,13 +123,13 @@ class HeapWatch:
             return False
         self._trim(0)
         self._apart = max(_LOOKS_APART, _TIMES_APART * (time.monotonic() - now))
-        # What is in use by now is no hole.
+        # What is left is in use.
         self._first = max(self._first, process_memory())
         return True
 
 
 def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """How this process was set up, for the manifest: C library, choice, its variables, and the system's huge pages."""
+    """The allocator of this process, for the manifest: C library, mode, variables, and the system's huge pages."""
     found = {name: environment[name] for name in VARIABLES if name in environment}
     choice = (
         "returned" if _returned else "stock" if not found else "keep_heap" if found == KEEP_HEAP else "the user's own"

@@ -1,8 +1,8 @@
-"""Which checkpoints a run keeps, and which one it goes on from.
+"""Which checkpoints a run keeps, and from which one it resumes.
 
-One checkpoint is one file whose name ends in the hash of its content (``e00010-s00000100-<hash>.safetensors``), so a
-file vouches for itself and there is no index that could disagree with the directory. What is inside a file:
-``checkpoint_format.py``. One process writes a store at a time: the holder of the run directory's lock.
+One checkpoint is one file whose name ends in the hash of its content (``e00010-s00000100-<hash>.safetensors``), so each
+file can be verified by itself, and no index can disagree with the directory. ``checkpoint_format.py`` defines the
+content of a file. Only the process that holds the run directory's lock writes here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(rf"e(\d{{5,}})-s(\d{{8,}})-([0-9a-f]{{{checkpoint_format.HASH
 _DAMAGED = ".damaged"
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# Inside the class ``list`` is the store's own method.
+# Inside the class, ``list`` is the store's own method.
 Infos = list[CheckpointInfo]
 Names = list[tuple[Path, int, int, str]]  # path, epoch, step, hash
 
@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointMissingError(InputError):
-    """There is no such checkpoint, or none that is whole; ``notes`` says which files were set aside."""
+    """There is no such checkpoint, or none that is undamaged. ``notes`` says which files were set aside."""
 
     def __init__(self, message: str, notes: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class CheckpointMissingError(InputError):
 
 @dataclass
 class Loaded:
-    """A verified snapshot, where it came from, and sentences about what was passed over on the way."""
+    """A verified snapshot, its file, and notes on the damaged files that were skipped."""
 
     snapshot: Snapshot
     path: Path
@@ -58,8 +58,8 @@ class Loaded:
 class CheckpointStore:
     """The checkpoints of one run.
 
-    Kept are the ``keep_last`` newest, the ``keep_best`` of highest metric (the earlier one of equals), the newest final
-    one, and candidates for the ``keep_influence`` ones (see :meth:`influence`). The newest is never removed.
+    It keeps the ``keep_last`` newest, the ``keep_best`` with the highest metric (of equals, the earlier), the newest
+    final one, and candidates for the ``keep_influence`` ones (see :meth:`influence`). It never removes the newest.
     """
 
     def __init__(self, directory: Path, *, keep_last: int = 2, keep_best: int = 1, keep_influence: int = 0) -> None:
@@ -71,12 +71,14 @@ class CheckpointStore:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def check_writable(self, expected_bytes: int) -> None:
-        """Make the directory and prove, before any training, that what will be kept fits and can be written.
+        """Make the directory, and check before training that it can be written and has room for the checkpoints to
+        keep.
 
         ``expected_bytes`` is the size of one checkpoint.
 
         Raises:
-            ResourceError: it cannot be written, or there is no room; with bytes needed and free.
+            ResourceError: the directory cannot be written, or has too little room; the message gives the bytes needed
+                and free.
         """
         kept = self.keep_last + self.keep_best + 2 * self.keep_influence
         missing = max(1, kept + 1 - len(self._names()))
@@ -111,12 +113,11 @@ class CheckpointStore:
     ) -> Path:
         """Write a checkpoint durably, then remove those that are no longer kept.
 
-        A second save of the same epoch and step takes the place of the first, and inherits its metric and its being
-        final.
+        A second save of the same epoch and step replaces the first, and inherits its metric and its role as final.
 
         Raises:
-            ResourceError: it could not be written (disk full, quota, read-only); what was there before is untouched and
-                nothing is left behind.
+            ResourceError: it could not be written (disk full, quota, read-only). Earlier files are untouched, and no
+                partial file is left.
         """
         before = [info for info in self._infos() if (info.epoch, info.step) == (epoch, step)]
         if metric is None:
@@ -143,7 +144,7 @@ class CheckpointStore:
         return path
 
     def discard_after(self, step: int) -> None:
-        """Remove every checkpoint beyond ``step`` (-1: all of them): the run goes on from an earlier one, or afresh."""
+        """Remove every checkpoint after ``step`` (-1: all), because the run resumes from an earlier one or starts anew."""
         for path, _, at, _ in self._names():
             if at > step:
                 self._delete(path)
@@ -152,12 +153,12 @@ class CheckpointStore:
         for path in superseded:
             self._delete(path)
         kept = {info.path for info in self.list() if info.roles} | {newest}
-        # Only files of a known format and readable header are removed; what a newer graphmill wrote is not ours.
+        # Remove only files with a known format and a readable header. A newer graphmill may have written the others.
         for info in self._infos():
             if info.path not in kept:
                 self._delete(info.path)
         damaged = sorted(self.directory.glob(f"*{_DAMAGED}"), key=lambda path: path.name)
-        for path in damaged[:-1]:  # one is evidence enough
+        for path in damaged[:-1]:  # one damaged copy is enough
             self._delete(path)
 
     def _delete(self, path: Path) -> None:
@@ -169,8 +170,8 @@ class CheckpointStore:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def list(self) -> Infos:
-        """What there is, oldest first, by the headers alone: cheap, and not yet verified."""
-        # A kill may have come between writing a step's second file and removing its first: the later one counts.
+        """The checkpoints, oldest first. This reads only the headers, so it is fast and verifies nothing."""
+        # A kill between writing a step's second file and removing its first leaves both: the later one counts.
         by_step = {(info.epoch, info.step): info for info in self._infos()}
         return assign(
             list(by_step.values()),
@@ -182,9 +183,10 @@ class CheckpointStore:
     def influence(self) -> Infos:
         """At most ``keep_influence`` checkpoints for TracIn, evenly spread over the falling part of the loss.
 
-        Candidates are the checkpoints whose loss is below that of every earlier candidate, so neither noise nor a
-        converged tail counts. At most 2 × ``keep_influence`` stay on disk while training: when there are more, the
-        inner one goes whose neighbours are closest in loss. The same rule thins the candidates to the number asked for.
+        Candidates are the checkpoints whose loss is below that of every earlier candidate. This leaves out noise and
+        epochs after convergence. At most 2 × ``keep_influence`` stay on disk during training. Of more than that, the
+        inner candidate whose neighbours are closest in loss is removed. The same rule reduces the candidates to the
+        number asked for.
         """
         return spread(falling(self.list()), self.keep_influence)
 
@@ -193,12 +195,12 @@ class CheckpointStore:
     ) -> Loaded:
         """A verified checkpoint: "last", "best", "final", an epoch, or one of :meth:`list`.
 
-        A damaged file is set aside (renamed to ``*.damaged``) and the next one that fits is taken: the one before, the
-        next best, an earlier final one, an earlier step of the same epoch. ``notes`` says so. Tensors that ``stream`` says
-        so of stay in the file (``Snapshot.streamed``).
+        A damaged file is set aside (renamed to ``*.damaged``), and the next one that fits is loaded: the one before,
+        the next best, an earlier final one, or an earlier step of the same epoch. ``notes`` says so. Tensors for whose
+        name ``stream`` returns True stay in the file (``Snapshot.streamed``).
 
         Raises:
-            CheckpointMissingError: nothing that is whole fits; the sentence lists what there is.
+            CheckpointMissingError: no undamaged checkpoint fits; the message lists those that there are.
             InputError: the file that fits was written by a newer graphmill.
         """
         notes = []
@@ -206,7 +208,7 @@ class CheckpointStore:
             try:
                 snapshot, _ = checkpoint_format.read(path, digest, stream)
             except FileNotFoundError:
-                continue  # pruned by the writer since it was listed
+                continue  # the writer has removed it since it was listed
             except DamagedError as error:
                 notes.append(self._set_aside(path, f"is damaged: {error}"))
             except NewerFormatError as error:
@@ -236,7 +238,7 @@ class CheckpointStore:
             chosen = [info for info in self._infos()[::-1] if info.final]
         else:
             raise ValueError(which)
-        # What even its header does not describe is tried first: it may have been the one, and load() then says so.
+        # Try files with an unreadable header first: the one asked for may be among them, and load() then reports it.
         listed = {info.path for info in self._infos()}
         by_path = {name[0]: name for name in names}
         return [name for name in names if name[0] not in listed] + [
@@ -269,7 +271,7 @@ class CheckpointStore:
         paths = self.directory.iterdir() if self.directory.is_dir() else ()
         matches = [(path, match) for path in paths if (match := _NAME.fullmatch(path.name))]
         found = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
-        # Two files of one step: a kill came before the older was removed. The later one knows more.
+        # Two files of one step: a kill came before the older was removed. The later one has more information.
         return sorted(found, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
 
     def _infos(self) -> Infos:
@@ -284,7 +286,7 @@ class CheckpointStore:
                 rate, loss = float(info["learning_rate"]), float(info["loss"])
                 infos.append(CheckpointInfo(path, epoch, step, (), metric, rate, loss, size, bool(info["final"])))
             except (DamagedError, OSError, KeyError, TypeError, ValueError):
-                continue  # load() says so when it gets there
+                continue  # load() reports it
         return infos
 
     def _free(self) -> int:

@@ -1,11 +1,11 @@
-"""One checkpoint as one file: safetensors, written and read in a single pass that also hashes it.
+"""Writes and reads one checkpoint as one safetensors file, in a single pass that also hashes it.
 
-The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool reads the tensors;
-nothing is ever pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state``, ``info`` and ``aliases``
-as JSON texts. The library's own writer would not fsync and its reader maps the file, so a second pass would be needed
-for the checksum; here the bytes go by once, and a tensor is the only copy in memory.
+The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool can read the tensors.
+Nothing is pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state``, ``info`` and ``aliases`` as
+JSON texts. The safetensors library is not used here: its writer does not fsync, and its reader maps the file, so the
+checksum would need a second pass. This module reads the bytes once and holds one copy of each tensor.
 
-Which checkpoints are kept, and which is loaded, is decided in ``checkpoint.py``.
+``checkpoint.py`` decides which checkpoints are kept and which one is loaded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass(frozen=True)
 class Streamed:
-    """A tensor that is never in memory as a whole: ``rows(first, last)`` makes that part of its rows, on the CPU."""
+    """A tensor that is never in memory as a whole: ``rows(first, last)`` returns a range of its rows, on the CPU."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -53,7 +53,7 @@ class Streamed:
 
 
 def row_blocks(shape: Sequence[int], dtype: torch.dtype, first: int = 0, last: int = -1) -> Iterator[tuple[int, int]]:
-    """Rows ``first`` to ``last`` (−1: the end) of such a tensor, in ranges of a few MiB."""
+    """Ranges of a few MiB that cover rows ``first`` to ``last`` (−1: the end) of a tensor of this shape."""
     last = shape[0] if last < 0 else last
     step = max(_CHUNK // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
     for start in range(first, last, step):
@@ -62,11 +62,11 @@ def row_blocks(shape: Sequence[int], dtype: torch.dtype, first: int = 0, last: i
 
 @dataclass
 class Snapshot:
-    """All that is needed to go on: tensors by name, and the rest as plain values.
+    """The content of a checkpoint: tensors by name, and all other state as plain values.
 
     ``state`` may hold dicts with string keys, lists, tuples, str, int, float (also inf and nan), bool and None; it
     comes back exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
-    ``streamed``: tensors of which no process has the whole; in the file they are like all others.
+    ``streamed`` holds tensors that no process has as a whole. In the file they look like all others.
     """
 
     tensors: dict[str, Tensor]
@@ -75,16 +75,17 @@ class Snapshot:
 
 
 class DamagedError(Exception):
-    """The bytes are not those that were written. Never leaves this package."""
+    """The bytes differ from those that were written. Callers outside this package never see this error."""
 
 
 class NewerFormatError(Exception):
-    """The file is whole, but its format version is above ``FORMAT_VERSION``. Never leaves this package."""
+    """The file is undamaged, but its format version is above ``FORMAT_VERSION``. Callers outside this package never see
+    this error."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one tensor's bytes are, counted from the end of the header."""
+    """The position of one tensor's bytes, counted from the end of the header."""
 
     name: str
     dtype: torch.dtype
@@ -95,7 +96,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """The front of a file: cheap to read, consistent in itself, not verified by the checksum."""
+    """The header of a file. It is fast to read and checked for consistency, but not verified by the checksum."""
 
     version: int
     info: dict[str, Any]
@@ -114,7 +115,7 @@ def _json(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be written, with its size known before the first byte."""
+    """The layout of a file that will be written, and its size."""
 
     header: bytes
     tensors: list[Tensor | Streamed]
@@ -187,7 +188,7 @@ def write(file: BinaryIO, layout: Plan) -> str:
 
 def _parts(layout: Plan) -> Iterator[memoryview]:
     yield memoryview(layout.header)
-    for tensor in layout.tensors:  # one at a time: at most one tensor is copied (off the device, or to contiguous)
+    for tensor in layout.tensors:  # one at a time, so that at most one tensor is copied
         if isinstance(tensor, Streamed):
             for first, last in tensor.blocks():
                 yield from _bytes_of(tensor.rows(first, last))
@@ -205,10 +206,10 @@ def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
 
 
 def read_header(path: Path) -> Header:
-    """The header alone, unverified: enough to list what there is.
+    """The header of a file, unverified. It is enough to list the checkpoints.
 
     Raises:
-        DamagedError: not even the header makes sense.
+        DamagedError: the header is not valid.
         OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
@@ -239,7 +240,8 @@ def _parse_header(file: BinaryIO, size: int) -> Header:
 
 
 def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
-    """The tensors without gap or overlap. Sizes are checked against the file before anything is allocated."""
+    """The entries of the header, which must leave no gap and no overlap. Sizes are checked before anything is
+    allocated."""
     entries = []
     offset = 0
     for name, value in sorted(content.items(), key=lambda item: tuple(item[1]["data_offsets"])):
@@ -260,11 +262,11 @@ def read(
 ) -> tuple[Snapshot, dict[str, Any]]:
     """The snapshot and its info, verified against ``expected_hash``; tensors are on the CPU.
 
-    Those that ``stream`` says so of stay in the file, from which their rows are read when they are asked for.
+    Tensors for whose name ``stream`` returns True stay in the file. Their rows are read on demand.
 
     Raises:
         DamagedError: a byte differs, is missing, or is one too many.
-        NewerFormatError: whole, but written by a newer graphmill.
+        NewerFormatError: undamaged, but written by a newer graphmill.
         OSError: the file cannot be read.
     """
     size = path.stat().st_size
@@ -273,7 +275,7 @@ def read(
             header = _parse_header(file, size)
             newer = header.version > FORMAT_VERSION
         except DamagedError:
-            # A newer format may look like this; only the checksum tells damage from news.
+            # A newer format may look like this. Only the checksum tells a newer format from damage.
             file.seek(0)
             if _hash_rest(file, hashlib.sha256()) != expected_hash:
                 raise

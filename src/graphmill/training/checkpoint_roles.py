@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints have which role, decided from what their headers say. Touches no file."""
+"""Assigns roles to a run's checkpoints from their headers. Touches no file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """One checkpoint as its header describes it. ``epoch`` and ``step`` are those done.
+    """One checkpoint as its header describes it. ``epoch`` and ``step`` count those completed.
 
-    ``roles``: "last", "best", "final", "influence"; what has none is removed at the next save. ``metric`` (higher is
-    better) is None where the model was not evaluated; ``loss`` may be nan.
+    ``roles``: "last", "best", "final", "influence"; a checkpoint without a role is removed at the next save. ``metric``
+    (higher is better) is None where the model was not evaluated; ``loss`` may be nan.
     """
 
     path: Path
@@ -30,7 +30,7 @@ class CheckpointInfo:
 def assign(
     infos: Sequence[CheckpointInfo], *, keep_last: int, keep_best: int, keep_influence: int
 ) -> list[CheckpointInfo]:
-    """``infos``, oldest first, with their roles."""
+    """Return ``infos``, oldest first, with their roles filled in."""
     newest_first = list(infos)[::-1]
     roles: dict[Path, list[str]] = {info.path: [] for info in infos}
     for info in newest_first[:keep_last]:
@@ -39,7 +39,7 @@ def assign(
         roles[info.path].append("best")
     for info in [info for info in newest_first if info.final][:1]:
         roles[info.path].append("final")
-    # While the run goes on, twice as many are kept: what is evenly spread is only known at the end.
+    # During the run, keep twice as many: which ones are evenly spread is known only at the end.
     count = keep_influence * (1 if newest_first and newest_first[0].final else 2)
     for info in spread(falling(infos), count):
         roles[info.path].append("influence")
@@ -47,13 +47,14 @@ def assign(
 
 
 def best_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """Those with a metric, highest first, the earlier one of equals first."""
+    """The checkpoints with a metric, highest first; of equals, the earlier first."""
     measured = [info for info in infos if info.metric is not None and not math.isnan(info.metric)]
     return sorted(measured, key=lambda info: -float(info.metric or 0.0))
 
 
 def falling(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """Those whose finite loss is below that of every earlier one: neither noise nor a converged tail."""
+    """The checkpoints whose finite loss is below that of every earlier one. This leaves out noise and epochs after
+    convergence."""
     records: list[CheckpointInfo] = []
     for info in infos:
         if math.isfinite(info.loss) and (not records or info.loss < records[-1].loss):

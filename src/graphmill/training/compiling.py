@@ -1,4 +1,5 @@
-"""torch.compile on what a step really calls, counted, timed apart, and turned off when it does not pay."""
+"""Compiles the functions of a step with torch.compile, counts and times compilation, and turns it off if it is not
+faster."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MAX_RECOMPILES = 4
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled and what it brought: recorded in report.json."""
+    """What was compiled, and how fast it is; recorded in report.json."""
 
     mode: str
     functions: int
@@ -32,11 +33,11 @@ class CompileReport:
     graphs_before: int = 0
 
     def at_the_end(self) -> CompileReport:
-        """With the recompilations of the whole run so far."""
+        """The same report with the recompilations of the whole run so far."""
         return replace(self, recompiles=graphs_compiled() - self.graphs_before - self.graphs)
 
     def limit_note(self) -> str | None:
-        """What to say once the run has had all its recompilations; None before."""
+        """A note once the run has used all its recompilations; None before."""
         if not self.kept or self.at_the_end().recompiles < MAX_RECOMPILES:
             return None
         return (
@@ -45,11 +46,11 @@ class CompileReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The report as plain values."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """For the log."""
+        """The report as a sentence for the log."""
         verdict = "kept" if self.kept else "turned off: not faster"
         return (
             f"compile ({self.mode}): {self.functions} functions, {self.graphs} graphs in {self.compile_seconds:.1f} s; "
@@ -58,7 +59,7 @@ class CompileReport:
 
 
 def require_compiler(device: torch.device) -> None:
-    """Refuse compilation in one sentence where there is no compiler for it."""
+    """Raise :class:`SettingsError` if compilation is on and this machine has no compiler for it."""
     if device.type == "cpu" and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
         raise SettingsError(
             "acceleration.compile needs a C++ compiler on the CPU, and there is none here; install one, or set it off"
@@ -75,10 +76,11 @@ def graphs_compiled() -> int:
 
 
 class _Limit:
-    """Holds all compiled functions together to ``most`` graphs in this process (None: not known yet).
+    """Limits all compiled functions together to ``most`` graphs in this process (None: not known yet).
 
-    Dynamo's own limit is for one function. Past this one a shape that has its graph still uses it and any other runs
-    as it is written, which one call decides for itself: a step's recomputation does what its forward pass did.
+    Dynamo's own limit holds for each function alone. Beyond this limit, a shape that has a graph still uses it, and any
+    other shape runs uncompiled. Each call decides this once, so the recomputation in a backward pass does the same as
+    its forward pass.
     """
 
     def __init__(self) -> None:
@@ -102,10 +104,10 @@ def compile_with_probe(
     repeats: int = 3,
     agree: Callable[[bool], bool] = bool,
 ) -> CompileReport:
-    """Compile in place, time ``trial`` (one step's gradient, nothing applied) both ways in turn, keep the faster.
+    """Compile in place, time ``trial`` compiled and uncompiled in turn, and keep the faster.
 
-    ``agree`` makes one decision of those of several processes. ``recompiles`` counts those of the probe; the engine
-    replaces it at the end by those of the whole run.
+    ``trial`` computes one step's gradient and applies nothing. ``agree`` turns the decisions of several processes into
+    one. ``recompiles`` counts those of the trial; at the end the engine replaces it by the count of the whole run.
     """
     originals = [getattr(c.owner, c.attribute) for c in compilables]
     torch._dynamo.reset()

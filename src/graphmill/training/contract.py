@@ -1,10 +1,11 @@
-"""What the engine and a recipe promise each other.
+"""The contract between the engine and a recipe.
 
-A recipe says only what differs between systems; the engine owns everything that does not. Three ideas carry the rest:
+A recipe contains only what differs between systems; the engine owns the rest. Three rules make this work:
 
-* batches are a pure function of (phase, epoch, index), so resuming is an integer;
-* losses are sums with weights known before the forward, so accumulation and several ranks give the big-batch gradient;
-* what the chunks of a step share is encoded once, and backpropagated through once ("split-graph backward").
+* batches are a pure function of (phase, epoch, index), so a resumed run needs only its position;
+* losses are sums whose weights are known before the forward pass, so gradient accumulation and several ranks give the
+  gradient of the whole batch;
+* the encoding that the chunks of a step share is computed once, and backpropagated through once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Phase:
     """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
-    ``training``: settings whose optimizer, rate and decay the phase has in place of the run's.
+    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's.
     """
 
     name: str
@@ -51,7 +52,8 @@ class Term:
 
 @dataclass
 class Encoded:
-    """What all chunks of a group share, by name: detached for the loss, then backpropagated through once."""
+    """The tensors that all chunks of a group share, by name. The loss sees them detached; they are backpropagated
+    through once."""
 
     tensors: dict[str, Tensor]
 
@@ -61,27 +63,28 @@ class StepBatch(Protocol):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Total weight of each term in this batch; known before any forward."""
+        """Total weight of each term in this batch, known before the forward pass."""
 
     @property
     def replicated(self) -> bool:
-        """True when every rank encodes the same thing (a full graph): then the encoding's gradient is reduced."""
+        """True if every rank computes the same encoding (a full graph). Then the encoding's gradient is summed over the
+        ranks."""
 
     def groups(self) -> Sequence[StepBatch]:
-        """The parts with an encoding of their own: [self], or the micro-batches of a sampled mode."""
+        """The parts that each have their own encoding: [self], or the micro-batches of sampled batching."""
 
     def split(self, parts: int) -> Sequence[StepBatch]:
-        """Chunks of the loss, at most ``parts``, none empty, ragged tail included."""
+        """Chunks of the loss: at most ``parts``, none empty; the last may be smaller."""
 
     def shard(self, rank: int, world: int) -> StepBatch:
-        """This rank's part; may be empty. The weights of all shards add up to the whole's."""
+        """This rank's part, which may be empty. The weights of all shards sum to those of the whole batch."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything needed to look at the batch afterwards; saved when it made the loss non-finite."""
+        """The arrays of the batch. They are saved if the batch made the loss non-finite."""
 
 
 class Scorer(Protocol):
-    """Scores of every candidate target: what ranking, recommendation and influence are written against."""
+    """Scores every candidate target. Ranking, recommendation and influence use this interface."""
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """``heads`` int64 [B] → scores fp32 [B, candidates of the relation]."""
@@ -110,7 +113,8 @@ ENCODING, LOSS, GRADIENTS = "the encoding", "the loss", "adding up the gradients
 
 @dataclass
 class Execution:
-    """The rungs of the shrink ladder: sizes that change memory and time but never the gradient."""
+    """Sizes that change memory and time but never the gradient. The ladder (``ladder.py``) makes them smaller when
+    memory runs out."""
 
     loss_chunks: int = 1
     checkpointing: bool = False
@@ -119,26 +123,26 @@ class Execution:
     """Where the step is: :data:`ENCODING`, :data:`LOSS` or "adding up the gradients"."""
 
     def sizes(self) -> dict[str, int | bool]:
-        """The rungs as plain values."""
+        """The sizes as plain values."""
         return {"loss_chunks": self.loss_chunks, "checkpointing": self.checkpointing}
 
 
 @dataclass(frozen=True)
 class Compilable:
-    """A function that a step really calls: ``owner.attribute`` is replaced by its compiled form."""
+    """A function that a step calls: ``owner.attribute`` is replaced by its compiled form."""
 
     owner: Any
     attribute: str
 
 
 class Recipe(Protocol):
-    """One system, as the engine sees it. ``data`` is whatever the recipe's own loader made of the typed graph."""
+    """One system, as the engine sees it. ``data`` is the result of the recipe's own loader on the typed graph."""
 
     name: str
     algorithm_version: int
     phases: Sequence[Phase]
     shards: Shards | None
-    """Which rows of the tables this process holds, once :meth:`shard` has divided them; None: all."""
+    """The rows of the tables that this process holds after :meth:`shard`; None: all."""
 
     def shard(self, ranks: Ranks) -> None:
         """Divide the graph and the tables by rows over the ranks, before the recipe goes to its device."""
@@ -156,38 +160,39 @@ class Recipe(Protocol):
         """Parameter name → (a label stable between graphs, its rows' keys or []), for ``init_from`` by node id."""
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """State that changes once an epoch (KGAT's attention) goes into persistent buffers here."""
+        """Update state that changes once an epoch (KGAT's attention), in persistent buffers."""
 
     def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
-        """Pure: random numbers are keyed by (seed, phase, epoch, index, stream)."""
+        """The batch of one step. It is a pure function: random numbers are keyed by (seed, phase, epoch, index,
+        stream)."""
 
     def encode(self, model: nn.Module, batch: Any) -> Encoded | None:
-        """What the chunks of a group share; None if nothing."""
+        """The encoding that the chunks of a group share; None if there is none."""
 
     def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
-        """The loss terms of a chunk; delicate parts in fp32."""
+        """The loss terms of a chunk. Numerically sensitive parts are computed in fp32."""
 
     def scorer(self, model: nn.Module) -> Scorer:
         """Scores for ranking, from the model in eval mode."""
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Metrics on a split ("valid", "test"), unrounded; calls ``poll`` often, which may raise to stop.
+        """Metrics on a split ("valid", "test"), unrounded. It calls ``poll`` often; ``poll`` may raise to stop.
 
-        With several processes every rank calls it at the same time; ``evaluation.ranking.shared_queries`` says which part of
-        the queries is whose, and every rank returns the figures of the whole.
+        With several processes, every rank calls it at the same time. ``evaluation.ranking.shared_queries`` divides the
+        queries among the ranks, and every rank returns the metrics of all queries.
         """
 
     def held_out(self, split: str) -> int:
-        """How much ``evaluate`` has to ask in a split; 0: nothing, and it can choose no epoch."""
+        """Number of queries of ``evaluate`` in a split. With 0 the split cannot choose an epoch."""
 
     def health(self, model: nn.Module) -> dict[str, float]:
-        """Cheap figures that show a collapse while training."""
+        """Fast statistics that show a collapse of the embedding during training."""
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """The exported vectors, streamed, row-aligned with the node table."""
+        """The exported vectors in blocks of rows, aligned with the node table."""
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """What ``compile`` may compile."""
+        """The functions that ``compile`` may compile."""
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """What throughput counts and how much of it one step handles, such as ("edges", 123456)."""
+        """The unit of throughput, and how many units one step handles, such as ("edges", 123456)."""

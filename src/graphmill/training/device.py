@@ -1,4 +1,4 @@
-"""Which device a run uses, and why; threads and determinism with it."""
+"""Chooses the device of a run and records why; sets threads and determinism."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graphmill.training.memory import device_memory
 from graphmill.training.settings import AccelerationSettings
 
 MPS_TORCH = (2, 10)
-"""The first torch whose MPS has all that a training calls."""
+"""The first version of torch whose MPS back end has every operation that a training calls."""
 _MPS_SHARE = 0.9
-"""Of what is free when a run begins, its limit on MPS."""
+"""A run's limit on MPS, as a fraction of the memory that is free when it begins."""
 
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The device, what was asked for, and the reason for the difference, as recorded in the manifest."""
+    """The device, the device asked for, and the reason if they differ; recorded in the manifest."""
 
     device: torch.device
     requested: str
@@ -29,7 +29,7 @@ class DeviceChoice:
 
 
 def available_devices() -> dict[str, str]:
-    """Device type → "" where it can be used, else why not."""
+    """Device type → "" if it can be used, else the reason why not."""
     out = {"cpu": ""}
     on_mac = sys.platform == "darwin"
     no_cuda = "no CUDA device, as on any Mac" if on_mac else "no CUDA device, or a CPU build of torch"
@@ -50,7 +50,8 @@ def _release() -> tuple[int, int]:
 
 
 def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) -> DeviceChoice:
-    """``auto`` takes cuda, then mps, then cpu. A device that is absent falls back to the CPU where that is allowed.
+    """Choose the device. ``auto`` tries cuda, then mps, then cpu. An absent device falls back to the CPU if that is
+    allowed.
 
     Raises:
         ResourceError: the device asked for is absent and ``allow_fallback`` is off.
@@ -78,12 +79,13 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     """Set threads and determinism for this process; returns the number of threads."""
     threads = settings.threads or max(1, allowed_cores() // processes)
     torch.set_num_threads(threads)
-    # Without it cuBLAS may take another way through a product each time; it is read when CUDA's products are first used.
+    # Without it, cuBLAS may compute the same product in different orders. cuBLAS reads it at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
-    # warn_only: an operator without a deterministic form on this device is better named in the log than a dead run.
+    # warn_only: an operator without a deterministic form on this device is named in the log, and the run continues.
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
-    # Otherwise torch writes into every array that it allocates, to show up code that reads what it has not written.
+    # Otherwise torch fills every array that it allocates, which costs time. It does so to find reads of uninitialised
+    # memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -93,9 +95,10 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
 
 
 def limit_mps_memory() -> float:
-    """Let an allocation fail before macOS swaps, so that the ladder sees it; returns the part of the recommended memory.
+    """Limit MPS so that an allocation fails before macOS swaps and the ladder can react; returns the fraction of the
+    recommended memory.
 
-    torch's own limit is 1.7 times what Metal recommends, and knows of no other program.
+    torch's own limit is 1.7 times what Metal recommends, and ignores the memory of other programs.
     """
     memory = device_memory(torch.device("mps"))
     part = min(max((memory.peak + memory.free * _MPS_SHARE) / max(memory.total, 1), 0.05), 1.0)
@@ -104,7 +107,7 @@ def limit_mps_memory() -> float:
 
 
 def empty_device_cache(device: torch.device) -> None:
-    """Give cached, unused device memory back to the driver; nothing on the CPU."""
+    """Return cached, unused device memory to the driver. On the CPU this does nothing."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif device.type == "mps":

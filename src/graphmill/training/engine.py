@@ -1,6 +1,7 @@
 """The loop that trains every system: epochs, phases, steps, evaluation, early stopping, checkpoints, recovery.
 
-Files other than checkpoints, terminals and Dagster are the listener's business (``worker/``).
+The engine writes checkpoints only. The listener (``worker/``) writes all other files and reports to the terminal and to
+Dagster.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from graphmill.training.trainee import Trainee
 from graphmill.training.unread_losses import READ_EVERY, Done
 
 MAX_SKIPS = 10
-"""Steps in a row that ``on_nonfinite: skip`` leaves out before it gives up."""
+"""Number of steps in a row that ``on_nonfinite: skip`` skips before the training fails."""
 
 
 @dataclass
@@ -45,21 +46,21 @@ class FitResult:
 
 
 class _RollBackError(Exception):
-    """Leave the loop and go back to the last good state in a safer precision."""
+    """Leaves the loop to go back to the last good state in a safer precision."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
 
 
 class _AbandonedError(Exception):
-    """A stop was asked for in the middle of a step, which is given up: nothing of it has been applied."""
+    """A stop was requested during a step. The step is abandoned, and nothing of it has been applied."""
 
 
 class Engine(Trainee):
     """Trains one recipe."""
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
-        """Write a checkpoint of this moment (rank 0; the others wait).
+        """Write a checkpoint of the current state (rank 0; the others wait).
 
         Raises:
             TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
@@ -72,11 +73,11 @@ class Engine(Trainee):
     # ------------------------------------------------------------------ the loop
 
     def fit(self) -> FitResult:
-        """Train until ``epochs``, out of patience, or asked to stop.
+        """Train until all ``epochs`` are done, patience runs out, or a stop is requested.
 
         Raises:
-            StoppedError: a signal asked for it; the checkpoint is saved and the same command continues.
-            TrainingError: a number was not finite and the policy is to stop, or skips ran out.
+            StoppedError: a signal requested it; the checkpoint is saved, and the same command resumes the run.
+            TrainingError: a number was not finite and the policy is to stop, or too many steps in a row were skipped.
         """
         self._saved_at = time.monotonic()
         self._heap = HeapWatch()
@@ -86,7 +87,7 @@ class Engine(Trainee):
             while True:
                 try:
                     reason = self._epochs()
-                    self._say_compile_limit()  # an evaluation may have come to it, too
+                    self._say_compile_limit()  # an evaluation may have reached the limit, too
                     self.save(final=True, metric=self._metric_now())
                     self.wait_for_saves()
                     break
@@ -134,7 +135,7 @@ class Engine(Trainee):
         self._finish_epoch()
 
     def _finish_resumed_epoch(self) -> None:
-        """A resume at an epoch's end: its evaluation or its report may have been lost."""
+        """After a resume at an epoch's end, evaluate and report that epoch again: both may have been lost."""
         if self.resumed and self.state.epoch and not (self.state.phase or self.state.index):
             self._finish_epoch()
         self.resumed = False
@@ -147,7 +148,7 @@ class Engine(Trainee):
             self._evaluate()
         if state.evaluated_epoch == state.epoch:
             record |= {"valid": state.last_metrics, "health": state.last_health, "best_epoch": state.best_epoch}
-            if self.evaluation.selected_on != "valid":  # the figures under "valid" are of this one
+            if self.evaluation.selected_on != "valid":  # the split of the figures under "valid"
                 record["split"] = self.evaluation.selected_on
         if self.ranks.main:
             self.listener.on_epoch(record)
@@ -162,7 +163,7 @@ class Engine(Trainee):
                 lambda: self._gradient(phase, batch, epoch, index),
                 execution=self.execution,
                 policy=self.acceleration.on_oom,
-                # Once the ranks have begun to add up, one of them cannot start the step again by itself.
+                # Once the ranks have begun to sum gradients, one of them cannot repeat the step alone.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
                 note=self._note,
@@ -179,7 +180,7 @@ class Engine(Trainee):
             self._apply(optimizer, done, gradient.values[0], gradient.not_finite)
             self._unread.append(done)
         else:
-            self._read()  # the steps before it, of a phase whose optimizer reads later
+            self._read()  # earlier steps, of a phase whose losses are read later
             if gradient.finite:
                 self._apply(optimizer, done, gradient.norm)
             self._settle(done)
@@ -205,22 +206,24 @@ class Engine(Trainee):
         self.state.updates[done.phase.name] += 1
 
     def _read(self) -> None:
-        """Settle the steps that have not been read."""
+        """Read and settle the steps whose losses are still on the device."""
         unread, self._unread = self._unread, []
         if unread:
             read_together([done.gradient for done in unread])
         for done in unread:
             if not done.gradient.finite:
-                # Its gradient once more, to name what is not: the weights have moved a little since, and not by that step.
+                # Compute the gradient again to name what is not finite. Later steps have changed the weights a little;
+                # that step has not.
                 with suppress(_AbandonedError):
                     self._gradient(done.phase, done.batch, done.epoch, done.index)
             self._settle(done, len(unread))
 
     def _settle(self, done: Done, together: int = 1) -> None:
-        """Count a step whose values were read, or do what its not being finite asks for; and report it."""
+        """Count a step whose values were read and report it. If they are not finite, follow the policy."""
         state, name, losses = self.state, done.phase.name, done.gradient.losses
         if done.index == 0 and done.phase is self.recipe.phases[0]:
-            # Not when the epoch begins: a stop before its first step is done still has the last epoch to report.
+            # Not at the beginning of the epoch: after a stop before the first step is done, the last epoch is still to
+            # be reported.
             state.sums, state.counts = {}, {}
         if done.gradient.finite:
             state.skips_in_row = 0
@@ -251,7 +254,7 @@ class Engine(Trainee):
         )
 
     def _abandon_if_asked(self) -> None:
-        # Several ranks agree between steps instead: a step that one of them gives up would leave the others waiting.
+        # Several ranks agree between steps instead: if one abandoned a step, the others would wait forever.
         if self.ranks.world == 1 and self._asked_to_stop():
             raise _AbandonedError
 
@@ -287,7 +290,7 @@ class Engine(Trainee):
 
         metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
-            # The vectors of divided tables are everybody's.
+            # With divided tables, all ranks take part in computing the vectors.
             health = self.recipe.health(self.model) if self.ranks.main or self.recipe.shards else {}
         metrics, health = self.ranks.broadcast((metrics, health))
         state.evaluated_epoch = state.epoch
@@ -305,7 +308,7 @@ class Engine(Trainee):
         phase, batch, losses = done.phase, done.batch, done.gradient.losses
         losses_finite = all(math.isfinite(v) for v in losses.values())
         if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
-            # fp16's own business: the scale was too high for this batch. The step is skipped and the scale halved.
+            # Normal with fp16: the scale was too high for this batch. Skip the step and halve the scale.
             self.precision.scaler.update(overflow=True)
             state.skips += 1
             return
@@ -326,7 +329,7 @@ class Engine(Trainee):
         self._go_safer(f"{culprit} is not finite at {where}", error)
 
     def _nonfinite_parameter(self) -> str:
-        """The first one, on any rank: rows that are divided are seen by their rank alone."""
+        """The first parameter that is not finite on any rank. Only the rank that holds a divided row sees its values."""
         bad = nonfinite_parameter(self.model)
         if self.recipe.shards is None:
             return bad
@@ -334,7 +337,7 @@ class Engine(Trainee):
         return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
 
     def _refuse_parameter(self, name: str) -> NoReturn:
-        """An update with finite gradients can still overflow a parameter: seen before such a state is saved."""
+        """Refuse to save a parameter that is not finite. An update with finite gradients can still overflow one."""
         state = self.state
         what = f"parameter '{name}' is not finite after epoch {state.epoch}, step {state.steps}"
         self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
@@ -353,7 +356,7 @@ class Engine(Trainee):
         self.wait_for_saves()
         if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list()))[0]:
             self.resume("last")
-            self._finish_resumed_epoch()  # in the precision that it was trained in
+            self._finish_resumed_epoch()  # in the precision in which it was trained
         else:
             self._fresh(precision)
             if self.ranks.main:
@@ -389,5 +392,5 @@ class Engine(Trainee):
 
     def _say_compile_limit(self) -> None:
         if self._compiled is not None and (note := self._compiled.limit_note()):
-            self._compiled = None  # said once
+            self._compiled = None  # report it once
             self._note(note)

@@ -1,7 +1,7 @@
-"""Writing files so that a kill or a power cut leaves either the old one or the new one, never a torn one.
+"""Writes files so that a kill or a power cut leaves the old file or the new one, never a partial one.
 
-The way: a temporary file in the same directory, written and fsynced, renamed over the target, directory fsynced.
-A writer that was killed leaves only files that end in ``PARTIAL``; whoever holds the run's lock may delete those.
+It writes and fsyncs a temporary file in the same directory, renames it over the target, and fsyncs the directory. A
+killed writer leaves only files that end in ``PARTIAL``. The process that holds the run's lock may delete them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphmill.errors import ResourceError
 
 PARTIAL = ".partial"
 PART = ".part"
-"""End of the names of exports that are being written."""
+"""Suffix of the names of exports that are being written."""
 _OLD_SECONDS = 3600.0
 
 
@@ -35,19 +35,19 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def partial_file(directory: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """An unbuffered temporary file in ``directory``; gone afterwards unless it was renamed inside the block."""
+    """An unbuffered temporary file in ``directory``. It is deleted at the end of the block unless it was renamed there."""
     path = directory / f".{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}"
     try:
         with open(path, "xb", buffering=0) as file:
             yield file, path
     finally:
-        # Absent after the rename; where even deleting fails, the next writer cleans up.
+        # It is absent after the rename. If deleting fails, the next writer cleans up.
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Write every byte: an unbuffered file may take fewer than it was given (a full disk, more than 2 GiB)."""
+    """Write every byte. One write to an unbuffered file may take fewer bytes (full disk, more than 2 GiB)."""
     view = memoryview(data).cast("B")
     while len(view):
         view = view[file.write(view) :]
@@ -73,7 +73,8 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def remove_partial_files(directory: Path) -> None:
-    """Delete what a killed writer left. Only the holder of the run's lock may: another writer's file looks the same."""
+    """Delete the files that a killed writer left. Only the holder of the run's lock may call this: a running writer's
+    files look the same."""
     for path in directory.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):
             path.unlink()
@@ -81,7 +82,7 @@ def remove_partial_files(directory: Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a disk's refusal into a sentence.
+    """Turn an ``OSError`` into an error with a message for the user.
 
     Raises:
         ResourceError: names ``path`` and the reason.
@@ -97,10 +98,11 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
-    """Be the only one who exports into ``directory``, waiting for who does; sweeps what a killed one left."""
+    """Hold the export lock of ``directory``, waiting for another writer; then delete the files that a killed writer
+    left."""
     lock = os.open(directory, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: what lies there may be somebody's
+        with contextlib.suppress(OSError):  # a file system without locks: the files may belong to a running writer
             fcntl.flock(lock, fcntl.LOCK_EX)
             sweep(directory)
         yield
@@ -109,7 +111,7 @@ def only_writer(directory: Path) -> Iterator[None]:
 
 
 def sweep(directory: Path, older_than: float = 0.0) -> None:
-    """Delete exports that were not finished, last written ``older_than`` seconds ago or more."""
+    """Delete unfinished exports that were last written ``older_than`` seconds ago or more."""
     for path in directory.glob(f".*{PART}"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime >= older_than:
@@ -117,6 +119,6 @@ def sweep(directory: Path, older_than: float = 0.0) -> None:
 
 
 def sweep_old(run: Path) -> None:
-    """:func:`sweep` the folders of a run that nobody has written for an hour."""
+    """:func:`sweep` the folders of a run, for files that nobody has written for an hour."""
     for folder in (run, *(run / name for name in ("embeddings", "influence", "links", "origin"))):
         sweep(folder, _OLD_SECONDS)

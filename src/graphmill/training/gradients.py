@@ -1,8 +1,8 @@
-"""Gradients of single training examples in factored form: what a recipe offers to influence analysis, and no more.
+"""Gradients of single training examples in factored form. A recipe provides them for influence analysis.
 
 A batch's per-example gradients of a d × F matrix would fill n · d · F numbers; as outer products they are n · (d + F).
-Influence analysis needs dot products alone, and those follow from the factors. ``parameter`` names the model's parameter
-that a factor belongs to.
+Influence analysis needs only dot products, which can be computed from the factors. ``parameter`` names the model's
+parameter that a factor belongs to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Dense:
-    """n gradients written out, ``values`` [n, k], k the parameter's size."""
+    """n gradients in full: ``values`` [n, k], where k is the parameter's size."""
 
     parameter: str
     values: Tensor
@@ -34,10 +34,11 @@ class Outer:
 
 @dataclass(frozen=True)
 class RowGradients:
-    """n gradients of a table [N, k] that are zero but in a few rows, or have rank one over all rows.
+    """n gradients of a table [N, k], each the sum of a few rows and, optionally, a rank-one matrix.
 
-    Gradient i has ``values[j][i]`` [k] in row ``keys[j][i]``, added up over j; and, where ``spread`` is given,
-    ``spread[0][which[i]]`` ⊗ ``spread[1][which[i]]`` on top: [m, N] coefficients of the rows and [m, k] directions.
+    Gradient i has ``values[j][i]`` [k] in row ``keys[j][i]``, summed over j. If ``spread`` is given,
+    ``spread[0][which[i]]`` ⊗ ``spread[1][which[i]]`` is added: ``spread`` holds coefficients of the rows [m, N] and
+    directions [m, k].
     """
 
     parameter: str
@@ -51,35 +52,35 @@ Factor = Dense | Outer | RowGradients
 
 
 class Tracer(Protocol):
-    """Per-example gradients of one model, dropout off and norms with their running statistics."""
+    """Per-example gradients of one model, with dropout off and batch norms in eval mode."""
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """First parts of the parameters' names, in the order of the forward pass."""
+        """Names of the layers (the first part of each parameter's name), in the order of the forward pass."""
 
     @property
     def output_parameters(self) -> tuple[str, ...]:
         """Parameters of the last layer."""
 
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
-        """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of what each label adds to its row."""
+        """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of each label's term of its row's loss."""
 
     def row_gradients(self, queries: np.ndarray) -> list[Factor]:
-        """``queries`` int64 [n, 2] → gradient of the whole row's loss, all candidates, summed."""
+        """``queries`` int64 [n, 2] → gradient of each query's loss, summed over all candidates."""
 
     def scale_of(self, parameter: str, values: Tensor) -> Tensor:
-        """A tensor of the parameter's shape [k1, ...] in the order in which the factors have their entries."""
+        """``values``, of the parameter's shape [k1, ...], reordered as the entries of the factors are."""
 
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A recipe whose training examples are triples and whose gradients come in factors."""
+    """A recipe whose training examples are triples and which provides factored gradients."""
 
     def tracer(self, model: nn.Module, precision: str) -> Tracer:
-        """For the weights that ``model`` has now."""
+        """A :class:`Tracer` for the current weights of ``model``."""
 
     def traced_triples(self, split: str) -> np.ndarray:
-        """int64 [T, 3]: the triples of a split by global numbers, without inverses."""
+        """int64 [T, 3]: the triples of a split in global numbers, without inverses."""
 
     def traced_labels(self, triples: np.ndarray) -> np.ndarray:
-        """int64 [directions, T, 3]: the labels that each triple gives rise to."""
+        """int64 [directions, T, 3]: the labels that each triple produces."""

@@ -1,4 +1,4 @@
-"""What happens when a number is not finite: name it, keep the batch, and never apply the step."""
+"""Handles numbers that are not finite: names the tensor, saves the batch, and never applies the step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphmill.training.contract import Recipe, StepBatch
 
 _LARGE = 1 << 16
-"""Numbers of a gradient from which on the time of its norm is that of reading it."""
+"""From this size (numbers) on, the norm of a gradient takes as long as reading it."""
 REMEDIES = (
     "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, use "
     "acceleration.precision: fp32 or bf16, or acceleration.on_nonfinite: safer_precision to go back to the last "
@@ -34,7 +34,7 @@ class NonFiniteError(TrainingError):
 
 
 def first_nonfinite(recipe: Recipe, model: nn.Module, batch: StepBatch, losses: dict[str, float]) -> str:
-    """Name the first bad tensor in the order in which the numbers flow: input, parameter, loss term, gradient."""
+    """Name the first tensor that is not finite, in the order of the computation: input, parameter, loss term, gradient."""
     for name, array in batch.arrays().items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return f"input '{name}'"
@@ -59,7 +59,7 @@ def nonfinite_parameter(model: nn.Module) -> str:
 
 
 def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that a recipe holds (features, constants of the graph), however it keeps them."""
+    """Tensors that a recipe holds (features, constants of the graph), in any container."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -71,7 +71,7 @@ def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
 
 
 def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | str]) -> Path | None:
-    """Write the batch's arrays beside the run so that the step can be repeated by hand; None without a directory."""
+    """Write the batch's arrays to ``directory``, so that the step can be repeated by hand; None without a directory."""
     if directory is None:
         return None
     directory.mkdir(parents=True, exist_ok=True)
@@ -81,12 +81,13 @@ def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | 
 
 
 def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
-    """The norm of all gradients together (0-d). Serves clipping and the guard: one pass for both."""
+    """The norm of all gradients together (0-d). Clipping and the check for finite values both use it."""
     gradients = [p.grad for p in parameters if p.grad is not None and p.grad.numel()]
     if not gradients:
         return torch.zeros(())
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
-        # The library's dot product reads memory as fast as it comes, torch's norm at half of that, but many at one call.
+        # torch.dot reads at the full rate of the memory. torch's norm reads at half of it, but takes many tensors in
+        # one call.
         large = [torch.dot(g.view(-1), g.view(-1)) for g in gradients if g.numel() >= _LARGE]
         small = [g for g in gradients if g.numel() < _LARGE]
         squares = [s.double() for s in large]
@@ -97,7 +98,7 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
 
 
 def _norms(gradients: list[Tensor]) -> list[Tensor]:
-    """[N] norms a dtype."""
+    """For each dtype, the norms [N]."""
     by_dtype: dict[torch.dtype, list[Tensor]] = {}
     for gradient in gradients:
         by_dtype.setdefault(gradient.dtype, []).append(gradient)

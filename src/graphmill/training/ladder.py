@@ -1,7 +1,8 @@
-"""What to do when memory runs out: rungs that keep the gradient, for the planner and for real failures.
+"""Changes the sizes of a step when memory runs out. Every change (a "rung") keeps the gradient. The planner uses it
+too.
 
-Where memory ran out decides what is tried: smaller chunks help the loss and nothing else, recomputing layers helps what a
-step keeps of its encoding. What turns out not to help is taken back.
+The place where memory ran out decides what is tried. Smaller chunks reduce the memory of the loss only. Recomputing
+layers reduces the activations of the encoding. A change that does not help is undone.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from graphmill.training.memory import is_out_of_memory, out_of_memory_error, out
 T = TypeVar("T")
 
 _FACTORS = (8, 64)
-"""Chunks of the loss that are tried, in those that there were."""
+"""Factors by which the number of loss chunks is multiplied."""
 _MOST_PARTS = 64
-"""Of an evaluation's blocks."""
+"""Blocks of an evaluation become at most this many times smaller."""
 
 
 def shrink(execution: Execution, *, max_loss_chunks: int) -> str | None:
-    """Take the planner's next rung in place and say which; None when there is none left.
+    """Take the planner's next rung, in place. Returns its description, or None if no rung is left.
 
-    Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels take edges in chunks that
-    stay in the cache, so halving them would free nothing.
+    Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels process edges in chunks
+    that fit the cache, so smaller chunks would free nothing.
     """
     if execution.loss_chunks < max_loss_chunks:
         execution.loss_chunks = min(execution.loss_chunks * 2, max_loss_chunks)
@@ -52,14 +53,15 @@ def with_ladder(
     remedy: str,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Run ``attempt``; where memory runs out take a rung, ``clear`` what was half done and try the same step again.
+    """Run ``attempt``. If memory runs out, take a rung, ``clear`` the partial results and try the same step again.
 
-    At most six attempts. The sizes that it comes through with stay, and are said in ``note`` and ``execution.history``;
-    where none helps they are as before. ``repeatable`` says whether it can be tried again; ``remedy`` which settings to
-    turn where nothing is left.
+    There are at most six attempts. The sizes that succeed stay, and are reported to ``note`` and ``execution.history``.
+    If none succeeds, the sizes are restored. ``repeatable`` says whether the step can be tried again. ``remedy`` names
+    the settings to change if nothing is left to try.
 
     Raises:
-        OutOfMemoryError: nothing helped, or ``policy`` is "stop"; with the figures and the settings to turn.
+        OutOfMemoryError: no attempt succeeded, or ``policy`` is "stop"; the message gives memory in use and the
+            settings to change.
     """
     before = replace(execution, history=[])
     tried: list[str] = []
@@ -93,7 +95,7 @@ def with_ladder(
 
 
 def _next(before: Execution, now: Execution) -> Execution | None:
-    """The sizes to try after ``now``, which began as ``before`` and failed at ``now.at``."""
+    """The sizes to try after ``now`` failed at ``now.at``. ``before`` are the sizes of the first attempt."""
     smaller = [before, *(replace(before, loss_chunks=before.loss_chunks * f) for f in _FACTORS)]
     rungs = smaller if before.checkpointing else [*smaller, *(replace(each, checkpointing=True) for each in smaller)]
     ahead = rungs[[each.sizes() for each in rungs].index(now.sizes()) + 1 :]
@@ -105,10 +107,10 @@ def _next(before: Execution, now: Execution) -> Execution | None:
 
 
 def once_more(attempt: Callable[[], T], *, clear: Callable[[], None], what: str, remedy: str) -> T:
-    """Run what has no smaller form; where memory runs out, once more with what lies unused given back.
+    """Run ``attempt``, which cannot be made smaller. If memory runs out, free unused memory and try once more.
 
     Raises:
-        OutOfMemoryError: it ran out again.
+        OutOfMemoryError: memory ran out again.
     """
     try:
         return attempt()
@@ -133,10 +135,13 @@ def in_smaller_blocks(
     remedy: str,
     repeatable: bool,
 ) -> tuple[T, int]:
-    """``evaluate(parts)`` with blocks ``parts`` times smaller, eight times more where memory runs out; and the parts then.
+    """Call ``evaluate(parts)``, whose blocks are ``parts`` times smaller. If memory runs out, try eight times as many
+    parts.
+
+    Returns the result and the final number of parts.
 
     Raises:
-        OutOfMemoryError: it ran out with the smallest blocks, or may not be repeated.
+        OutOfMemoryError: memory ran out with the smallest blocks, or the evaluation may not be repeated.
     """
     began = parts
     while True:

@@ -1,7 +1,7 @@
-"""What this machine has for a training, told without torch: the device that it would take, and that device's memory.
+"""Finds the device that a training would use on this machine, and its memory, without importing torch.
 
-For whoever must decide before a worker starts, such as the defaults of the Launchpad. The worker's own answer, from torch,
-is in ``device.py``; where the two differ (a driver that torch cannot use), the worker's holds.
+This serves decisions before a worker starts, such as the defaults of the Launchpad. The worker itself asks torch
+(``device.py``). If the two differ (a driver that torch cannot use), the worker's answer holds.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _NVML = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 
 @dataclass(frozen=True)
 class Machine:
-    """``device``: cuda, mps or cpu; ``memory_bytes``: all that the device has, or that this process may ever use."""
+    """``device``: cuda, mps or cpu; ``memory_bytes``: the device's total memory, or the limit of this process."""
 
     device: str
     memory_bytes: int
 
 
 def this_machine(root: Path = Path("/")) -> Machine:
-    """cuda where torch was built for it and the driver shows a device, mps on Apple silicon, else cpu.
+    """cuda if torch was built for it and the driver shows a device, mps on Apple silicon, else cpu.
 
-    The same at every call on one machine: it looks at what there is, not at what is free. ``root`` is where ``proc`` and
-    ``sys`` are (tests put a small tree there).
+    The result is the same at every call on one machine, because it counts total memory, not free memory. ``root`` is
+    the folder of ``proc`` and ``sys`` (tests put a small tree there).
     """
     if torch_is_built_for_cuda() and (memory := cuda_memory()):
         return Machine("cuda", memory)
@@ -48,21 +48,21 @@ def allowed_cores() -> int:
 
 
 def require_cores(acceleration: Any, where: str) -> None:
-    """Raise :class:`SettingsError` for threads or processes that this machine's cores could never carry.
+    """Raise :class:`SettingsError` for far more threads or processes than this machine has cores.
 
-    Some more than there are cores are harmless, thousands end as "out of memory" or never start.
+    A few more than the cores are harmless. Thousands run out of memory or never start.
     """
     require_count("acceleration.threads", acceleration.threads, max(64, 4 * allowed_cores()), where)
     require_processes(acceleration.processes, where)
 
 
 def require_processes(count: int, where: str) -> None:
-    """Raise :class:`SettingsError` for more processes than this machine's cores could carry."""
+    """Raise :class:`SettingsError` for far more processes than this machine has cores."""
     require_count("acceleration.processes", count, max(16, 2 * allowed_cores()), where)
 
 
 def require_count(name: str, asked: int, most: int, where: str) -> None:
-    """Raise :class:`SettingsError` where ``asked`` is more than ``most``."""
+    """Raise :class:`SettingsError` if ``asked`` is more than ``most``."""
     if asked > most:
         cores = allowed_cores()
         raise SettingsError(f"{where}: {name} = {asked}, and this machine has {cores} cores: write {most} at most")
@@ -82,7 +82,7 @@ class _Memory(ctypes.Structure):
 
 
 def cuda_memory() -> int:
-    """Bytes of the first CUDA device that the driver's management library shows; 0 where there is none."""
+    """Memory in bytes of the first CUDA device that the driver's management library shows; 0 if there is none."""
     library = _load(_NVML)
     if library is None or library.nvmlInit_v2() != 0:
         return 0

@@ -1,7 +1,7 @@
-"""How much memory there is, how much is used, and what "out of memory" looks like.
+"""Measures available and used memory, and recognises errors of running out of memory.
 
-Light: torch is imported only where a device is asked for. The sampler that draws the memory plot is in
-``memory_sampler.py``.
+Importing this module is fast: torch is imported only when a device is asked for. ``memory_sampler.py`` samples memory
+for the plot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMIT_VARIABLE = "GRAPHMILL_ALLOCATION_LIMIT"
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 
-# Wordings of torch's allocators and of the libraries that it calls, in lower case.
+# Phrases in the errors of torch's allocators and of the libraries that torch calls, in lower case.
 _OUT_OF_MEMORY = (
     "defaultcpuallocator: can't allocate memory",
     "defaultcpuallocator: not enough memory",
@@ -53,7 +53,7 @@ def parse_size(text: str, *, auto: int | None = None, name: str = "size") -> int
     """Bytes of "6GiB", "512 MB", "1.5g" or "1000"; ``auto`` for "auto". A unit without i is decimal: 1 GB = 10⁹.
 
     Raises:
-        SettingsError: not a size; the sentence names ``name`` and shows what is understood.
+        SettingsError: not a size; the message names the setting ``name`` and shows valid sizes.
     """
     if text.strip().lower() == "auto" and auto is not None:
         return auto
@@ -75,7 +75,7 @@ def process_memory() -> int:
 
 
 def reset_peak() -> bool:
-    """Start a new high-water mark; False where the system cannot (then :func:`peak_memory` is since the start)."""
+    """Reset the peak. Returns False if the system cannot; then :func:`peak_memory` counts from the start."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -97,7 +97,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Bytes on an accelerator: held by tensors now and at most, still free, and in all. Zeros for the CPU."""
+    """Bytes on an accelerator: used by tensors now, at the peak, free, and in total. Zeros for the CPU."""
 
     allocated: int = 0
     peak: int = 0
@@ -106,7 +106,7 @@ class DeviceMemory:
 
 
 def device_memory(device: Any) -> DeviceMemory:
-    """Memory of a ``torch.device``. MPS has no high-water mark: there ``peak`` is what the driver holds now."""
+    """Memory of a ``torch.device``. MPS records no peak: there ``peak`` is the driver's current allocation."""
     if device.type == "cuda":
         import torch
 
@@ -119,13 +119,13 @@ def device_memory(device: Any) -> DeviceMemory:
 
         used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
         total = torch.mps.recommended_max_memory()
-        # It is the machine's own memory: what other programs have is not free.
+        # The device shares the machine's memory: memory of other programs is not free.
         return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
     return DeviceMemory()
 
 
 def device_memory_row(report: Mapping[str, Any]) -> list[str]:
-    """A table's row on the device's memory in a run's report, beside the planner's figure; [] for a run on the CPU."""
+    """A row of the run report's table: peak device memory beside the planner's estimate; [] for a run on the CPU."""
     peak, planned = report.get("peak_device_memory_bytes") or 0, report.get("planned_memory_bytes") or 0
     if not peak or report.get("device", "cpu") == "cpu":
         return []
@@ -137,7 +137,7 @@ def device_memory_row(report: Mapping[str, Any]) -> list[str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: on the CPU, CUDA or MPS, in torch or in a library that it called."""
+    """Whether ``error`` is a failed allocation: on the CPU, CUDA or MPS, in torch or in a library that it called."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError):
@@ -151,26 +151,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory_reason(error: BaseException) -> str:
-    """The first line of what an allocator said; a MemoryError of the interpreter says nothing."""
+    """The first line of the allocator's message, or the error's type if it has no message (Python's MemoryError)."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def out_of_memory_error(reason: str, remedy: str) -> OutOfMemoryError:
-    """The error that is addressed to the user: what the allocator said, this process's figures, and what to do."""
+    """The error for the user: the allocator's message, memory in use and available, and what to do."""
     in_use, available = format_size(process_memory()), format_size(available_memory())
     return OutOfMemoryError(f"out of memory ({reason}); in use {in_use}, available {available}; {remedy}")
 
 
 LESS_MEMORY_BESIDE_STEPS = "free memory on this machine, or choose a smaller model or graph"
-"""What to do where the size of a batch has no part in it: evaluations, and the optimizer's moments."""
+"""What to do if the batch size does not matter: in evaluations, and for the optimizer's moments."""
 
 
 @contextlib.contextmanager
 def memory_in_a_sentence() -> Iterator[None]:
-    """For work outside the steps, where there is no ladder: a failed allocation becomes one error with a sentence.
+    """Turn a failed allocation into an error with a message for the user. For work outside the steps, which has no
+    ladder.
 
     Raises:
-        OutOfMemoryError: an allocation failed inside, and nothing inside had a sentence for it.
+        OutOfMemoryError: an allocation failed inside the block.
     """
     try:
         yield
@@ -184,18 +185,18 @@ def memory_in_a_sentence() -> Iterator[None]:
 
 
 def allocation_is_limited() -> bool:
-    """Whether a simulated limit is in force: what it is checked against has to be counted only then."""
+    """Whether a simulated limit is set. Only then do callers need to count their bytes."""
     return bool(os.environ.get(LIMIT_VARIABLE, ""))
 
 
 def check_allocation(count: int, what: str) -> None:
-    """Fail like torch's CPU allocator when ``count`` bytes are above the simulated limit; else do nothing.
+    """Fail like torch's CPU allocator if ``count`` bytes exceed the simulated limit; else do nothing.
 
-    The limit is the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which reaches worker processes. It makes the
-    ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
+    The environment variable ``GRAPHMILL_ALLOCATION_LIMIT`` (a size) sets the limit, also for worker processes. Tests of
+    ``on_oom`` use it. It also shows how a run behaves on a small device.
 
     Raises:
-        RuntimeError: in the allocator's words, so that :func:`is_out_of_memory` knows it.
+        RuntimeError: with the allocator's wording, so that :func:`is_out_of_memory` recognises it.
     """
     if not allocation_is_limited():
         return

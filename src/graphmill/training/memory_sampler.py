@@ -1,4 +1,4 @@
-"""A thread that watches this process's memory, for the plot and for the leak test."""
+"""A thread that samples this process's memory, for the plot and for the leak test."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class MemorySample:
 
 
 class MemorySampler:
-    """Samples every ``interval`` seconds while its block runs; holds at most ``capacity`` samples of the whole run.
+    """Samples every ``interval`` seconds while its block runs, and holds at most ``capacity`` samples.
 
-    When full, it merges neighbours, keeping the larger one, and doubles the interval: a long run is seen from start to
-    end, peaks included, in bounded memory. ``device`` is a ``torch.device``, or None.
+    When it is full, it merges neighbouring samples, keeps the larger of two, and doubles the interval. A long run is
+    thus recorded from start to end, with its peaks, in bounded memory. ``device`` is a ``torch.device``, or None.
     """
 
     def __init__(self, interval: float = 0.5, *, capacity: int = 1024, device: Any = None) -> None:
@@ -56,16 +56,16 @@ class MemorySampler:
         self._take()
 
     def samples(self) -> list[MemorySample]:
-        """What was seen so far, in order of time."""
+        """The samples so far, in order of time."""
         with self._lock:
             return list(self._samples)
 
     def peak(self) -> int:
-        """Largest resident bytes seen; shorter peaks than the interval can be missed."""
+        """Largest number of resident bytes sampled. Peaks shorter than the interval can be missed."""
         return max((sample.resident for sample in self.samples()), default=0)
 
     def device_peak(self) -> int:
-        """Most bytes on the device: CUDA's own high-water mark; on MPS the largest that the driver was seen to hold."""
+        """Peak bytes on the device: CUDA's own peak counter; on MPS the driver's largest sampled allocation."""
         return self._device_peak
 
     def _run(self) -> None:

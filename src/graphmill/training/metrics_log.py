@@ -1,6 +1,7 @@
 """``metrics.jsonl``: one JSON object a line, appended while training, cut back to the checkpoint when a run resumes.
 
-JSON has no inf and nan: here they are the strings "inf", "-inf" and "nan", which ``float()`` and pandas understand.
+JSON has no inf and nan. They are written as the strings "inf", "-inf" and "nan", which ``float()`` and pandas
+understand.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
 _ALWAYS = {"step": ("losses",), "epoch": ("losses", "seconds")}
-"""What a record of each kind has in any case: plots, tables and comparisons ask for it."""
+"""Fields that every record of a kind has. Plots, tables and comparisons need them."""
 
 
 class MetricsLog:
-    """The trace of a run. Reading is for everyone, writing for the holder of the run's lock."""
+    """The trace of a run. Anyone may read it; only the holder of the run's lock may write it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO | None = None
 
     def append(self, kind: Kind, epoch: int, step: int, values: Mapping[str, Any]) -> None:
-        """Add a record: ``kind`` "step" after an optimizer step, "epoch" after an epoch; ``step`` counts those done.
+        """Add a record: ``kind`` "step" after an optimizer step, "epoch" after an epoch; ``step`` counts the steps
+        done.
 
-        One write a record and no fsync: a killed process loses nothing, a power cut what :meth:`sync` did not cover.
+        Each record is one write without fsync. A killed process loses nothing. A power cut loses the records since
+        :meth:`sync`.
 
         Raises:
             ResourceError: it cannot be written (disk full).
@@ -51,24 +54,26 @@ class MetricsLog:
             ) from None
 
     def sync(self) -> None:
-        """Make what was appended durable; called before a checkpoint, so that the trace never lacks what it covers."""
+        """fsync the file. It is called before a checkpoint, so that the trace never lacks steps that the checkpoint
+        has."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 
     def read(self, kind: Kind | None = None) -> list[dict[str, Any]]:
-        """All records, or those of one kind. A line torn by a kill or a power cut, or damaged since, is left out.
+        """All records, or those of one kind. Incomplete or damaged lines are left out.
 
         Raises:
-            InputError: it is no file, or cannot be read.
+            InputError: the path is not a file, or cannot be read.
         """
         records = (_parse(line) for line in self._lines())
         return [record for record in records if record is not None and kind in (None, record["kind"])]
 
     def truncate_after(self, epoch: int, step: int) -> int:
-        """Forget what a resume from the checkpoint (``epoch``, ``step``) will report again; returns how many records.
+        """Remove the records that a resume from the checkpoint (``epoch``, ``step``) will report again; returns their
+        number.
 
-        Kept are the steps up to ``step`` and the epochs that ended before it. The epoch that ends exactly at the
-        checkpoint goes, because a resume at an epoch's end evaluates and reports that epoch once more.
+        It keeps the steps up to ``step`` and the epochs that ended before it. It removes the epoch that ends exactly at
+        the checkpoint, because a resume at an epoch's end evaluates and reports that epoch again.
         """
         self.close()
         lines = self._lines()
@@ -78,7 +83,7 @@ class MetricsLog:
         return len(lines) - len(kept)
 
     def history(self) -> dict[str, list[Any]]:
-        """The epochs as columns of equal length: nested names joined by "/", None where an epoch lacks one."""
+        """The epochs as columns of equal length. Nested names are joined by "/"; an epoch without a value has None."""
         return _columns(self.read("epoch"))
 
     def close(self) -> None:
@@ -94,7 +99,7 @@ class MetricsLog:
             return []
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be read: {error.strerror}; it is the trace of the run, of which nothing else depends: "
+                f"{self.path} cannot be read: {error.strerror}; nothing else depends on this trace of the run: "
                 "remove it, and run the same command again"
             ) from None
 
@@ -107,7 +112,7 @@ def _survives(record: dict[str, Any] | None, epoch: int, step: int) -> bool:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """The record of a line, or None where it is none: plots and tables may rely on its names and types."""
+    """The record of a line, or None if its names or types are wrong, so that plots and tables can rely on them."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -135,7 +140,7 @@ def _size(path: Path) -> int:
 
 
 def _whole_lines(path: Path) -> int:
-    """Bytes up to the last line feed: what follows was torn by a kill."""
+    """Number of bytes up to the last line feed. A kill left the rest incomplete."""
     size = _size(path)
     with open(path, "rb") if size else open(os.devnull, "rb") as file:
         while size:

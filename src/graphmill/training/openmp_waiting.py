@@ -1,12 +1,16 @@
-"""How OpenMP's threads wait for the next piece of work, which has to be said before torch is imported.
+"""Sets how OpenMP's threads wait for work. This has to be set before torch is imported.
 
-Spinning for long, the default, takes the time of whatever else runs: two trainings at once on two cores become many times
-slower. Sleeping at once costs a wake-up, dear on a virtual machine, at each of the hundreds of operations of a step. A
-short spin is between the two. How short depends on company, which is looked at when a process starts: in trials on two
-cores steps of SASRec and HGT were faster alone with four times the spin, and slower by more beside a busy process.
-A turn of the waiting loop is one pause instruction, which AMD's processors are done with in a fraction of the time that
-Intel's take, so that alone they spin ten times as many: with as few as Intel's, threads fell asleep between the
-operations of a step (seen on an EPYC of the fifth generation).
+By default threads spin for long. This takes processor time from other programs: two trainings at once on two cores
+become many times slower. If threads sleep at once, each of the hundreds of operations of a step costs a wake-up, which
+is slow on a virtual machine. A short spin is between the two.
+
+The best length depends on whether other programs run. It is chosen when a process starts. In trials on two cores, steps
+of SASRec and HGT alone were faster with four times the spin, and beside a busy process they were slower by more than
+that gain.
+
+One turn of the spin loop is one pause instruction. It takes AMD's processors a fraction of the time that it takes
+Intel's. A process alone on AMD therefore spins ten times as many turns. With Intel's number, threads fell asleep
+between the operations of a step (seen on a fifth-generation EPYC).
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from functools import cache
 from pathlib import Path
 
 ALONE, ALONE_ON_AMD, IN_COMPANY = "4000", "40000", "1000"
-"""Turns of GOMP's waiting loop."""
+"""Turns of GOMP's spin loop."""
 _QUIET_PERCENT = 10.0
 _LOOK_SECONDS = 0.1
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 def machine_is_quiet() -> bool:
-    """Whether less than a tenth of the processors' time goes to anybody, looking for a tenth of a second."""
+    """Whether all programs together use less than a tenth of the processors' time, measured over 0.1 s."""
     import psutil
 
     return float(psutil.cpu_percent(_LOOK_SECONDS)) < _QUIET_PERCENT
@@ -33,7 +37,7 @@ def machine_is_quiet() -> bool:
 def waiting_environment(
     environment: Mapping[str, str] = os.environ, quiet: Callable[[], bool] = machine_is_quiet
 ) -> dict[str, str]:
-    """What to add to the environment of a training process; empty where somebody has chosen already."""
+    """Variables to add to the environment of a training process; empty if the user has set one of them."""
     if any(name in environment for name in _CHOICES):
         return {}
     alone = ALONE_ON_AMD if _made_by_amd() else ALONE

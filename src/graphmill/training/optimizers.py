@@ -1,4 +1,4 @@
-"""The optimizers of a run, one per phase, and their state by parameter name."""
+"""The optimizers of a run, one per phase. Their state is saved by parameter name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PhaseOptimizer:
     def __init__(self, settings: TrainingSettings, groups: list[ParameterGroup], device: torch.device) -> None:
         self.names = [name for group in groups for name in group.names]
         self.parameters: list[nn.Parameter] = [p for group in groups for p in group.parameters]
-        # One group a rate of decay: each is a pass of its own.
+        # One group per weight decay, because each group is a separate pass.
         by_decay: dict[float, list[nn.Parameter]] = {}
         for group in groups:
             by_decay.setdefault(settings.weight_decay * group.decay, []).extend(group.parameters)
@@ -28,22 +28,23 @@ class PhaseOptimizer:
 
     @property
     def guards_itself(self) -> bool:
-        """Whether :meth:`step` can leave all as it is without the host's knowing."""
+        """Whether :meth:`step` can skip an update on the device, without the host reading the flag."""
         return bool(self.optimizer.defaults.get("fused"))
 
     def step(self, learning_rate: float, unless: Tensor | None = None) -> None:
-        """Apply the accumulated gradients at this rate; not where ``unless`` (0-d, fp32, on the device) is 1."""
+        """Apply the accumulated gradients at this rate, unless ``unless`` (0-d, fp32, on the device) is 1."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        # What torch's GradScaler sets; the fused kernels look at it.
+        # torch's GradScaler sets the same attribute, and the fused kernels read it.
         self.optimizer.found_inf = unless  # type: ignore[attr-defined]
         self.optimizer.step()
 
     def allocate(self) -> None:
-        """Make the moments of what has a gradient and none yet, all before any parameter moves.
+        """Allocate the moments of parameters that have a gradient and no moments yet, before any parameter is updated.
 
-        Memory can run out here, and then it can be tried again; in the middle of an update it could not. Zeros are what
-        Adam begins with; SGD's first step makes its momentum the gradient, as it is after zeros. Adagrad's are made at once.
+        If memory runs out here, the call can be repeated; in the middle of an update it could not. Adam's moments begin
+        with zeros. SGD's momentum becomes the gradient in its first step, as it would from zeros. Adagrad allocates its
+        own at once.
         """
         adam = isinstance(self.optimizer, torch.optim.Adam)
         if self._allocated or not (adam or self.optimizer.defaults.get("momentum")):
@@ -65,7 +66,7 @@ class PhaseOptimizer:
             parameter.grad = None
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
-        """State by ``prefix.parameter.key``; parameters that were never updated have none."""
+        """The state by ``prefix.parameter.key``; parameters that were never updated have none."""
         out = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -75,14 +76,15 @@ class PhaseOptimizer:
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
         self._allocated = False
-        if not isinstance(self.optimizer, torch.optim.Adagrad):  # whose state is there from the start
+        if not isinstance(self.optimizer, torch.optim.Adagrad):  # its state exists from the start
             self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
             state: dict[str, Any] = {}
             for key, value in tensors.items():
                 if key.startswith(start) and "." not in key[len(start) :]:
-                    # The step counter goes where the optimizer keeps it; moments live beside their parameter.
+                    # The step counter goes to the device where the optimizer keeps it; moments go to their parameter's
+                    # device.
                     is_counter = key.endswith(".step") and value.dim() == 0
                     beside = not is_counter or self.optimizer.defaults.get("fused")
                     state[key[len(start) :]] = value.clone().to(parameter.device if beside else "cpu")

@@ -1,4 +1,4 @@
-"""Plain Python values as standard JSON and back, exactly: inf, nan and tuples included."""
+"""Converts plain Python values to standard JSON and back exactly, with inf, nan and tuples."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def encode(value: Any) -> Any:
-    """``value`` as standard JSON can hold it: what JSON lacks becomes ``{"$float": "inf"}`` or ``{"$tuple": [...]}``.
+    """``value`` in standard JSON: inf and nan become ``{"$float": "inf"}``, and tuples become ``{"$tuple": [...]}``.
 
     Raises:
-        TypeError: a value or key that would not come back as it was.
+        TypeError: a value or key that :func:`decode` could not restore exactly.
     """
     if isinstance(value, bool | int | str) or value is None:
         return value

@@ -1,7 +1,7 @@
-"""What a training will take: memory and time from a recipe's own counts and this machine's rates.
+"""Predicts the memory and time of a training from a recipe's counts and this machine's rates.
 
-A recipe's ``cost`` module says what one step holds and does (:class:`Cost`); here that becomes bytes and seconds. Which
-batching and rungs to take is ``runs/planning.py``'s business.
+A recipe's ``cost`` module counts what one step holds and computes (:class:`Cost`). This module turns the counts into
+bytes and seconds. ``runs/planning.py`` chooses the batching and the rungs.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Any
 from graphmill.training.allocator import Heap
 
 BASE_BYTES = 400 << 20
-"""A process that has imported torch, numba and this library, before any data (Linux, CPU build of torch)."""
+"""Memory of a process that has imported torch, numba and graphmill, before it loads data (Linux, CPU build of torch)."""
 HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
     "kept": (1.13, 2.0), "stock": (1.03, 1.4), "returned": (1.03, 1.03), "other": (1.03, 1.03),
 }  # fmt: skip
-"""Resident memory over live memory by what becomes of freed blocks (``training/allocator.py``): holes that nothing fits
-into. Where all steps have the same sizes, and where they differ (sampled batching)."""
+"""Ratio of resident memory to memory in use, by mode of the heap (``training/allocator.py``); fragmentation makes it
+larger than 1. The first figure is for steps of equal sizes, the second for steps of different sizes (sampled batching)."""
 MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
-"""Optimizer state, in copies of the weights."""
+"""Size of the optimizer state as a multiple of the weights."""
 OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5, "sgd": 5}
-"""Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
+"""Reads and writes per weight in one update: of the weight, gradient and moments, and for the norm that clipping needs."""
 
 
 RANKING_BATCH = 256 << 20
-"""Scores of one batch of queries, at most (evaluation/ranking/links.py)."""
+"""Largest size in bytes of the scores of one batch of queries (evaluation/ranking/links.py)."""
 
 
 def ranking_bytes(queries: float, candidates: float) -> int:
-    """What a ranking holds: the scores of its largest batch, and half as much to compare them."""
+    """Peak bytes of a ranking: the scores of its largest batch, and half as much to compare them."""
     return int(1.5 * min(queries * candidates * 4, RANKING_BATCH))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One process's share of a training, from counts alone.
+    """The cost of one process's share of a training, from counts alone.
 
-    ``weights``: bytes of the parameters. ``held``: bytes of graph, features and tables of the sampler. ``step``: the most
-    bytes that a step holds besides weights, gradients, moments and ``held``; ``gradients``: bytes of gradients at that
-    moment. ``evaluation``: the most that an evaluation or an export holds besides weights, moments and ``held``.
-    ``flop``: of a step's matrix products, backward included; ``low_flop``: those of them in half precision. ``moved``:
-    bytes that the rest reads and writes. ``calls``: small operations, each with its fixed price. ``ragged``: sizes differ
-    from step to step.
+    ``weights``: bytes of the parameters. ``held``: bytes of the graph, the features and the sampler's tables. ``step``:
+    peak bytes of a step without weights, gradients, moments and ``held``. ``gradients``: bytes of gradients at that
+    moment. ``evaluation``: peak bytes of an evaluation or export without weights, moments and ``held``. ``flop``:
+    operations of a step's matrix products, backward pass included. ``low_flop``: the part of them in half precision.
+    ``moved``: bytes that all other operations read and write. ``calls``: number of small operations, each with a fixed
+    cost. ``ragged``: sizes differ from step to step.
     """
 
     weights: int
@@ -61,7 +61,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of this machine, as a process with so many threads sees them."""
+    """Rates of this machine for a process with the given number of threads."""
 
     flop_per_second: float
     low_flop_per_second: float
@@ -71,7 +71,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted peak of the process (CPU) or of the device's memory, by part, and seconds of one optimizer step."""
+    """Predicted peak memory in bytes, in total and by part, and seconds of one optimizer step."""
 
     peak: int
     parts: dict[str, int]
@@ -81,9 +81,9 @@ class Estimate:
 def peak_memory_of(
     cost: Cost, optimizer: str, *, heap: Heap = "stock", device: str = "cpu"
 ) -> tuple[int, dict[str, int]]:
-    """Bytes at the highest moment, and what they consist of.
+    """Peak memory in bytes, and its parts.
 
-    On the CPU it is the resident memory of the process; on an accelerator that of the device, without the process.
+    On the CPU this is the resident memory of the process. On an accelerator it is the memory of the device alone.
     """
     moments = cost.weights * MOMENTS[optimizer]
     even, ragged = HEAP_FACTORS[heap] if device == "cpu" else (1.0, 1.0)
@@ -102,14 +102,17 @@ def peak_memory_of(
 
 
 def sharded_bytes(ranks: int, nodes: int, widths: Sequence[int]) -> int:
-    """Bytes that a rank sends in a step when layers of these widths are sharded by rows (ADR 2): each layer's features are
-    gathered, and their gradients scattered."""
+    """Bytes that a rank sends in a step when layers of these widths are sharded by rows (ADR 2).
+
+    Each layer gathers the features of all nodes and scatters their gradients."""
     return sum(int(2 * (ranks - 1) / ranks * nodes * width * 4) for width in widths)
 
 
 def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> Cost:
-    """One rank's share of a full training that is sharded by rows: its part of everything that there is by node or edge,
-    beside the widest layer's features of all nodes and their gradient, which it gathers."""
+    """One rank's cost in full-graph training that is sharded by rows.
+
+    It has its share of all that is stored per node or edge. It also gathers the features of all nodes and their
+    gradient for the widest layer."""
     gathered = 2 * nodes * max(widths, default=0) * 4
     return replace(
         cost,
@@ -125,16 +128,16 @@ def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> C
 
 
 def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:
-    """Seconds of one optimizer step: products at the machine's rate, the rest at that of its memory."""
+    """Seconds of one optimizer step: matrix products at the arithmetic rate, all else at the rate of the memory."""
     update = cost.weights * OPTIMIZER_PASSES[optimizer]
     products = (cost.flop - cost.low_flop) / machine.flop_per_second + cost.low_flop / machine.low_flop_per_second
     return products + (cost.moved + update) / machine.bytes_per_second + cost.calls * machine.seconds_per_call
 
 
 def probe_machine(device: Any, precision: str = "fp32") -> Machine:
-    """Measure this machine for about half a second: a product of a layer's shape, a gather of rows, a small call.
+    """Measure this machine's rates in about half a second: a product of a layer's shape, a gather of rows, a small call.
 
-    The best of several: on a machine with others, about what it does alone.
+    It takes the best of several trials, so that other programs affect the result little.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Mixed precision: which dtype a run computes in, the autocast region, and the loss scaler that fp16 needs."""
+"""Mixed precision: the dtype of a run, its autocast region, and the loss scaler that fp16 needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def resolve_precision(requested: str, device: torch.device) -> str:
     """``auto``: bf16 on CUDA that has it, fp16 on older CUDA, fp32 on CPU and MPS.
 
     Raises:
-        SettingsError: TF32 off CUDA.
+        SettingsError: TF32 on a device other than CUDA.
     """
     if requested == "tf32" and device.type != "cuda":
         raise SettingsError(f"acceleration.precision: tf32 exists only on CUDA; {device.type} has fp32 and bf16")
@@ -39,10 +39,11 @@ def safer_precision(current: str, device: torch.device) -> str | None:
 
 @dataclass
 class LossScaler:
-    """Scales the loss so that small fp16 gradients do not vanish: halves on overflow, doubles after a quiet stretch.
+    """Scales the loss so that small fp16 gradients do not vanish. The scale halves on overflow, and doubles after
+    ``growth_interval`` steps without one.
 
-    The rule and constants of mixed-precision training (Micikevicius et al. 2018; torch.amp.GradScaler), kept as plain
-    numbers so that they are checkpointed and agree on every rank.
+    Rule and constants are those of mixed-precision training (Micikevicius et al. 2018; torch.amp.GradScaler). They are
+    plain numbers, so that they can be checkpointed and agree on every rank.
     """
 
     scale: float = 65536.0
@@ -51,7 +52,7 @@ class LossScaler:
     enabled: bool = True
 
     def update(self, overflow: bool) -> None:
-        """After each step: ``overflow`` says that a scaled gradient was not finite, so the step was skipped."""
+        """Call after each step. ``overflow``: a scaled gradient was not finite, so the step was skipped."""
         if not self.enabled:
             return
         if overflow:
@@ -62,7 +63,7 @@ class LossScaler:
             self.scale, self.quiet_steps = min(self.scale * 2.0, 2.0**24), 0
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint stores."""
+        """The state that a checkpoint stores."""
         return {"scale": self.scale, "quiet_steps": self.quiet_steps}
 
     def load(self, state: dict[str, float]) -> None:
@@ -81,11 +82,12 @@ class Precision:
         if name != "fp16":
             self.scaler.scale = 1.0
         if device.type == "cuda":
-            # What stays in fp32 beside half precision may be rounded as well: to ten bits of TF32, not to seven of bfloat16.
+            # Products that stay in fp32 beside half precision may be rounded as well: to the ten bits of TF32, not to
+            # the seven of bfloat16.
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "fp32"
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The region in which matrix products run in the low precision; losses leave it themselves."""
+        """The autocast region, in which matrix products run in the low precision. Losses turn it off themselves."""
         if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)

@@ -1,4 +1,4 @@
-"""Batches prepared ahead by threads. They are pure functions, so order and number of threads change nothing."""
+"""Prepares batches ahead in threads. Batches are pure functions, so the order and number of threads do not change them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphmill.training.contract import Phase, Recipe, StepBatch
 
 
 class Batches:
-    """``batches(phase, epoch, index)`` computed now, or taken from the ``workers`` threads that run ahead."""
+    """Returns batches: computed at the call, or ahead in ``workers`` threads."""
 
     def __init__(self, recipe: Recipe, workers: int) -> None:
         self.recipe = recipe

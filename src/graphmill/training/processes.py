@@ -1,6 +1,7 @@
-"""Several processes as one: who am I, and exact sums over all of us. With one process every call is free.
+"""The processes of a distributed training: this process's rank, and collective operations. With one process, every call
+costs nothing.
 
-There is no DDP wrapper (ADR 1): the engine itself reduces gradients, once a step, coalesced.
+There is no DDP wrapper (ADR 1): the engine itself reduces the gradients, once a step, in one call per dtype.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from graphmill.errors import ResourceError, StoppedError
 
 
 class PeerLostError(StoppedError):
-    """Another process of this training has ended or does not answer; the same command goes on from the checkpoint."""
+    """Another process of this training has ended or does not answer. The same command resumes from the checkpoint."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
-            "another process of this training has ended or does not answer, so this one ends, too; the same command "
-            f"goes on from the last checkpoint ({detail})"
+            "another process of this training has ended or does not answer, so this one ends, too; run the same "
+            f"command again to resume from the last checkpoint ({detail})"
         )
 
 
 @dataclass
 class Ranks:
-    """This process among ``world``.
+    """This process's rank among ``world`` processes.
 
     ``bytes_reduced`` counts the payload of the gradient reductions, ``bytes_exchanged`` the rows that this rank sent to
     others (sharding by rows), and ``collectives`` every collective call, for the cost report (ADR 2).
@@ -50,11 +51,11 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Rank 0 alone writes and reports."""
+        """Whether this is rank 0, which alone writes and reports."""
         return self.rank == 0
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Add the tensors up over all ranks, in place: one all-reduce per dtype, whatever their number."""
+        """Sum each tensor over all ranks, in place, with one all-reduce per dtype."""
         if self.world == 1 or not tensors:
             return
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
@@ -95,32 +96,32 @@ class Ranks:
         return [value > 0 for value in self.max_floats([float(flag) for flag in flags])]
 
     def exchange(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-        """``rows`` [Σ sent, …] in order of the ranks that they go to → [Σ received, …] in order of those they come from."""
+        """``rows`` [Σ sent, …], ordered by destination rank → [Σ received, …], ordered by source rank."""
         if self.world == 1:
             return rows
         there = rows.detach().to(self._device()).contiguous()
         out = there.new_empty(sum(received), *rows.shape[1:])
         width = math.prod(rows.shape[1:]) * rows.element_size()
         with self._collective():
-            # As bytes, which every back end sends whatever they stand for.
+            # Send bytes: every back end supports them, whatever the dtype.
             dist.all_to_all_single(_bytes(out), _bytes(there), [n * width for n in received], [n * width for n in sent])
         self.bytes_exchanged += (sum(sent) - sent[self.rank]) * width
         return out.to(rows.device)
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """One tensor to another rank, which is in :meth:`receive`."""
+        """Send one tensor to another rank, which must call :meth:`receive`."""
         with self._collective():
             dist.send(_bytes(tensor.detach().to(self._device()).contiguous()), to)
 
     def receive(self, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
-        """What ``source`` sends, on the CPU."""
+        """Receive the tensor that rank ``source`` sends, on the CPU."""
         out = torch.empty(*shape, dtype=dtype, device=self._device())
         with self._collective():
             dist.recv(_bytes(out), source)
         return out.cpu()
 
     def spread_(self, tensor: Tensor, source: int) -> None:
-        """The tensor of ``source`` into those of all ranks, in place."""
+        """Copy the tensor of rank ``source`` into those of all ranks, in place."""
         if self.world == 1 or not tensor.numel():
             return
         there = tensor.detach().to(self._device()).contiguous()
@@ -130,7 +131,7 @@ class Ranks:
             tensor.copy_(there)
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's (picklable, small) value on every rank."""
+        """Return rank 0's (picklable, small) value on every rank."""
         if self.world == 1:
             return value
         box: list[Any] = [value]
@@ -139,7 +140,7 @@ class Ranks:
         return box[0]
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        """Rank 0's tensors on every rank, on the CPU, one at a time; the others pass None."""
+        """Return rank 0's tensors on every rank, on the CPU, sent one at a time. The others pass None."""
         if self.world == 1:
             return dict(tensors or {})
         shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in (tensors or {}).items()})
@@ -168,7 +169,8 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            # The back ends have no type for it: a reset connection, a timeout and an abort are all RuntimeErrors.
+            # The back ends have no exception type for it: a reset connection, a timeout and an abort are all
+            # RuntimeErrors.
             raise PeerLostError(" ".join(str(error).split())[:200]) from None
 
     def _device(self) -> torch.device:
@@ -182,20 +184,20 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def launched_by_torchrun() -> bool:
-    """Whether torchrun's environment is there."""
+    """Whether torchrun has set its environment variables."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
-    """The ranks that torchrun started (also with one), or a single process.
+    """Join the ranks that torchrun started (even a single one). Without torchrun, return a single process.
 
     ``backend`` auto: nccl where ``device`` ("auto", "cuda", "mps", "cpu") will be CUDA, else gloo. ``timeout_seconds``
-    bounds how long a rank waits for one that hangs; a dead one is noticed at once (the connection breaks, and torchrun
-    ends the others).
+    bounds how long a rank waits for one that hangs. A rank that died is noticed at once: the connection breaks, and
+    torchrun ends the others.
 
     Raises:
-        ResourceError: nccl, but there are fewer CUDA devices here than processes.
-        PeerLostError: the others did not come.
+        ResourceError: nccl, with fewer CUDA devices on this machine than processes.
+        PeerLostError: the other ranks did not join in time.
     """
     if not launched_by_torchrun():
         return Ranks()
@@ -217,11 +219,11 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
                 )
         own: torch.device | None = None
         if on_cuda:
-            # Also with gloo: else every process would keep something on the first device.
+            # Also with gloo: otherwise every process would allocate memory on the first device.
             torch.cuda.set_device(ranks.local_rank % torch.cuda.device_count())
             own = torch.device("cuda", ranks.local_rank) if chosen == "nccl" else None
         try:
-            # nccl connects at once, and to the right device, where it is told which.
+            # With device_id, nccl connects at once and to the right device.
             dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds), device_id=own)
         except RuntimeError as error:
             raise PeerLostError(" ".join(str(error).split())[:200]) from None

@@ -1,4 +1,4 @@
-"""Do all processes still hold the same weights? The gradients are reduced by hand, so this is checked, not believed."""
+"""Checks that all processes hold the same weights, because the engine reduces gradients without DDP."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MASK = (1 << 52) - 1
 
 
 def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str, shards: Shards | None = None) -> None:
-    """Compare a checksum of every parameter's bits over all ranks; one small collective, free with one process.
+    """Compare a checksum of every parameter's bits over all ranks. This is one small collective call.
 
-    Parameters that are divided by rows are nobody's copy, and left out.
+    Parameters that are divided by rows have no copies, and are skipped.
 
     Raises:
-        TrainingError: on all ranks, with the first parameter that differs: training on would be no training at all.
+        TrainingError: a parameter differs. It is raised on all ranks and names the first such parameter.
     """
     if ranks.world == 1:
         return

@@ -1,4 +1,4 @@
-"""What the engine tells while it trains, and to whom."""
+"""The listener that the engine informs during training, and the record of an epoch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from graphmill.training.run_state import TrainState
 
 
 class TrainingListener(Protocol):
-    """Who is told what happens. Called on rank 0 only, once a step."""
+    """Receives the events of a training. It is called on rank 0 only."""
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
-        """After every attempted step; ``together``: how many follow each other whose losses were read at once."""
+        """Called after every attempted step. ``together``: number of steps whose losses were read at once with this one."""
 
     def on_epoch(self, record: dict[str, Any]) -> None:
-        """After every epoch, with its evaluation if there was one."""
+        """Called after every epoch, with its evaluation if there was one."""
 
     def on_note(self, text: str) -> None:
-        """Something that a person should read."""
+        """Called with a note for the user."""
 
     def on_rewind(self, epoch: int, step: int) -> None:
-        """The run goes on from a checkpoint: what was reported after it will be reported again."""
+        """Called when the run resumes from a checkpoint. Steps after it will be reported again."""
 
 
 def epoch_record(recipe: Recipe, state: TrainState, rate: float) -> dict[str, Any]:
-    """The figures of the epoch that has just ended: mean losses over its applied steps, rate, throughput, memory.
+    """The record of the epoch that has just ended: mean losses over its applied steps, rate, throughput, memory.
 
-    Loss names carry their phase where there are several. The evaluation's figures are added by the engine.
+    With several phases, the names of losses begin with the phase. The engine adds the metrics of the evaluation.
     """
     losses: dict[str, float] = {}
     units: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""One training's directory: layout, lock, atomic JSON files, logs, and the removal of old ones.
+"""The directory of a run: its layout, lock, atomic JSON files and logs, and the removal of old runs.
 
 ``settings.json``, ``manifest.json``, ``report.json``, ``history.json``, ``metrics.jsonl``, ``train.log``, ``val.log``,
-``checkpoints/``, ``embeddings/``, ``tensorboard/``. It lives on a local disk and has one writer at a time. What the
-JSON files say is their writers' business.
+``checkpoints/``, ``embeddings/``, ``tensorboard/``. It must be on a local disk, and has one writer at a time. The
+modules that write the JSON files define their content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """Paths and files of one run. Making one touches nothing; :meth:`create` and :meth:`lock` do."""
+    """Paths and files of one run. The constructor touches no file; :meth:`create` and :meth:`lock` do."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -40,21 +40,21 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the ``CheckpointStore`` is."""
+        """The folder of the ``CheckpointStore``."""
         return self.path / "checkpoints"
 
     @property
     def embeddings(self) -> Path:
-        """Where exports go; complete when it has a ``manifest.json``."""
+        """The folder of exports; it is complete when it has a ``manifest.json``."""
         return self.path / "embeddings"
 
     @property
     def tensorboard(self) -> Path:
-        """Where event files go."""
+        """The folder of TensorBoard's event files."""
         return self.path / "tensorboard"
 
     def create(self) -> RunDirectory:
-        """Make the directory and its folders where they are missing.
+        """Make the directory and its folders if they are missing.
 
         Raises:
             ResourceError: it cannot be made or written.
@@ -70,10 +70,10 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer. The system releases the lock when the process ends, however it ends.
+        """Hold the lock of the only writer. The system releases it whenever and however the process ends.
 
         Raises:
-            RunLockedError: another process (or another lock of this one) is writing; names it.
+            RunLockedError: another process (or another lock of this one) is writing; the message names it.
             ResourceError: the directory cannot be written, or its file system has no locks.
         """
         self.create()
@@ -87,7 +87,7 @@ class RunDirectory:
         try:
             self._acquire(descriptor)
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp()}
-            with contextlib.suppress(OSError):  # a full disk: the lock holds, only its holder stays unnamed
+            with contextlib.suppress(OSError):  # on a full disk the lock holds, but its holder is not named
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(holder).encode(), 0)
             remove_partial_files(self.path)
@@ -96,7 +96,8 @@ class RunDirectory:
             finally:
                 self.close()
                 os.ftruncate(descriptor, 0)
-                # Explicitly, because a child that was forked meanwhile shares the descriptor and would keep the lock.
+                # Unlock explicitly: a child process that was forked meanwhile shares the descriptor and would keep the
+                # lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
@@ -131,10 +132,10 @@ class RunDirectory:
         return path
 
     def read_json(self, name: str) -> Any:
-        """What :meth:`write_json` wrote.
+        """Read a file that :meth:`write_json` wrote.
 
         Raises:
-            InputError: there is no such file, or it is not what was written (``run_files.py``).
+            InputError: there is no such file, or it is damaged (``run_files.py``).
         """
         return read_run_file(self.path, name)
 
@@ -153,11 +154,11 @@ class RunDirectory:
             ) from None
 
     def write_history(self) -> Path:
-        """``history.json``: the epochs of ``metrics.jsonl`` as columns."""
+        """Write ``history.json``: the epochs of ``metrics.jsonl`` as columns."""
         return self.write_json("history.json", self.metrics.history())
 
     def log(self, name: str) -> logging.Logger:
-        """A logger into ``<name>.log`` ("train", "val"), each line with its time. Not part of the global tree."""
+        """A logger that writes to ``<name>.log`` ("train", "val"), each line with its time. It has no parent logger."""
         if name not in self._logs:
             handler = _log_handler(self.path / f"{name}.log")
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
@@ -175,7 +176,7 @@ class RunDirectory:
 
 
 def _log_handler(path: Path) -> logging.Handler:
-    """Into the file, or into nothing where it cannot be opened: a log decides nothing."""
+    """A handler that writes to the file, or a null handler if it cannot be opened: a run does not fail for its log."""
     try:
         return _QuietFileHandler(path, encoding="utf-8")
     except OSError as error:
@@ -184,7 +185,7 @@ def _log_handler(path: Path) -> logging.Handler:
 
 
 class _QuietFileHandler(logging.FileHandler):
-    """A full disk must not print a traceback per line: the next checkpoint says it in a sentence."""
+    """Prints no traceback per line on a full disk. The next checkpoint reports it in one message."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         pass
@@ -223,15 +224,15 @@ def _alive(pid: int) -> bool:
 
 
 def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
-    """Remove all but the ``keep`` newest run directories right under ``root``; returns those that were removed.
+    """Remove all but the ``keep`` newest run directories directly under ``root``; returns those that were removed.
 
-    Never removed: the names in ``protect``, what a symbolic link in ``root`` points to, a run that is locked, and the
-    newest good one (with complete embeddings, or a final checkpoint). What is no run directory is not touched. Exports
-    that were killed an hour ago or more are swept from those that stay.
+    It never removes the names in ``protect``, the target of a symbolic link in ``root``, a locked run, or the newest
+    good run (with complete embeddings, or a final checkpoint). It touches no other directories. In the runs that stay,
+    it deletes unfinished exports that are an hour old.
     """
     if not root.is_dir():
         return []
-    for leftover in root.glob(f"{_PRUNED}*"):  # of a removal that was interrupted
+    for leftover in root.glob(f"{_PRUNED}*"):  # left by a removal that was interrupted
         shutil.rmtree(leftover, ignore_errors=True)
     for path in root.iterdir():
         if _is_run(path):
@@ -255,13 +256,13 @@ def _written(path: Path) -> int:
 def _is_good(path: Path) -> bool:
     if (path / "embeddings" / "manifest.json").exists():
         return True
-    from graphmill.training.checkpoint import CheckpointStore  # imports torch, which most calls can do without
+    from graphmill.training.checkpoint import CheckpointStore  # imports torch, which most calls do not need
 
     return any(info.final for info in CheckpointStore(path / "checkpoints").list())
 
 
 def _remove(path: Path) -> bool:
-    """Renamed first, under its lock: a removal that is interrupted leaves nothing that looks like a run."""
+    """Rename the run first, under its lock, so that an interrupted removal leaves nothing that looks like a run."""
     aside = path.with_name(_PRUNED + path.name)
     try:
         with RunDirectory(path).lock():

@@ -1,7 +1,7 @@
-"""The shapes of a run's JSON files, and one guard for reading them: what was damaged is a sentence, never a traceback.
+"""The schemas of a run's JSON files, and their reader. A damaged file gives an error message, never a traceback.
 
-``manifest.json`` and ``report.json`` carry a checksum of themselves, the manifest those of ``settings.json`` and
-``parameter_rows.json``; runs from before there were checksums are read without.
+``manifest.json`` and ``report.json`` each hold a checksum of their own content. The manifest also holds the checksums
+of ``settings.json`` and ``parameter_rows.json``. Older runs have no checksums, and are read without them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AGAIN = "run the same training again, which goes on from its checkpoints and wr
 
 
 class _Shape(BaseModel):
-    """What must be so; a file may hold more."""
+    """Required fields and their types. A file may hold more fields."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -41,7 +41,7 @@ class _Resolved(_Shape):
 
 
 class RunManifest(_Shape):
-    """``manifest.json``: which training this is, and on what."""
+    """``manifest.json``: identifies the training, its data and its software."""
 
     format: Literal["graphmill-run"]
     version: int
@@ -82,7 +82,7 @@ class RunReport(_Shape):
 
 
 class RunSettings(_Shape):
-    """``settings.json``: what was asked for. Its sections are the recipe's business."""
+    """``settings.json``: the settings of the run. The recipe checks its sections."""
 
     recipe: str
     data: str = ""
@@ -94,7 +94,7 @@ class RunSettings(_Shape):
 
 
 class ParameterRows(RootModel[dict[str, tuple[str, list[str]]]]):
-    """``parameter_rows.json``: parameter → label and the keys of its rows."""
+    """``parameter_rows.json``: parameter → its label and the keys of its rows."""
 
 
 class Ranking(_Shape):
@@ -114,15 +114,15 @@ SHAPES: dict[str, type[BaseModel]] = {
 
 
 def sealed(name: str, value: Any) -> Any:
-    """``value`` with its checksum, where the file ``name`` has one."""
+    """``value`` with its checksum, if files of this ``name`` have one."""
     return {**value, CHECKSUM: _digest(value)} if name in _SEALED else value
 
 
 def read_run_file(directory: Path, name: str) -> Any:
-    """What is in the run's file ``name``, in the shape that it must have; missing fields have their defaults.
+    """Read the run's file ``name`` and check its schema. Missing fields get their defaults.
 
     Raises:
-        InputError: there is none, or it is not what was written; with the way out.
+        InputError: the file is missing or damaged; the message says what to do.
     """
     path = directory / name
     value = read_json_file(path, f"{directory} has no {name}: it is not a run directory, or its run never began")
@@ -138,7 +138,8 @@ def read_run_file(directory: Path, name: str) -> Any:
 
 
 def read_json_file(path: Path, missing: str) -> Any:
-    """The JSON in ``path``. Raises :class:`InputError`: ``missing`` where there is no file, or why it cannot be read."""
+    """The JSON in ``path``. Raises :class:`InputError` with the message ``missing`` if there is no file, or with the
+    reason."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,7 +151,7 @@ def read_json_file(path: Path, missing: str) -> Any:
 
 
 def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN) -> Any:
-    """``value`` with the defaults of ``shape``. Raises :class:`InputError` that names the first thing that is wrong."""
+    """``value`` with the defaults of ``shape``. Raises :class:`InputError`, which names the first field that is wrong."""
     try:
         found = shape.model_validate(value)
     except ValidationError as error:
@@ -165,7 +166,7 @@ def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN)
 
 
 def damaged(path: Path, what: str, remedy: str = _AGAIN) -> InputError:
-    """The sentence on a file that is not what was written."""
+    """The error for a damaged file."""
     return InputError(f"{path} is damaged: {what}; {remedy}")
 
 
@@ -175,7 +176,7 @@ def file_digest(path: Path) -> str:
 
 
 def _require_noted(directory: Path, name: str) -> None:
-    """Compare with the manifest, where there is one that says anything of this file."""
+    """Compare the file with the manifest's checksum, if there is one."""
     try:
         noted = read_run_file(directory, "manifest.json").get(FILES, {})
     except InputError:

@@ -1,7 +1,7 @@
-"""Where a run stands, and how it becomes a checkpoint and back.
+"""The state of a run, and its conversion to a checkpoint and back.
 
-Batches and dropout masks are pure functions of the position, so no random state, sampler state or half-accumulated
-gradient needs saving: the position, the weights, the optimizers, the scaler and the running sums are everything.
+Batches and dropout masks are pure functions of the position. A checkpoint therefore needs only the position, the
+weights, the optimizers, the scaler and the running sums. It needs no random state, sampler state or partial gradient.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from graphmill.training.precision import LossScaler
 
 @dataclass
 class TrainState:
-    """The position (``epoch`` completed ones, then ``phase`` and step ``index`` in the next), and what history left.
+    """The position and history of a run: completed epochs (``epoch``), ``phase`` and step ``index`` in the next one,
+    and more.
 
-    ``sums`` and ``counts``: losses and applied steps of the running epoch by phase. ``execution``: what was asked for
-    and what the shrink ladder made of it.
+    ``sums`` and ``counts``: losses and applied steps of the current epoch, by phase. ``execution``: the sizes asked
+    for, and those that the ladder (``ladder.py``) reached.
     """
 
     epoch: int = 0
@@ -49,7 +50,7 @@ class TrainState:
     execution: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The state as plain values."""
         return asdict(self)
 
     @classmethod
@@ -71,7 +72,7 @@ def unpack(tensors: dict[str, Tensor], model: nn.Module, optimizers: dict[str, P
     """Restore :func:`pack` in place.
 
     Raises:
-        InputError: names or shapes do not fit the model (the message lists the first).
+        InputError: names or shapes do not fit the model; the message lists the first.
     """
     load_model(tensors, model, path)
     for phase, optimizer in optimizers.items():
@@ -79,7 +80,7 @@ def unpack(tensors: dict[str, Tensor], model: nn.Module, optimizers: dict[str, P
 
 
 def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
-    """Restore the weights and buffers alone, as for export and evaluation."""
+    """Restore only the weights and buffers, for export and evaluation."""
     own = model.state_dict()
     stored = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     if set(own) != set(stored):
@@ -96,6 +97,6 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
 
 
 def restore_scaler(state: TrainState, scaler: LossScaler) -> None:
-    """Put the saved loss scale back, where there is one for this precision."""
+    """Restore the saved loss scale, if this precision has one."""
     if scaler.enabled and state.scaler:
         scaler.load(state.scaler)

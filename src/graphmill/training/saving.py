@@ -1,7 +1,7 @@
-"""Checkpoints that do not make a step wait: copied off the accelerator, and written by a thread.
+"""Saves checkpoints without delaying a step: copies them from the accelerator and writes them in a thread.
 
-What the store guarantees of a checkpoint holds as it is, since it is the store that writes it; one at a time. On the CPU
-everything is written at once: a copy would cost the memory, and the thread the cores, of a step.
+The store writes them, one at a time, so all its guarantees hold. On the CPU a checkpoint is written at once: a copy
+would use memory, and a thread would use cores, that the steps need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphmill.training.checkpoint import CheckpointStore, Snapshot
 
 
 class Saver:
-    """Writes a store's checkpoints from a training on ``device``."""
+    """Writes the checkpoints of a training on ``device`` to a store."""
 
     def __init__(self, store: CheckpointStore, device: torch.device) -> None:
         self.store, self.device = store, device
@@ -25,20 +25,21 @@ class Saver:
         self._pinned: dict[str, Tensor] = {}
 
     def save(self, snapshot: Snapshot, **details: Any) -> None:
-        """:meth:`graphmill.training.checkpoint.CheckpointStore.save`, begun; the one before has been ended.
+        """Wait for the previous checkpoint, then begin :meth:`graphmill.training.checkpoint.CheckpointStore.save`.
 
         Raises:
-            ResourceError: this one, on the CPU, or the one before could not be written.
+            ResourceError: the previous checkpoint, or on the CPU this one, could not be written.
         """
         self.wait()
         if self._thread is None or snapshot.streamed:
-            # What is divided between processes comes block by block while it is written, and they all take part.
+            # Tensors divided between processes are fetched block by block during the write, and all processes take
+            # part.
             self.store.save(snapshot, **details)
             return
         copied = Snapshot(self._copied(snapshot.tensors), snapshot.state)
         done = None
         if self.device.type == "cuda":
-            # The copies stand before the next step's kernels in the device's queue, so that only the thread waits for them.
+            # The copies precede the next step's kernels in the device's queue, so only the thread waits for them.
             done = torch.cuda.Event()
             done.record()
 
@@ -50,24 +51,24 @@ class Saver:
         self._writing = self._thread.submit(write)
 
     def look(self) -> None:
-        """Between steps: raises what has become of a checkpoint that could not be written."""
+        """Call between steps. Raises the error of a checkpoint that could not be written."""
         if self._writing is not None and self._writing.done():
             self.wait()
 
     def wait(self) -> None:
-        """Until the last checkpoint is whole on the disk. Raises ResourceError where it could not be written."""
+        """Wait until the last checkpoint is on the disk. Raises ResourceError if it could not be written."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
-        """Let the last checkpoint be written, and end the thread."""
+        """Finish the last checkpoint, and end the thread."""
         if self._thread is not None:
             self._thread.shutdown(wait=True)
         self._pinned.clear()
 
     def _copied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies on the host, on CUDA in pinned memory that is kept; tied weights stay one tensor."""
+        """Copies on the host; for CUDA in pinned memory that is reused. Tied weights stay one tensor."""
         out: dict[str, Tensor] = {}
         seen: dict[tuple[Any, ...], Tensor] = {}
         for name, tensor in tensors.items():

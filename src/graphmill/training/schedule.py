@@ -8,17 +8,17 @@ from graphmill.training.settings import TrainingSettings
 
 
 def batch_scale(rule: str, batch: int, base: int) -> float:
-    """Factor on the rate for k = batch / base: 1, √k (the rule that suits Adam, arXiv 2205.10287) or k (SGD)."""
+    """Factor on the learning rate for k = batch / base: 1, √k (for Adam, arXiv 2205.10287) or k (for SGD)."""
     k = batch / base
     return {"none": 1.0, "sqrt": math.sqrt(k), "linear": k}[rule]
 
 
 def learning_rate(settings: TrainingSettings, update: int, decay_updates: int, scale: float = 1.0) -> float:
-    """Rate of update number ``update`` (from 0).
+    """Learning rate of update number ``update`` (from 0).
 
-    Warm-up W: peak · (update + 1) / W while update < W. Then, with t = update − W and T = decay_updates − W:
-    cosine  lowest + (1 − lowest) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − lowest) · min(t / T, 1);
-    exponential  rate^(t / steps). Past T the rate stays at its lowest, so that continuing is well defined.
+    Warm-up W: peak · (update + 1) / W while update < W. Then, with t = update − W and T = decay_updates − W: cosine
+    lowest + (1 − lowest) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − lowest) · min(t / T, 1); exponential
+    rate^(t / steps). After T the rate stays at its lowest, so that a run can be continued.
     """
     peak = settings.learning_rate * scale
     warmup = settings.warmup_steps

@@ -1,7 +1,7 @@
 """The settings that every recipe shares: training, acceleration, evaluation, export, tracker.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
-fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
+fingerprint. docs/reference/settings.md describes each and is generated from here.
 """
 
 import re
@@ -18,7 +18,7 @@ CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
 )
-"""What a run's log, its report and its ranking say of such figures."""
+"""The note on such metrics in a run's log, report and ranking."""
 
 
 class TrainingSettings(Settings):
@@ -62,12 +62,12 @@ class TrainingSettings(Settings):
 
 
 class AccelerationSettings(Settings):
-    """How the arithmetic is done: device, batching, precision, memory, processes. The same fields for every recipe."""
+    """Device, batching, precision, memory and processes of a training. The fields are the same for every recipe."""
 
     LESS_MEMORY: ClassVar[str] = (
         "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
     )
-    """What to do where a step does not fit, in settings that the recipe has."""
+    """What to do if a step does not fit in memory, in terms of the recipe's settings."""
     RETIRED: ClassVar[dict[str, Retired]] = {
         name: Retired(default, "it is a setting of HGT alone, whose graph is sampled; leave it out")
         for name, default in {
@@ -151,7 +151,7 @@ _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _TRACKERS = ("http", "https", "sqlite", "postgresql", "mysql", "databricks")
 
 LINK_BASELINES = ("knn", "spectral", "complex")
-"""Baselines of a ranking of links that are computed or trained for it; degree and random cost nothing."""
+"""Optional baselines of a link ranking, which take time to compute or train; degree and random are always there."""
 
 
 class EvaluationSettings(Settings):
@@ -170,17 +170,17 @@ class EvaluationSettings(Settings):
     )
 
     AT_K: ClassVar[tuple[str, ...]] = ()
-    """Metrics that the system's evaluation has at each cut-off."""
+    """Metrics that the system's evaluation computes at each cut-off."""
     WHOLE: ClassVar[tuple[str, ...]] = ()
     """Metrics that it has without a cut-off."""
     LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
     BASELINES: ClassVar[tuple[str, ...]] = ()
-    """Baselines that the system's ranking can have."""
+    """Optional baselines of the system's ranking."""
 
     @field_validator("baselines", mode="before")
     @classmethod
     def _all_or_none(cls, value: Any) -> Any:
-        """``true`` and ``false``, as earlier releases wrote it, stand for all and none."""
+        """Accept ``true`` (all) and ``false`` (none), which earlier releases wrote."""
         return list(cls.BASELINES if value else ()) if isinstance(value, bool) else value
 
     @model_validator(mode="after")
@@ -199,13 +199,14 @@ class EvaluationSettings(Settings):
         return self
 
     def measured(self, *, final: bool = False) -> list[str]:
-        """Names of the metrics that every evaluation computes, or the ``final`` one, and of which a higher one is better."""
+        """Names of the metrics that every evaluation (or the ``final`` one) computes, and of which a higher value is
+        better."""
         names = (*self.WHOLE, *self.AT_K) if final and self.final_metrics == "all" else self.metrics
         whole = [name for name in names if name in self.WHOLE and name not in self.LOWER_IS_BETTER]
         return whole + [f"{name}@{k}" for name in names if name in self.AT_K for k in self.top_k]
 
     def require_measured(self) -> None:
-        """Raises ``ValueError`` for metrics that the system's evaluation has not, or that choose nothing."""
+        """Raise ``ValueError`` for metrics that the system's evaluation does not compute, or that cannot choose an epoch."""
         known = (*self.WHOLE, *self.AT_K)
         if unknown := sorted(set(self.metrics) - set(known)):
             raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
@@ -219,12 +220,12 @@ class EvaluationSettings(Settings):
 
     @property
     def selected_on(self) -> Literal["valid", "test"]:
-        """The split that is measured while training: it chooses the best epoch, and patience goes by it."""
+        """The split that is evaluated during training. It decides the best epoch and early stopping."""
         return "valid"
 
 
 class LinkEvaluationSettings(EvaluationSettings):
-    """Evaluation of what ranks links or triples: also which baselines stand beside its ranking."""
+    """Evaluation of a system that ranks links or triples, and the baselines of its ranking."""
 
     WHOLE: ClassVar[tuple[str, ...]] = ("mrr", "mr", "amri")
     AT_K: ClassVar[tuple[str, ...]] = ("hits",)

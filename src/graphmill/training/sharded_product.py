@@ -1,4 +1,4 @@
-"""The product of ``kernels/propagation`` with a matrix and rows that are divided over the processes."""
+"""The product of ``kernels/propagation`` with a matrix and features that are divided by rows over the processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from graphmill.training.sharding import Bounds, RowExchange, column_blocks
 
 
 class ShardedMatrix:
-    """A rank's rows of a constant matrix: ``indptr`` [n + 1], ``column`` [e] and ``value`` [e] (fp32), as compressed rows.
+    """A rank's rows of a constant matrix in CSR form: ``indptr`` [n + 1], ``column`` [e] and ``value`` [e] (fp32).
 
-    Columns have the numbers of all; ``bounds`` says which rank has the rows of X that they stand for.
+    Column numbers are global. ``bounds`` says which rank holds the corresponding rows of X.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ShardedMatrix:
     ) -> None:
         wanted = sorted_unique(column).astype(np.int64)
         self.exchange = RowExchange(ranks, bounds, wanted, device)
-        self.height = bounds[-1]  # not what is wanted here: all ranks go through the same blocks
+        self.height = bounds[-1]  # the same on all ranks, so that all go through the same blocks
         here = np.searchsorted(wanted, column)
         row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
         order = np.argsort(here, kind="stable")
@@ -59,12 +59,13 @@ class ShardedMatrix:
 def _rows(indptr: np.ndarray, column: np.ndarray, value: Tensor, device: torch.device) -> CsrMatrix:
     arrays = (torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64)) for a in (indptr, column))
     bounds, columns = arrays
-    # Nothing here goes from an entry to its row.
+    # The rows of the entries are left empty: nothing here needs them.
     return CsrMatrix(bounds.to(device), torch.empty(0, dtype=torch.int64), columns.to(device), value.to(device))
 
 
 class _Product(torch.autograd.Function):
-    """Columns of X in turn: the others' rows are in memory some columns at a time, and what is sent is the same."""
+    """Multiplies X by blocks of columns, so that only a block of the other ranks' rows is in memory. The bytes sent are
+    the same."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: ShardedMatrix) -> Tensor:

@@ -1,7 +1,7 @@
-"""Tables divided by rows over the processes of a training (ADR 2): who holds which rows, and how others get at them.
+"""Tables divided by rows over the processes of a training (ADR 2), and the exchange of rows between processes.
 
-A rank holds the rows of its ranges, with their gradients and moments, and asks the others for what else it reads. The way
-back adds the gradients up where the rows are, in the order of the ranks, so that every sum has one order.
+A rank holds the rows of its ranges with their gradients and moments, and fetches other rows that it reads. The backward
+pass sums the gradients on the rank that holds the rows. It sums in the order of the ranks, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from graphmill.training.checkpoint_format import Streamed, in_order, row_blocks
 from graphmill.training.processes import Ranks
 
 Bounds = tuple[int, ...]
-"""Of R ranks, R + 1 ascending row numbers: rank r holds the rows ``bounds[r]`` to ``bounds[r + 1]``, which may be none."""
+"""R + 1 ascending row numbers for R ranks: rank r holds the rows ``bounds[r]`` to ``bounds[r + 1]``; there may be none."""
 
 _BLOCK = 32 << 20
-"""Bytes of other ranks' rows that are held at a time where columns can be gone through in turn."""
+"""Bytes of other ranks' rows to hold at a time when columns can be processed in blocks."""
 
 
 def divide(work: np.ndarray, parts: int) -> Bounds:
-    """Contiguous ranges of rows with about as much of ``work`` [rows] each."""
+    """Contiguous ranges of rows with about equal sums of ``work`` [rows]."""
     done = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
     wanted = done[-1] * np.arange(1, parts) / parts
     cuts = np.minimum(np.searchsorted(done, wanted), len(work))
@@ -33,7 +33,7 @@ def divide(work: np.ndarray, parts: int) -> Bounds:
 
 
 class Shards:
-    """Which rows of which parameters and buffers this rank holds: ``bounds`` by name."""
+    """The rows of parameters and buffers that this rank holds: ``bounds`` by name."""
 
     def __init__(self, ranks: Ranks, bounds: Mapping[str, Bounds]) -> None:
         self.ranks, self.bounds = ranks, dict(bounds)
@@ -45,7 +45,7 @@ class Shards:
         return bounds[self.ranks.rank], bounds[self.ranks.rank + 1]
 
     def cut(self, model: nn.Module) -> None:
-        """Leave the rows of this rank alone in a model of all rows, in place."""
+        """Keep only this rank's rows in a model that has all rows, in place."""
         named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name in self.bounds:
             first, last = self.range_of(name)
@@ -53,11 +53,11 @@ class Shards:
         self._own = {id(named[name]) for name in self.bounds}
 
     def holds(self, parameter: Tensor) -> bool:
-        """Whether a tensor of the model that was cut last is divided."""
+        """Whether a tensor of the last model given to :meth:`cut` is divided."""
         return id(parameter) in self._own
 
     def whole(self, bounds: Bounds, rows: Tensor) -> Tensor:
-        """This rank's rows [n, …] of what is divided like this → all rows, on every rank."""
+        """This rank's rows [n, …] of a table with these bounds → all rows, on every rank."""
         out = rows.new_empty(bounds[-1], *rows.shape[1:])
         rank = self.ranks.rank
         out[bounds[rank] : bounds[rank + 1]] = rows.detach()
@@ -72,22 +72,23 @@ class Shards:
         return _parameter(name) in self.bounds
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Streamed]]:
-        """A rank's tensors → those that all have alike, and for rank 0 those that it reads from all ranks."""
+        """Split a rank's tensors into those that are equal on all ranks, and divided ones, which rank 0 streams from
+        all ranks."""
         own = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
         streams = {n: Streamed(self._shape(n, t), t.dtype, self._reader(n, t)) for n, t in own.items()}
         return {n: t for n, t in tensors.items() if n not in own}, streams
 
     def hand_over(self, streams: Mapping[str, Streamed]) -> None:
-        """On the other ranks, while rank 0 writes: send what it asks for, in the order of the file."""
+        """Call on the other ranks while rank 0 writes: send it the rows that it needs, in the order of the file."""
         for name in in_order({name: stream.dtype for name, stream in streams.items()}):
             for first, last in streams[name].blocks():
                 streams[name].rows(first, last)
 
     def dealt_out(self, streams: Mapping[str, Streamed] | None, path: str) -> dict[str, Tensor]:
-        """Rank 0's tensors in a file → this rank's rows of each, on the CPU; the others pass None.
+        """Distribute rank 0's tensors in a file: returns this rank's rows of each, on the CPU. The others pass None.
 
         Raises:
-            InputError: a tensor has other rows than the table that it is for; on all ranks.
+            InputError: a tensor and its table differ in the number of rows; raised on all ranks.
         """
         shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in (streams or {}).items()})
         out = {}
@@ -139,7 +140,7 @@ def _parameter(name: str) -> str:
 
 
 def _pieces(bounds: Bounds, blocks: Any) -> Iterator[tuple[int, int, int]]:
-    """(rank, first, last): ranges of rows cut where another rank's begin."""
+    """(rank, first, last): the blocks, cut at the bounds between ranks."""
     for first, last in blocks:
         for owner in range(len(bounds) - 1):
             low, high = max(first, bounds[owner]), min(last, bounds[owner + 1])
@@ -148,9 +149,9 @@ def _pieces(bounds: Bounds, blocks: Any) -> Iterator[tuple[int, int, int]]:
 
 
 class RowExchange:
-    """Some rows of a divided table, from wherever they are: ``wanted`` int64 [n], ascending row numbers, each once.
+    """Fetches rows of a divided table from the ranks that hold them. ``wanted`` int64 [n]: ascending, unique row numbers.
 
-    All ranks make one at the same time, each with what it wants, and use it at the same time.
+    All ranks must construct it at the same time, each with its own ``wanted``, and call it at the same time.
     """
 
     def __init__(self, ranks: Ranks, bounds: Bounds, wanted: np.ndarray, device: torch.device) -> None:
@@ -161,23 +162,25 @@ class RowExchange:
         each = [1] * ranks.world
         self._sent = ranks.exchange(torch.tensor(self._received), each, each).tolist()
         asked = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
-        # int64 [Σ sent]: which of this rank's rows the others want, rank after rank.
+        # int64 [Σ sent]: the rows of this rank that the others want, in the order of the ranks.
         self._places = (ranks.exchange(asked, self._received, self._sent) - self.first).to(device)
 
     def fetch(self, rows: Tensor) -> Tensor:
-        """This rank's rows [last − first, d] → those that it wants [n, d]; differentiable."""
+        """This rank's rows [last − first, d] → the rows that it wants [n, d]; differentiable."""
         out: Tensor = _Fetch.apply(rows, self)
         return out
 
     def forward(self, rows: Tensor) -> Tensor:
-        """:meth:`fetch`, not differentiable."""
+        """The same as :meth:`fetch`, but not differentiable."""
         return self.ranks.exchange(rows.index_select(0, self._places), self._sent, self._received)
 
     def backward(self, gradient: Tensor) -> Tensor:
-        """Gradients of the wanted rows [n, d] → those of this rank's rows, added up over the ranks in their order."""
+        """Gradients of the wanted rows [n, d] → gradients of this rank's rows [last − first, d], summed in the order of
+        the ranks."""
         back = self.ranks.exchange(gradient, self._received, self._sent)
         out = gradient.new_zeros(self.last - self.first, *gradient.shape[1:])
-        # A rank wants a row once: no two of a part go to the same place, and every sum has one order on any device.
+        # Each rank wants a row at most once. So no two rows of a part go to the same place, and every sum has one order
+        # on any device.
         for places, part in zip(self._places.split(self._sent), back.split(self._sent), strict=True):
             out.index_add_(0, places, part)
         return out
@@ -195,7 +198,7 @@ class _Fetch(torch.autograd.Function):
 
 
 def column_blocks(rows: int, columns: int, element_size: int) -> Iterator[slice]:
-    """Columns in turn, so that a block of so many rows stays small, but no block too narrow for a good rate."""
+    """Slices of columns, small enough for the memory limit of a block with this many rows, but at least 16 columns wide."""
     width = max(_BLOCK // max(rows * element_size, 1) // 16 * 16, 16)
     for first in range(0, columns, width):
         yield slice(first, min(first + width, columns))

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a polite request: the engine looks at it between steps, saves and ends with exit code 75."""
+"""Handles SIGTERM and SIGINT as a request to stop. The engine checks it between steps, saves and exits with code 75."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """A flag that a signal sets. As a context manager it installs the handlers and puts the old ones back.
+    """A flag that a signal sets. As a context manager it installs the handlers and restores the old ones.
 
-    The second Ctrl-C raises ``KeyboardInterrupt`` at once, for a person who does not want to wait for the checkpoint.
-    Handlers can only be installed in the main thread; elsewhere, :meth:`request` is called by hand. A signal that the
-    parent set to be ignored (``nohup``, a shell's background job) stays ignored.
+    The second Ctrl-C raises ``KeyboardInterrupt`` at once, for a user who does not want to wait for the checkpoint.
+    Handlers can be installed only in the main thread; elsewhere call :meth:`request`. A signal that the parent process
+    ignores (``nohup``, a shell's background job) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     def request(self, reason: str = "request") -> None:
-        """Ask to stop; the first reason stays."""
+        """Request a stop. The first reason is kept."""
         if not self.requested:
             self.reason, self.at = reason, time.monotonic()
             self.requested = True
@@ -46,7 +46,7 @@ class StopRequest:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for number, before in self._before.items():
-            # None: installed by C code, which Python cannot put back.
+            # None: installed by C code; Python cannot restore it.
             with contextlib.suppress(ValueError):
                 signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()

@@ -1,7 +1,7 @@
-"""One optimizer step, up to and including the guarded update: the mathematics that every system shares.
+"""The gradient of one optimizer step, its reduction over ranks and its clipping; the same for every system.
 
-The gradient of a step is that of  Σ_terms coefficient · Σ sums / Σ weights  over the whole batch, whatever the number
-of chunks, groups and ranks. Nothing here knows about epochs, files or time.
+The loss of a step is  Σ_terms coefficient · Σ sums / Σ weights  over the whole batch. Its gradient does not depend on
+the number of chunks, groups and ranks. This module knows nothing about epochs, files or time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
 _SMALL = 1 << 18
-"""Numbers of a parameter up to which its gradients are added up beside those of others."""
+"""Parameters of at most this size (numbers) have their gradients accumulated together (:class:`_Beside`)."""
 
 
 class Gradient:
-    """The result of one batch's backward pass: the norm (unscaled, before clipping) and the loss per term and in total.
+    """The result of one batch's backward pass: the norm (unscaled, before clipping), the loss of each term and the
+    total loss.
 
-    ``values`` [1 + terms], on the device: the norm, and the losses of ``coefficients`` (term → its coefficient, −∞ where it
-    has none here). They are read when first asked for, which waits for the device; :func:`read_together` reads several.
+    ``values`` [1 + terms], on the device: the norm, then the loss of each term of ``coefficients`` (term → coefficient,
+    −∞ if the term does not occur on this rank). The first access reads them, which waits for the device.
+    :func:`read_together` reads several gradients at once.
     """
 
     def __init__(self, values: Tensor, coefficients: Mapping[str, float], ranks: Ranks) -> None:
@@ -44,12 +46,12 @@ class Gradient:
 
     @cached_property
     def norm(self) -> float:
-        """Of this gradient, of all ranks together."""
+        """The norm of this gradient, over all ranks."""
         return self.read[0]
 
     @cached_property
     def losses(self) -> dict[str, float]:
-        """Per term, and their weighted sum as ``total``."""
+        """The loss of each term, and their weighted sum as ``total``."""
         losses = self._ranks.sum_floats(self.read[1:])
         coefficients = self._ranks.max_floats(list(self._coefficients.values()))
         out = dict(zip(self._coefficients, losses, strict=True))
@@ -63,7 +65,8 @@ class Gradient:
 
     @property
     def not_finite(self) -> Tensor:
-        """fp32, 0-d, on the device: 1 where one of the values is not finite, as torch's fused optimizers ask for it."""
+        """fp32, 0-d, on the device: 1 if one of the values is not finite, else 0. torch's fused optimizers take it as
+        ``found_inf``."""
         return (~self.values.isfinite().all()).float()
 
 
@@ -77,7 +80,7 @@ def read_together(gradients: Sequence[Gradient]) -> None:
 
 @dataclass
 class _Sums:
-    """Losses summed on the device: reading them costs one synchronisation a step, not one a term."""
+    """Sums losses on the device, so that reading them takes one synchronisation a step, not one per term."""
 
     dtype: torch.dtype = torch.float64
     totals: dict[str, Tensor] = field(default_factory=dict)
@@ -90,10 +93,10 @@ class _Sums:
 
 
 class _Beside:
-    """Gradients of small parameters over several backward passes, added up for all of them at once.
+    """Accumulates the gradients of small parameters over several backward passes, for all parameters at once.
 
-    Autograd adds each parameter's by itself: a launch a parameter and pass. What is large is left to it, as it would be held
-    twice here.
+    Autograd accumulates each parameter separately, with one kernel launch per parameter and pass. Large parameters are
+    left to autograd, because this class would hold their gradients twice.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -101,7 +104,7 @@ class _Beside:
         self.sums: dict[nn.Parameter, Tensor] = {}
 
     def take(self) -> None:
-        """Take what a pass has left off the parameters."""
+        """Move the gradients of a backward pass from the parameters to the sums."""
         found = [(p, p.grad) for p in self.small if p.grad is not None]
         there = [(self.sums[p], grad) for p, grad in found if p in self.sums]
         if there:
@@ -111,7 +114,7 @@ class _Beside:
             parameter.grad = None
 
     def give_back(self) -> None:
-        """Every parameter has its whole gradient."""
+        """Give every parameter its whole gradient."""
         self.take()
         for parameter, gradient in self.sums.items():
             parameter.grad = gradient
@@ -130,18 +133,18 @@ def compute_gradient(
     norm_type: float = 2.0,
     poll: Callable[[], None] = lambda: None,
 ) -> Gradient:
-    """Accumulate the gradient of ``batch`` into ``parameters``, reduced over ranks and unscaled.
+    """Compute the gradient of ``batch`` into ``parameters``, summed over the ranks and unscaled.
 
-    ``seed_parts`` key the dropout masks, so that a repeated or resumed step draws the same ones. ``poll`` is called
-    between chunks and may raise to give the step up.
+    ``seed_parts`` key the dropout masks, so that a repeated or resumed step draws the same masks. ``poll`` is called
+    between chunks and may raise to abandon the step.
     """
     weights = dict(batch.weights)
     local = batch.shard(ranks.rank, ranks.world) if ranks.world > 1 else batch
-    # MPS has no float64; its sums of a few chunks are read into float64 on the host.
+    # MPS has no float64. Its sums cover only a few chunks, and the host adds them up in float64.
     sums = _Sums(torch.float32 if precision.device.type == "mps" else torch.float64)
     scale = precision.scaler.scale
-    # An encoding that every rank computes alike has the same parameter gradient everywhere once its own gradient is
-    # reduced; it must not be added up once more. Only a single group can be replicated.
+    # If every rank computes the same encoding and the encoding's gradient is summed over the ranks, then the
+    # parameters' gradients are equal on all ranks and must not be summed again. Only a single group can be replicated.
     shards = recipe.shards
     replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
@@ -172,7 +175,7 @@ def compute_gradient(
                 sums.add(term.name, term.sum / weights[term.name], term.coefficient)
             if loss is not None and loss.requires_grad:
                 (loss * scale).backward()
-        # What the loop's names still hold of this group would stay while the next one is encoded.
+        # Release this group's tensors before the next group is encoded.
         terms, loss, chunk = [], None, group
         execution.at = ENCODING
         if encoded is None or detached is None:
@@ -180,7 +183,7 @@ def compute_gradient(
         if replicated:
             pending = (encoded, detached.tensors)
         else:
-            # Where rows are divided, all ranks go back together, also one that read nothing.
+            # With divided rows, all ranks take part in the backward pass, even one that read nothing.
             _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
     execution.at = GRADIENTS
@@ -194,9 +197,9 @@ def compute_gradient(
 
 
 def clip_(parameters: list[nn.Parameter], norm: float | Tensor, max_norm: float) -> None:
-    """Scale the gradients down to ``max_norm`` where ``norm`` is above it (after unscaling; 0 = off).
+    """Scale the gradients down to ``max_norm`` if ``norm`` is above it (after unscaling; 0 = off).
 
-    A norm that is on the device (0-d) is not read.
+    A norm on the device (0-d tensor) is not read by the host.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     if max_norm <= 0.0 or not gradients:
@@ -210,10 +213,10 @@ def clip_(parameters: list[nn.Parameter], norm: float | Tensor, max_norm: float)
 def _seed(
     parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool, device: torch.device | None = None
 ) -> None:
-    # Replicated encodings must draw one mask on all ranks; everything else one of its own.
+    # Replicated encodings must draw the same mask on all ranks. All else draws a different mask on each rank.
     rank = 0 if replicated and "chunk" not in parts else ranks.rank
     seed = key_of(*parts, "group", group, "rank", rank) & 0x7FFF_FFFF_FFFF_FFFF
-    # Not torch.manual_seed: where a device is not there, it notes the call, with the stack, for when it may come.
+    # Not torch.manual_seed: before a device is initialised, it stores each call with its stack for later.
     torch.default_generator.manual_seed(seed)
     if device is not None and device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -243,12 +246,12 @@ def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
-    """The norm of all gradients: of what is divided over all ranks, of what all have once."""
+    """The norm of all gradients: divided parameters over all ranks, and replicated parameters once."""
     mine = [p for p in parameters if shards.holds(p) and p.numel()]
     shared = gradient_norm([p for p in parameters if not shards.holds(p)], norm_type)
     own = float(gradient_norm(mine, norm_type))
     if math.isinf(norm_type):
-        found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # the largest of some NaN may be any
+        found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # a maximum with NaN is undefined
     else:
         found = shards.ranks.sum_floats([own**norm_type])[0] ** (1.0 / norm_type)
     norm = torch.linalg.vector_norm(
@@ -264,10 +267,10 @@ def _reduce(
     ranks: Ranks,
     shards: Shards | None,
 ) -> None:
-    """Add gradients up over ranks, in one all-reduce per dtype; those of divided rows are where they belong already.
+    """Sum the gradients over the ranks, in one all-reduce per dtype. Those of divided rows are already summed.
 
-    ``pending`` is an encoding that every rank computed alike. Adding up its gradient before going back through it, or
-    going back first and adding up the parameters' gradients, is the same sum: the one with fewer bytes is done.
+    ``pending`` is an encoding that every rank has computed. There are two equal ways: sum its gradient and then
+    backpropagate, or backpropagate and then sum the parameters' gradients. The one that sends fewer bytes is taken.
     """
     if ranks.world == 1:
         return
@@ -290,7 +293,7 @@ def _reduce(
 
 
 def _taking_part(parameters: list[nn.Parameter], ranks: Ranks) -> list[nn.Parameter]:
-    """Parameters that have a gradient on any rank; filled up with zeros where an empty shard left none."""
+    """Parameters that have a gradient on any rank. A rank without one (an empty shard) gets zeros."""
     present = ranks.sum_floats([float(p.grad is not None) for p in parameters])
     chosen = [p for p, count in zip(parameters, present, strict=True) if count > 0]
     for parameter in chosen:

@@ -1,4 +1,4 @@
-"""Early stopping and the choice of the best epoch, on unrounded metrics, with patience in epochs."""
+"""Early stopping and the choice of the best epoch, by unrounded metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphmill.training.run_state import TrainState
 
 
 def record_metric(state: TrainState, value: float, min_delta: float) -> bool:
-    """Note the selection metric of ``state.epoch``; True when it is the best so far by more than ``min_delta``."""
+    """Record the selection metric of ``state.epoch``. True if it is the best so far by more than ``min_delta``."""
     better = state.best_metric is None or value > state.best_metric + min_delta
     if better:
         state.best_metric, state.best_epoch = value, state.epoch
@@ -14,10 +14,10 @@ def record_metric(state: TrainState, value: float, min_delta: float) -> bool:
 
 
 def out_of_patience(state: TrainState, patience_epochs: int) -> bool:
-    """Whether the last evaluation came ``patience_epochs`` epochs or more after the best one, and was no better.
+    """Whether the last evaluation came at least ``patience_epochs`` epochs after the best one and was no better.
 
-    Counted in epochs, so that rare evaluations do not prolong a finished run; decided only at an evaluation, so that
-    epochs that nobody looked at do not end one.
+    Patience counts epochs, so that rare evaluations do not prolong a run. It is decided only at an evaluation, so that
+    epochs without one cannot end a run.
     """
     if patience_epochs <= 0 or state.best_metric is None:
         return False
@@ -25,7 +25,7 @@ def out_of_patience(state: TrainState, patience_epochs: int) -> bool:
 
 
 def unselected(split: str, patience_epochs: int) -> str:
-    """What becomes of a run whose ``split`` has nothing to choose an epoch by, in a sentence."""
+    """The note for a run whose ``split`` is empty, so that no epoch can be chosen."""
     patience = f"training.patience_epochs: {patience_epochs} never ends the run, " if patience_epochs else ""
     other = "" if split == "test" else "; to have one chosen, build the graph with a validation split"
     return (

@@ -1,7 +1,7 @@
-"""TensorBoard events of a run: scalars only, one file per process that wrote, written through at once.
+"""Writes TensorBoard events of a run: scalars only, one file per process, each record written at once.
 
-tensorboard's own writer hands events to a thread whose failure prints a traceback and can hang the flush; a record is
-small, so here it is written by the caller, and a kill loses nothing. tensorboard is imported when a writer is made.
+tensorboard's own writer uses a thread. If the thread fails, it prints a traceback and can hang the flush. Here the
+caller writes each small record itself, and a kill loses nothing. tensorboard is imported when a writer is made.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _logger = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """Appends scalars. A run that resumes passes ``purge_step``, the first step that it will report again.
-
-    TensorBoard then drops what the earlier files say from that step on, so the curves equal the uninterrupted ones.
-    Events are a convenience: when they cannot be written (disk full), that is logged once and the training goes on.
+    """Appends scalars. A resumed run passes ``purge_step``, the first step that it will report again. TensorBoard then
+    ignores the earlier files from that step on, so the curves equal those of an uninterrupted run. If events cannot be
+    written (disk full), this is logged once and the training continues.
     """
 
     def __init__(self, directory: Path, *, purge_step: int | None = None) -> None:
@@ -46,7 +45,7 @@ class EventWriter:
         self._write(events)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Add one point to each curve; "/" in a name groups the curves. Nan and inf are shown as such."""
+        """Add one point to each curve; "/" in a name groups the curves. It also accepts nan and inf."""
         value = self._summary.Value
         points = [value(tag=name, simple_value=float(number)) for name, number in values.items()]
         self._write([self._event(wall_time=time.time(), step=step, summary=self._summary(value=points))])
@@ -75,7 +74,7 @@ class EventWriter:
 
 
 def _next_path(directory: Path) -> Path:
-    """A name that sorts behind all that are there: TensorBoard reads a run's files in the order of their names."""
+    """A name that sorts after all existing ones: TensorBoard reads a run's files in the order of their names."""
     taken = [
         int(part) for path in directory.glob("events.out.tfevents.*") if (part := path.name.split(".")[3]).isdigit()
     ]

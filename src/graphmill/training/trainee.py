@@ -1,6 +1,6 @@
-"""A training's belongings: model, optimizers, state, precision; how they are saved, and how a training goes on from there.
+"""The model, optimizers, state and precision of a training; how they are saved, and how a training resumes.
 
-What is done with them, step by step, is the engine's business (``engine.py``).
+``engine.py`` has the training loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 class Trainee:
-    """One recipe in training. ``store`` is None for trials that leave no trace."""
+    """One recipe in training. ``store`` is None for trials that write no checkpoints."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Trainee:
         if self.recipe.shards is not None:
             self.recipe.shards.cut(self.model)
         self.model.to(self.device)
-        self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
+        self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
         for phase in self.recipe.phases:
             groups = self.recipe.parameter_groups(self.model, phase)
@@ -108,7 +108,7 @@ class Trainee:
         restore_scaler(self.state, self.precision.scaler)
 
     def resume(self, which: str | int = "last") -> list[str]:
-        """Continue from a checkpoint of the store; returns what the store had to say (a damaged file passed over)."""
+        """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
         assert self.store is not None
         # Rank 0 alone reads: run directories are local to its machine.
         found: Any = None
@@ -129,7 +129,8 @@ class Trainee:
         return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
 
     def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
-        """What rank 0 has loaded, on every rank: all of it, or of what is divided by rows its own ones."""
+        """Return the tensors that rank 0 has loaded, on every rank: replicated tensors whole, divided ones as this
+        rank's rows."""
         held = None if loaded is None else loaded.snapshot
         tensors = self.ranks.broadcast_tensors(None if held is None else _named(held.tensors, prefix))
         if self.recipe.shards is None:
@@ -140,15 +141,16 @@ class Trainee:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
         self.resumed = True
         self.state = TrainState.from_json(snapshot.state)
-        # What the ladder had come to holds on, unless somebody has asked for other sizes since.
+        # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
         if self.state.execution.get("asked") == self.asked:
             for key, value in self.state.execution["reached"].items():
                 setattr(self.execution, key, value)
         self._use_precision(self.state.precision)
 
     def load_weights(self, which: str | int) -> Loaded | None:
-        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
-        the first of them."""
+        """Load only the weights and buffers of a checkpoint on every rank, for evaluation and export.
+
+        Returns the loaded checkpoint on rank 0, and None on the others."""
         assert self.store is not None
         loaded = self._load(which) if self.ranks.main else None
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
@@ -156,7 +158,8 @@ class Trainee:
         return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
-        """Write a checkpoint of this moment (rank 0), or begin to, off the CPU: :meth:`wait_for_saves`.
+        """Write a checkpoint of the current state (rank 0). On an accelerator this only begins the write
+        (:meth:`wait_for_saves`).
 
         Raises:
             TrainingError: a parameter differs between processes; such a state is never saved.
@@ -185,7 +188,7 @@ class Trainee:
         self.ranks.barrier()
 
     def wait_for_saves(self) -> None:
-        """Until the checkpoints that were begun are whole. Raises ResourceError where one could not be written."""
+        """Wait until the checkpoints that were begun are on the disk. Raises ResourceError if one could not be written."""
         if self.saver is not None:
             self.saver.wait()
         self.ranks.barrier()
@@ -198,9 +201,9 @@ class Trainee:
     def evaluated(
         self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
     ) -> dict[str, float]:
-        """The recipe's figures on a split, over all ranks; in smaller blocks where memory runs out.
+        """The recipe's metrics on a split, over all ranks. If memory runs out, it retries in smaller blocks.
 
-        ``stop`` is called on all ranks once any has been asked to stop.
+        ``stop`` is called on all ranks once any rank has received a stop request.
         """
 
         def evaluate(parts: int) -> dict[str, float]:
@@ -238,7 +241,7 @@ class Trainee:
         return self.state.last_metrics.get(self.evaluation.selection_metric)
 
     def _say_what_chooses_the_epoch(self) -> None:
-        """Where it is not validation, and where nothing can: before the first step, and once in a run's notes."""
+        """Before the first step, add a note once if the test split chooses the epoch, or if no split can."""
         split = self.evaluation.selected_on
         if not self.recipe.held_out(split):
             said = unselected(split, self.training.patience_epochs)
@@ -246,7 +249,7 @@ class Trainee:
             said = CHOSEN_ON_TEST
         else:
             return
-        if said not in self.state.notes:  # a run that goes on has it from its beginning
+        if said not in self.state.notes:  # a resumed run already has the note
             self._note(said)
 
     def _epoch_save_is_due(self) -> bool:
@@ -272,8 +275,8 @@ class Trainee:
         state = self.state
         self.wait_for_saves()
         raise StoppedError(
-            f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
-            "same command goes on from it"
+            f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved: run the "
+            "same command again to resume from it"
         )
 
 

@@ -1,9 +1,9 @@
-"""Steps whose losses are still on the accelerator: they are read some steps later, all at once.
+"""Steps whose losses are still on the accelerator. The host reads several of them at once, some steps later.
 
-Reading makes the host wait until the device has done all that it was given, and the device then waits for the host's next
-step. So on CUDA a step is clipped, and left out where it is not finite, on the device itself, and the host learns of it a
-few steps later. Not where what comes next depends on it: fp16, whose scale does; ``on_nonfinite: skip``, which counts;
-several processes, which agree after every step anyway; and optimizers that have no fused kernel.
+A read makes the host wait for the device, and then the device waits for the host's next step. Therefore, on CUDA, the
+device itself clips a step and skips it if it is not finite, and the host learns of it a few steps later. This does not
+apply where the next step depends on the result: fp16 (its scale does), ``on_nonfinite: skip`` (it counts), several
+processes (they agree after every step), and optimizers without a fused kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READ_EVERY = 8
 
 @dataclass(frozen=True)
 class Done:
-    """A step that has been computed: which, its number in the run, at which rate, and what its backward left."""
+    """A step that has been computed: its place, its number in the run, its learning rate and its gradient."""
 
     phase: Phase
     batch: StepBatch

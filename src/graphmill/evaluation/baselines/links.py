@@ -1,4 +1,4 @@
-"""Baseline scorers (degree, random) and the scorer of plain vectors, all on the Scorer protocol."""
+"""Baseline scorers (degree, random) and a scorer of plain vectors, all with the Scorer protocol."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class DegreeScorer:
-    """Popularity: a candidate scores its number of training links in the relation, whoever asks.
+    """Scores by popularity: a candidate's score is its number of training links in the relation, for every head.
 
-    The null model of "Implicit degree bias in the link prediction task" (arXiv 2405.14985), for ranking.
+    It is the null model of "Implicit degree bias in the link prediction task" (arXiv 2405.14985), for ranking.
     """
 
     def __init__(self, queries: LinkQueries) -> None:
         self._degree = {relation.relation: relation.train_degree for relation in queries.relations}
 
     def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
-        """Float64 (B × candidates), every row the same (a view)."""
+        """Float64 (B × candidates); all rows are equal (a view)."""
         import torch
 
         degree = torch.from_numpy(self._degree[relation].astype(np.float64))
@@ -33,7 +33,7 @@ class DegreeScorer:
 
 
 class RandomScorer:
-    """Uniform random scores, keyed by (seed, relation, head): the same whatever else is scored in the block."""
+    """Uniform random scores, keyed by (seed, relation, head), so that they do not depend on other heads in the block."""
 
     def __init__(self, queries: LinkQueries, seed: int = 0) -> None:
         self._candidates = {relation.relation: relation.candidates for relation in queries.relations}
@@ -51,16 +51,15 @@ class RandomScorer:
 
 
 class SimilarityScorer:
-    """Scores of vectors alone: the cosine or dot product of head and candidate, the same for every relation.
+    """Scores by vectors alone: the cosine or dot product of head and candidate, the same for every relation.
 
-    For exported embeddings, whose decoder is not at hand. A weak scorer that still knows whether vectors and ids belong
-    together.
+    It is for exported embeddings without their decoder. It ranks weakly, but shows whether vectors belong to their ids.
     """
 
     def __init__(
         self, vectors: NDArray[np.float32], graph: "TypedGraph", metric: Literal["cosine", "dot"] = "cosine"
     ) -> None:
-        """``vectors``: float32 (nodes × d), row for row in the graph's global order."""
+        """``vectors``: float32 (nodes × d), with rows in the graph's global order."""
         if len(vectors) != graph.num_nodes:
             raise InputError(
                 f"the embedding has {len(vectors)} rows and the graph {graph.num_nodes} nodes: "

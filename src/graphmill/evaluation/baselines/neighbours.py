@@ -1,9 +1,9 @@
-"""Nearest neighbours over typed edges: who has neighbours like mine is linked to what I am linked to.
+"""Link prediction by nearest neighbours over typed edges: nodes with similar neighbourhoods have similar links.
 
-A candidate's score is the similarity of the query's known targets to it, plus that of its known sources to the query, and
-log(1 + its training links). Similarities are products of rows: sparse normalised neighbourhoods (``knn``), or the
-spectral vectors that a truncated SVD leaves of them (``spectral``). Nothing is trained; a few settings are chosen on
-validation links.
+A candidate's score has three terms: the similarity of the query's known targets to the candidate, the similarity of the
+candidate's known sources to the query, and log(1 + the candidate's training links). Similarities are dot products of
+rows: sparse normalised neighbourhoods (``knn``), or spectral vectors, which are a truncated SVD of them (``spectral``).
+There is no training. Validation links choose a few settings.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 ScoredRows: TypeAlias = sp.csr_matrix | Float32
-"""Of every node in global order, sparse [nodes, columns] or dense [nodes, width]: similarity is the product of two rows."""
+"""A row per node in global order, sparse [nodes, columns] or dense [nodes, width]. The similarity is the dot product of
+two rows."""
 
 SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
-"""Added to a neighbourhood's squared length; more of it makes nodes with few neighbours like nothing very much."""
+"""Values added to a neighbourhood's squared length. Larger values reduce the similarities of nodes with few neighbours."""
 SIDES: tuple[Side, ...] = ("both", "source", "target")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
-"""Weight of the similarities beside log(1 + degree); 0: similarity alone, degree breaks its ties."""
+"""Weights of the similarities relative to log(1 + degree). 0: similarity alone, with ties broken by degree."""
 DAMPINGS = (0.0, 0.5)
-"""Power of (1 + n) that a sum over n known nodes is divided by."""
+"""Exponents p: a sum over n known nodes is divided by (1 + n)^p."""
 TUNING_QUERIES = 500
-"""Validation queries of a relation that settings are chosen on."""
+"""Number of validation queries per relation for the choice of settings."""
 _TIE_BREAK = 1e-6
 
 
 @dataclass(frozen=True)
 class NeighbourSetting:
-    """What is chosen on validation: :data:`SHRINKAGES`, :data:`SIDES`, :data:`STRENGTHS`, :data:`DAMPINGS`.
+    """The settings that validation chooses, of :data:`SHRINKAGES`, :data:`SIDES`, :data:`STRENGTHS` and :data:`DAMPINGS`.
 
     ``side``: "source" sums over the candidate's known sources, "target" over the query's known targets.
     """
@@ -57,14 +58,16 @@ class NeighbourSetting:
     damping: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The setting as plain values."""
         return asdict(self)
 
 
 class NeighbourScorer:
-    """Scores by ``rows`` in the form of ``setting``; memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
+    """Scores by similarities of ``rows`` with a ``setting``. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks
+    of scores.
 
-    ``poll`` is called before each block, and may raise to end the work; ``progress`` after it, with its number of heads.
+    ``poll`` is called before each block, and may raise to end the work. ``progress`` is called after it with the
+    block's number of heads.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class NeighbourScorer:
         return torch.from_numpy(self.mixed(relation, heads, parts, self.setting))
 
     def mixed(self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting) -> Float32:
-        """float32 (B × candidates): the parts of the setting's side, damped, and the degree term."""
+        """float32 (B × candidates): the sum of the damped parts of the setting's side and the degree term."""
         links = self.edges.matrix(relation)
         incoming = np.asarray(links.sum(0)).ravel()
         total = np.zeros((len(heads), len(incoming)), np.float32)
@@ -99,7 +102,7 @@ class NeighbourScorer:
         return total
 
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
-        """float32 (B × candidates) for each of "source" and "target" that ``side`` asks for."""
+        """float32 (B × candidates) by "source", by "target", or by both, as ``side`` says."""
         self.poll()
         found = self._parts(relation, heads, side)
         self.progress(len(heads))
@@ -131,10 +134,10 @@ def choose(
     poll: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda heads: None,
 ) -> tuple[NeighbourSetting, float]:
-    """The setting with the best MRR on ``queries`` (of validation links), and that MRR.
+    """The setting with the best MRR on ``queries`` (validation links), and that MRR.
 
-    ``rows_of``: shrinkage → what makes the rows with it. ``macro``: mean over relations, else over queries. ``poll``,
-    ``progress``: those of :class:`NeighbourScorer`; every head is scored once a shrinkage.
+    ``rows_of``: shrinkage → a function that makes the rows. ``macro``: mean over relations, else over queries.
+    ``poll``, ``progress``: as in :class:`NeighbourScorer`. Every head is scored once per shrinkage.
     """
     best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0
     for shrinkage, make in rows_of.items():
@@ -162,8 +165,10 @@ def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
 def spectral_rows(
     edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
 ) -> dict[float, Callable[[], ScoredRows]]:
-    """What :func:`choose` takes for ``spectral``: vectors [nodes, ``width``], as long as the neighbourhoods that they stand
-    for. ``poll``: as in :func:`graphmill.graph.spectral.factors`.
+    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], with the lengths
+    of their neighbourhoods.
+
+    ``poll``: as in :func:`graphmill.graph.spectral.factors`.
     """
     vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
 
@@ -179,7 +184,7 @@ def spectral_rows(
 def _mean_reciprocal_ranks(
     scorer: NeighbourScorer, relation: RelationQueries, settings: list[NeighbourSetting]
 ) -> NDArray[np.float64]:
-    """float64 (settings): the similarities are computed once for all of them."""
+    """float64 (settings): the MRR of each setting. The similarities are computed once for all of them."""
     import torch
 
     total = np.zeros(len(settings))

@@ -1,8 +1,8 @@
 """Simple next-item predictors, tuned on validation, as baselines of trained models.
 
-Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items; where people
-take the same again also a replay of the own history. All count training interactions only; what they predict from may
-include the validation item.
+There is popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items;
+and, if users repeat items, a replay of the user's own history. All are fitted on training interactions only. The
+history for a prediction may include the validation item.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NEIGHBOURS = (0, 100)
 HISTORIES = (1, 3, 5, 10)
 DECAYS = (1.0, 0.95, 0.8, 0.5)
 _REPLAYED = 200
-"""Interactions that a replay looks back on."""
+"""Number of last interactions that a replay uses."""
 _DENSE_ITEMS = 10_000
 
 
 @dataclass(frozen=True)
 class NextItemSplit:
-    """One split: ``users`` with a target, the ``targets``, and where each user's history is in the flat ``items``.
+    """One split: ``users`` with a target, the ``targets``, and the range of each user's history in the flat ``items``.
 
     ``start``, ``stop`` int64 [Q]: the history of query q is ``items[start[q] : stop[q]]``, oldest first.
     """
@@ -45,7 +45,7 @@ class NextItemSplit:
     stop: Int64
 
     def take(self, rows: Int64) -> NextItemSplit:
-        """Some of the queries."""
+        """A selection of the queries."""
         return NextItemSplit(self.users[rows], self.targets[rows], self.start[rows], self.stop[rows])
 
     def history(self, items: Int64, length: int, rows: slice | Int64) -> tuple[Int64, Int64]:
@@ -59,7 +59,7 @@ class NextItemSplit:
 
     @property
     def known(self) -> Callable[[Int64], KnownItems]:
-        """The whole histories as :class:`KnownItems` over query numbers, given the flat items."""
+        """The complete histories as :class:`KnownItems` by query number, from the flat items."""
         counts = self.stop - self.start
         indptr = np.concatenate(([0], np.cumsum(counts)))
         return lambda items: KnownItems(indptr, self.history(items, int(counts.max(initial=0)), slice(None))[1])
@@ -68,7 +68,7 @@ class NextItemSplit:
 class NextItemBaselines:
     """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
 
-    ``repeats``: people take the same again, so that histories are not masked, and a replay is one of the predictors.
+    ``repeats``: users repeat items, so histories are not masked, and the replay is one of the predictors.
     """
 
     def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int, *, repeats: bool = False) -> None:
@@ -90,7 +90,7 @@ class NextItemBaselines:
         self._nearest: dict[int, Any] = {}
 
     def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
-        """Every user alike: the training count."""
+        """The training counts, the same for every user."""
         return lambda rows: _tensor(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
 
     def markov_scores(self, split: NextItemSplit, items: Int64, back_off: float) -> ScoreBlock:
@@ -99,7 +99,7 @@ class NextItemBaselines:
         return lambda rows: _tensor(self.transitions[items[split.stop[rows] - 1]].toarray() + share)
 
     def knn_scores(self, split: NextItemSplit, items: Int64, neighbours: int, history: int) -> ScoreBlock:
-        """Σ cosine to the last ``history`` items, over each item's ``neighbours`` nearest."""
+        """Σ cosine to the last ``history`` items, over the ``neighbours`` nearest of each item."""
         cosine = self._neighbours(neighbours)
 
         def score(rows: Int64) -> torch.Tensor:
@@ -111,7 +111,8 @@ class NextItemBaselines:
         return score
 
     def replay_scores(self, split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
-        """How often the user has had the item, each weighted by decay ^ (interactions since); the rest by popularity."""
+        """Σ decay ^ (interactions since) over the user's interactions with the item; other items are ordered by
+        popularity."""
         share = 1e-6 * self.popularity / max(float(self.popularity.sum()), 1.0)
 
         def score(rows: Int64) -> torch.Tensor:
@@ -123,7 +124,7 @@ class NextItemBaselines:
         return score
 
     def _neighbours(self, count: int) -> Any:
-        """Each item's ``count`` nearest; as a dense matrix where that is small and the sparse one is nearly full."""
+        """The ``count`` nearest of each item. The matrix is dense if it is small and the sparse one would be nearly full."""
         if count not in self._nearest:
             found = self.cosine if count == 0 else _strongest(self.cosine, count)
             crowded = found.nnz > 0.02 * self.num_items**2 and self.num_items <= _DENSE_ITEMS
@@ -150,7 +151,7 @@ def tune_baselines(
     *,
     wanted: Sequence[str] = ("popularity", "markov", "item_knn", "replay"),
 ) -> dict[str, TunedBaseline]:
-    """Each ``wanted`` predictor at its best setting by ``metric`` on ``valid``; "replay" only on repeats."""
+    """Tune each ``wanted`` predictor by ``metric`` on ``valid``; "replay" only if users repeat items."""
     families: dict[str, dict[str, MakeScores]] = {
         "popularity": {"-": lambda s: baselines.popularity_scores(s, items)},
         "markov": {f"back-off {b}": partial(_markov, baselines, items, b) for b in BACK_OFFS},
@@ -181,7 +182,7 @@ def tune_baselines(
 
 
 def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
-    """Full ranking of a predictor on a split."""
+    """The ranks of a predictor on a split, by full ranking."""
     queries = np.arange(len(asked.users))
     return full_ranks(make(asked), queries, asked.targets, baselines.num_items, asked.known(items))
 

@@ -1,10 +1,11 @@
 """Baselines of recommenders: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
 
 * popularity: the training count of an item;
-* item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest;
+* item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest
+  items;
 * EASE (Steck 2019): scores R_u B with B = I − P / diag P, P = (RᵀR + λ)⁻¹, diag B = 0: the linear model in closed form.
 
-Their settings are chosen on the validation split. Where there is none, a tenth of each user's training items stands in.
+The validation split chooses their settings. If there is none, a tenth of the training items takes its place.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ NEIGHBOURS = (0, 100)
 SHRINKS = (0.0, 10.0, 100.0, 1000.0)
 LAMBDAS = (10.0, 50.0, 200.0, 800.0, 3000.0)
 EASE_ITEMS = 10_000
-"""EASE inverts a matrix of items × items: of more items, the ones with most interactions take part."""
+"""Largest number of items in EASE, which inverts a matrix of items × items. Of more items, those with most interactions
+are used."""
 PAIRS = 200_000_000
-"""Item-kNN counts the pairs of items that a user has: where there are more, the items with most interactions take part."""
+"""Largest number of item pairs in item-kNN, over all users. If there are more, the items with most interactions are used."""
 TUNING_USERS = 3_000
 _BLOCK_ITEMS = 256
 _BLOCK_NUMBERS = 1 << 22
@@ -54,22 +56,23 @@ class BaselineModels:
 
     @cached_property
     def paired(self) -> Int64:
-        """Int64, ascending: the items that take part in item-kNN, all or so many of the most frequent that the users have
-        at most :data:`PAIRS` pairs of them."""
+        """Int64, ascending: the items used in item-kNN. These are all, or the most frequent ones with at most
+        :data:`PAIRS` pairs in total."""
         by_count = np.argsort(-self.popularity, kind="stable")
         rank = np.empty(self.num_items, np.int64)
         rank[by_count] = np.arange(self.num_items)
         user = np.repeat(np.arange(self.rows.shape[0]), np.diff(self.rows.indptr))
         own = rank[self.rows.indices]
         order = np.lexsort((own, user))
-        # The n-th item of a user's, from 0 and the most frequent first, is in 2n + 1 pairs with itself and those before.
+        # The n-th item of a user (from 0, most frequent first) adds 2n + 1 pairs: with itself and with the items
+        # before.
         pairs = 2 * (np.arange(len(order)) - self.rows.indptr[user]) + 1
         total = np.cumsum(np.bincount(own[order], pairs, minlength=self.num_items))
         return np.sort(by_count[: int(np.searchsorted(total, PAIRS, side="right"))])
 
     @cached_property
     def together(self) -> sp.csr_matrix:
-        """n_ij of the :attr:`paired` items, sparse: users that have both."""
+        """n_ij of the :attr:`paired` items, sparse: number of users that have both."""
         rows = self.rows[:, self.paired]
         found = sp.csr_matrix(rows.T @ rows)
         found.sort_indices()
@@ -77,7 +80,7 @@ class BaselineModels:
 
     @cached_property
     def _gram(self) -> tuple[Int64, NDArray[np.float32]]:
-        """The items that take part in EASE, and n_ij of them, dense."""
+        """The items used in EASE, and their n_ij, dense."""
         chosen = np.sort(np.argsort(-self.popularity, kind="stable")[:EASE_ITEMS])
         rows = self.rows[:, chosen]
         turned = rows.T.tocsr()
@@ -87,11 +90,11 @@ class BaselineModels:
         return chosen, out
 
     def popularity_scores(self) -> ScoreBlock:
-        """Every user alike."""
+        """The training counts, the same for every user."""
         return lambda users: _tensor(np.broadcast_to(self.popularity, (len(users), self.num_items)))
 
     def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
-        """Item-kNN over each item's ``neighbours`` nearest (0: all); items that take no part have score 0."""
+        """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0."""
         similarity = self._keep(("knn", shrink, neighbours), lambda: self._similarity(neighbours, shrink))
         return self._spread(self.paired, similarity)
 
@@ -101,7 +104,7 @@ class BaselineModels:
         return self._spread(self._gram[0], weights)
 
     def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
-        """Scores by the ``weights`` [n, n] between the items ``chosen``, 0 for others."""
+        """Scores by the ``weights`` [n, n] between the ``chosen`` items; 0 for other items."""
         if len(chosen) == self.num_items:
             return lambda users: _tensor(_dense(self.rows[users] @ weights))
 
@@ -113,7 +116,7 @@ class BaselineModels:
         return score
 
     def _keep(self, key: tuple[str, float, int], make: Callable[[], Any]) -> Any:
-        """One model of each family at a time: they can be as large as items × items."""
+        """Cache only one model of each family: a model can be as large as items × items."""
         if key not in self._kept:
             self._kept = {other: value for other, value in self._kept.items() if other[0] != key[0]}
             self._kept[key] = make()
@@ -132,7 +135,7 @@ class BaselineModels:
     def _ease(self, penalty: float) -> NDArray[np.float32]:
         gram = self._gram[1].copy()
         gram[np.diag_indices_from(gram)] += penalty
-        # Positive definite: half the work of a general inverse, in place.
+        # The matrix is positive definite: Cholesky takes half the work of a general inverse, in place.
         factor, _ = scipy.linalg.lapack.spotrf(gram, lower=1, overwrite_a=1)
         inverse, _ = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
@@ -143,7 +146,7 @@ class BaselineModels:
 
 @dataclass(frozen=True)
 class ItemBaseline:
-    """A predictor at its best setting. ``seconds``: how long finding that took."""
+    """A predictor at its best setting. ``seconds``: time of the tuning."""
 
     setting: str
     scores: Callable[[BaselineModels], ScoreBlock]
@@ -170,10 +173,10 @@ def tune_item_baselines(
     *,
     wanted: Sequence[str] = tuple(FAMILIES),
 ) -> dict[str, ItemBaseline]:
-    """Each ``wanted`` predictor at the setting that is best by ``metric``: fitted on ``train``, asked for ``held_out``.
+    """Tune each ``wanted`` predictor by ``metric``: fitted on ``train``, evaluated on ``held_out``.
 
-    Where nothing is held out, on a tenth of ``train`` that is taken out for it. At most :data:`TUNING_USERS` users are
-    asked (a seeded sample). ``poll`` is called between parts of the work, and may raise to stop it.
+    If nothing is held out, a tenth of ``train`` is held out for it. At most :data:`TUNING_USERS` users are evaluated (a
+    seeded sample). ``poll`` is called between parts of the work, and may raise to stop it.
     """
     if not wanted:
         return {}
@@ -202,14 +205,14 @@ def tune_item_baselines(
 
 
 def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
-    """What is left of ``train``, and a tenth of it that stands in for a validation split: a seeded draw for each item.
+    """Split ``train`` into the rest and a tenth that takes the place of a validation split, by a seeded draw for each item.
 
-    Both have the users of ``train``: indptr int64 [U + 1], items int64. One item of each user always stays, so that of
-    users with a single item, and now and then of a few users, nothing is taken out.
+    Both have the users of ``train``: indptr int64 [U + 1], items int64. One item of each user always stays. So nothing
+    is held out of a user with one item, and sometimes nothing of other users.
     """
     counts = np.diff(train.indptr)
     user = np.repeat(np.arange(len(counts)), counts)
-    # The words key the draw, so they stay as they are: others would hold out other items and change every baseline.
+    # These words key the draw. Do not change them: it would hold out other items and change every baseline.
     out = (generator(_SEED, "held out for floors").random(len(user)) < 0.1) & (counts[user] > 1)
     first = np.zeros(len(user), bool)
     first[train.indptr[:-1][counts > 0]] = True  # one item of each user stays
@@ -223,7 +226,7 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
 
 
 def _nearest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
-    """The ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item that is scored."""
+    """Keep the ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item to score."""
     values, rows, columns = [], [], []
     for part in _parts(matrix.indptr):
         item, value = _rows_of(matrix.indptr, part), matrix.data[part]
@@ -239,7 +242,7 @@ def _nearest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
 
 
 def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
-    """Ranges of whole rows of a sparse matrix, of some million numbers each or of one row."""
+    """Ranges of rows of a sparse matrix with a few million numbers each, or a single row."""
     first = 0
     while first < len(indptr) - 1:
         last = max(int(np.searchsorted(indptr, indptr[first] + _BLOCK_NUMBERS, side="right")) - 1, first + 1)

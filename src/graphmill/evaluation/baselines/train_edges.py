@@ -1,7 +1,7 @@
-"""The training edges of a graph as baselines read them: sparse, by type, both ways, whatever the graph holds of either.
+"""The training edges of a graph for baselines: sparse, by relation, and always in both directions.
 
-A graph whose relations have their reverses says all of a node in its out-edges. One of triples does not: there an inverse
-relation stands in for each that is missing, numbered as ConvE numbers them.
+If the relations of a graph have their reverses, the out-edges of a node are all its edges. A graph of triples lacks
+reverses: there an inverse relation is added for each missing one, with ConvE's numbering.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DirectedRelation:
-    """Relation ``index`` of the graph, or the inverse of relation ``index`` − M: names of the types at its ends."""
+    """Relation ``index`` of the graph, or the inverse of relation ``index`` − M, with the types of its ends."""
 
     index: int
     source: str
@@ -38,7 +38,7 @@ class DirectedRelation:
 class DirectedEdges:
     """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers.
 
-    ``split`` is train and ``pair`` 0 for all of them: they are there for readers of graphs.
+    ``split`` is train and ``pair`` 0 for all edges; code that reads graphs needs these fields.
     """
 
     src: Int64
@@ -50,8 +50,8 @@ class DirectedEdges:
 class TrainEdges:
     """Typed training edges of a graph.
 
-    ``relations``: those of the graph, and the inverse of each whose reverse the graph does not hold. :meth:`matrix` knows
-    the inverses of all.
+    ``relations``: those of the graph, and an inverse for each whose reverse the graph does not hold. :meth:`matrix`
+    supports the inverses of all.
     """
 
     def __init__(self, graph: TypedGraph) -> None:
@@ -80,7 +80,7 @@ class TrainEdges:
         return len(self.relations) == self._count
 
     def ends(self, relation: int) -> tuple[NodeType, NodeType]:
-        """The types of a relation's sources and targets; M … 2M − 1 are the inverses."""
+        """The types of a relation's sources and targets; relations M … 2M − 1 are the inverses."""
         found = self._ends[relation]
         return self._types[found.source], self._types[found.target]
 
@@ -94,7 +94,7 @@ class TrainEdges:
         return DirectedEdges(src, dst, np.full(len(src), TRAIN, np.uint8), np.zeros(len(src), np.int32))
 
     def matrix(self, relation: int) -> sp.csr_matrix:
-        """float32 [sources, targets] of ones, for a relation or an inverse; kept."""
+        """float32 [sources, targets]: 1 for each training edge of a relation or an inverse; cached."""
         if relation not in self._matrices:
             edges, (source, target) = self.edges(relation), self.ends(relation)
             ones = np.ones(len(edges.src), np.float32)
@@ -102,15 +102,15 @@ class TrainEdges:
         return self._matrices[relation]
 
     def neighbourhoods(self, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-        """:func:`neighbourhood_matrix` of all typed edges, both ways."""
+        """:func:`neighbourhood_matrix` of all typed edges in both directions."""
         return neighbourhood_matrix(cast("TypedGraph", self), shrinkage)
 
     def spectral_vectors(self, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        """:func:`spectral_vectors` of all typed edges, both ways."""
+        """:func:`spectral_vectors` of all typed edges in both directions."""
         return spectral_vectors(cast("TypedGraph", self), width, seed, poll)
 
     def known_as(self, relation: int) -> int:
-        """The relation of the graph that holds an inverse's edges; what is asked for itself where none does."""
+        """The graph's relation with the edges of an inverse; the inverse itself if there is none."""
         return self._known_as.get(relation, relation)
 
     def _held_as(self, inverse: DirectedRelation) -> int:

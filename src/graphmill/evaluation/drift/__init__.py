@@ -1,1 +1,1 @@
-"""How far one embedding has moved from another: figures, and verdicts by multiples of the seed's own effect."""
+"""Measures how far one embedding has moved from another, and judges it relative to the effect of another seed."""

@@ -1,7 +1,8 @@
-"""How far an embedding has moved from another one: neighbours kept, CKA, what a rotation leaves, and which nodes moved.
+"""Measures how far an embedding has moved from another: neighbours kept, CKA, residual after rotation, and nodes that
+moved most.
 
-Neighbours and CKA (Kornblith et al. 2019) do not see a rotation, which is all that another seed need bring; the cosine of
-a node with itself is given raw and after the best rotation (:mod:`.procrustes`). Before is A, after is B.
+Neighbours and CKA (Kornblith et al. 2019) are invariant to rotations, which another seed always brings. The cosine of a
+node with itself is given raw and after the best rotation (:mod:`.procrustes`). A is before, B is after.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from graphmill.sampling.keyed import generator
 KS = (10, 50)
 QUERIES = 2000
 TYPE_QUERIES = 200
-"""Queries of a type at least, where it has so many nodes."""
+"""Smallest number of queries of a type, if it has that many nodes."""
 MOVED = 50
 SHORTEST = 1e-6
-"""Length, over the median length, up to which a vector has no direction."""
+"""A vector of at most this length, relative to the median length, counts as having no direction."""
 Int64 = NDArray[np.int64]
 Key = tuple[str, str]
 """Type and id of a node."""
@@ -33,13 +34,13 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of one node type, or of all (``name`` ""). Means over its shared nodes.
+    """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes.
 
-    ``overlap_10``, ``overlap_50``: part of the nearest neighbours by cosine, among all shared nodes, that stayed;
-    ``chance_10``: what they would keep if the vectors of a type had changed places. ``cka``: linear, centred;
-    ``chance_cka``: the same after they have. ``cosine_raw``, ``cosine_aligned``: of a node with itself. ``residual``:
-    what the rotation of all leaves of this type, ‖AR − B‖ / ‖B‖. ``spread_ratio``: variance around the type's mean over
-    the mean squared length, after against before.
+    ``overlap_10``, ``overlap_50``: fraction of the nearest neighbours by cosine, among all shared nodes, that stayed.
+    ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
+    same after shuffling. ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself. ``residual``: ‖AR − B‖ / ‖B‖
+    of this type after the rotation R of all nodes. ``spread_ratio``: variance around the type's mean divided by the
+    mean squared length, after over before.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class MovedNode:
-    """A shared node, with the cosine between its vectors after alignment and the part of its neighbours that stayed."""
+    """A shared node, with the cosine between its vectors after alignment and the fraction of its neighbours that stayed."""
 
     type: str
     id: str
@@ -70,11 +71,11 @@ class MovedNode:
 
 @dataclass(frozen=True)
 class DriftFigures:
-    """``overall``; ``types``; the ``moved`` nodes, farthest first.
+    """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
-    ``spectrum_change``: half the sum of differences of the shares of variance by component, 0 for the same spectrum.
-    ``new``, ``vanished``: names of some. ``overlaps``: per query its type number and overlap@10, for the picture;
-    ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
+    ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
+    spectrum. ``new``, ``vanished``: names of some new and removed nodes. ``overlaps``: for each query its type number
+    and overlap@10, for the picture. ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
     """
 
     overall: Agreement
@@ -87,7 +88,7 @@ class DriftFigures:
     projection: Projection
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without what is for pictures only."""
+        """Plain values for JSON, without the data for pictures."""
         return plain(
             {
                 "overall": asdict(self.overall),
@@ -103,7 +104,7 @@ class DriftFigures:
 
 @dataclass(frozen=True)
 class Projection:
-    """Places in the first two principal components of A: ``before``, ``after`` float (n × 2) of the nodes ``names``.
+    """Coordinates in the first two principal components of A: ``before``, ``after`` float (n × 2) of the nodes ``names``.
 
     ``background`` (m × 2): other nodes, after.
     """
@@ -115,7 +116,8 @@ class Projection:
 
 
 def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigures:
-    """All figures; at most about 2,000 nodes are asked for their neighbours, drawn by ``seed``, 200 of each type first.
+    """Compute all figures. Neighbours are compared for about 2,000 nodes at most, drawn by ``seed``, with 200 of each
+    type first.
 
     Raises :class:`InputError` when fewer than 52 usable nodes, matched by type and id, are in both.
     """
@@ -164,7 +166,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
 
 
 class _Matched:
-    """The rows of the shared nodes, before and after, and what is measured of each row."""
+    """The rows of the shared nodes before and after, and the measurements of each row."""
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class _Matched:
         self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)
 
     def by_type(self, new: set[Key], vanished: set[Key]) -> tuple[Agreement, ...]:
-        """One for each type with shared nodes, in the order of the types' numbers."""
+        """The agreement of each type with shared nodes, in the order of the types' numbers."""
         found = []
         for number, name in enumerate(self.type_names):
             own, asked = self.types == number, self.types[self.queries] == number
@@ -212,7 +214,8 @@ class _Matched:
         return tuple(found)
 
     def overall(self, types: tuple[Agreement, ...], new: int, vanished: int, same_width: bool) -> Agreement:
-        """What was measured on a sample is weighed by the types' sizes, as each type has a sample of its own."""
+        """The agreement on all nodes. Figures of a sample are weighted by the types' sizes, because each type has its
+        own sample."""
         weights = np.array([own.shared for own in types], float)
 
         def mean_of(figure: str) -> float:
@@ -240,7 +243,7 @@ def _keys(e: Embeddings) -> set[Key]:
 
 
 def _usable(vectors: NDArray[Any], rows: Int64) -> NDArray[np.bool_]:
-    """Finite, and not so short beside the others that its direction is rounding."""
+    """Rows that are finite, and not so short that their direction is rounding noise."""
     chosen = np.asarray(vectors)[rows]
     lengths = np.sqrt(np.square(chosen, dtype=np.float64).sum(axis=1))
     finite = np.isfinite(lengths)
@@ -249,7 +252,7 @@ def _usable(vectors: NDArray[Any], rows: Int64) -> NDArray[np.bool_]:
 
 
 def _padded(rows: NDArray[Any], other: Embeddings) -> NDArray[np.float32]:
-    """Zeros on the right of the narrower one: lengths and angles stay."""
+    """Pad the narrower one with zero columns, which keeps lengths and angles."""
     missing = max(other.vectors.shape[1] - rows.shape[1], 0)
     return np.pad(np.asarray(rows, np.float32), ((0, 0), (0, missing)))
 
@@ -264,7 +267,7 @@ def _queries(types: NDArray[Any], seed: int) -> Int64:
 
 
 def _overlap(first: Int64, second: Int64) -> NDArray[np.float64]:
-    """Part of each row's k-set that the other has."""
+    """Fraction of each row's k neighbours that the other set has."""
     return np.array([len(np.intersect1d(x, y, assume_unique=True)) for x, y in zip(first, second, strict=True)]) / max(
         first.shape[1], 1
     )
@@ -304,7 +307,8 @@ def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
 
 def _projection(A: NDArray[Any], B: NDArray[Any], moved: Int64, names: list[str], seed: int) -> Projection:
     middle = A.mean(axis=0, dtype=np.float64)
-    # Not scikit-learn's PCA: by covariance it takes the mean out last, which a collapsed embedding does not survive.
+    # Not scikit-learn's PCA: its covariance form subtracts the mean last, which loses all digits for a collapsed
+    # embedding.
     values, axes = np.linalg.eigh(np.cov(np.asarray(A, np.float64), rowvar=False))
     plane = axes[:, np.argsort(values)[::-1][:2]]
     others = generator("drift background", seed).choice(len(A), min(2000, len(A)), replace=False)

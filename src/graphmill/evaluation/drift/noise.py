@@ -11,7 +11,7 @@ from graphmill.evaluation.embedding_files import Embeddings
 
 
 def seed_noise(runs: Sequence[Embeddings]) -> SeedNoise:
-    """The mean of every pair of embeddings that differ in their seed alone (two or more)."""
+    """The mean over all pairs of embeddings that differ only in their seed (two or more embeddings)."""
     found = [drift_figures(a, b) for a, b in combinations(runs, 2)]
     overall = [each.overall for each in found]
     names = {own.name for each in found for own in each.types}

@@ -13,7 +13,7 @@ ROWS = 65_536
 
 @dataclass(frozen=True)
 class Rotation:
-    """``matrix`` float64 (d × d), orthogonal: ``A @ matrix`` lies over B. ``residual``: ‖A·matrix − B‖ / ‖B‖."""
+    """``matrix`` float64 (d × d), orthogonal: ``A @ matrix`` is closest to B. ``residual``: ‖A·matrix − B‖ / ‖B‖."""
 
     matrix: Float64
     residual: float
@@ -26,7 +26,8 @@ class Rotation:
 def fit_rotation(blocks: Iterable[tuple[NDArray[Any], NDArray[Any]]], dim: int) -> Rotation:
     """Fit the rotation of the first block of each pair onto the second; both (rows × dim), of the same nodes.
 
-    No shift and no scaling: both would change scores. Rows that are not finite on one side are left out.
+    There is no shift and no scaling, because both would change scores. Rows that are not finite on one side are left
+    out.
     """
     cross = np.zeros((dim, dim))
     squares = np.zeros(2)
@@ -42,6 +43,6 @@ def fit_rotation(blocks: Iterable[tuple[NDArray[Any], NDArray[Any]]], dim: int) 
 
 
 def in_blocks(a: NDArray[Any], b: NDArray[Any]) -> Iterable[tuple[NDArray[Any], NDArray[Any]]]:
-    """Both in blocks of rows, so that float64 copies stay small."""
+    """Yield both in blocks of rows, so that float64 copies stay small."""
     for start in range(0, len(a), ROWS):
         yield a[start : start + ROWS], b[start : start + ROWS]

@@ -1,7 +1,8 @@
-"""Names the kind of drift. Distances are multiples of the seed's own effect, and data are compared as well.
+"""Names the kind of drift. Distances are multiples of the effect of another seed, and the graphs are compared, too.
 
-By vectors alone drift misleads: another seed on the same data changes half of the neighbours, five per cent of the data no
-more than that, and a warm start hides half of the data. So the first thing that is said is what happened to the graph.
+Vectors alone are misleading: another seed on the same data changes half of the neighbours, a change of five per cent of
+the data changes no more, and a warm start hides the loss of half of the data. So the report begins with the changes of
+the graph.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ Name = Literal[
     "nodes_vanished",
 ]
 SAME = 0.999
-"""Mean cosine from which vectors are taken to be the same."""
+"""With at least this mean cosine, vectors count as the same."""
 ASSUMED_OVERLAP = 0.5
-"""Neighbours that another seed keeps, where it was not measured."""
+"""Fraction of neighbours that another seed is assumed to keep, if it was not measured."""
 
 
 class DriftThresholds(Settings):
@@ -63,7 +64,8 @@ class DriftThresholds(Settings):
 
 @dataclass(frozen=True)
 class SeedNoise:
-    """What another seed alone does: means over ``pairs`` of runs of the same data and settings. ``measured``: or assumed.
+    """The effect of another seed alone: means over ``pairs`` of runs with the same data and settings, or assumed values
+    (``measured``).
 
     ``by_type``: overlap@10 of each type.
     """
@@ -77,7 +79,7 @@ class SeedNoise:
 
     @property
     def measured(self) -> bool:
-        """Whether runs were trained for it."""
+        """Whether it was measured by training runs."""
         return self.pairs > 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class SeedNoise:
 
 @dataclass(frozen=True)
 class DriftVerdict:
-    """One finding, with its sentence and what to do about it ("" where nothing)."""
+    """One finding, with its message and what to do about it ("" for nothing)."""
 
     name: Name
     status: Status
@@ -97,7 +99,7 @@ class DriftVerdict:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """``findings``, the gravest first. ``multiple``: neighbours lost over those that another seed loses."""
+    """``findings``, the most serious first. ``multiple``: neighbours lost divided by those that another seed loses."""
 
     figures: DriftFigures
     noise: SeedNoise
@@ -107,12 +109,12 @@ class DriftReport:
 
     @property
     def name(self) -> Name:
-        """The gravest finding's."""
+        """The name of the most serious finding."""
         return self.findings[0].name
 
     @property
     def status(self) -> Status:
-        """The gravest finding's."""
+        """The status of the most serious finding."""
         return self.findings[0].status
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def drift_report(
     graph: GraphDifference | None = None,
     thresholds: DriftThresholds | None = None,
 ) -> DriftReport:
-    """Put figures, the seed's effect and the graph's change together. ``graph`` None: not known, as of plain files."""
+    """Combine the figures, the seed's effect and the graph's change. ``graph`` None: not known, for plain files."""
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
     found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, unit, graph, bounds)]
@@ -152,12 +154,12 @@ def drift_report(
 
 
 def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
-    """Neighbours at chance level although the cloud of points is the same: the rows belong to other ids.
+    """Detect shuffled ids: neighbours at chance level although the spectrum is the same.
 
-    Where another seed leaves no neighbours either, as after hardly any training, nobody can tell.
+    If another seed keeps no neighbours either (after very little training), this cannot be detected.
     """
     all_of_it = figures.overall
-    # Within each type, as the types themselves may have kept their places.
+    # Compare within each type, because the types themselves may not have moved.
     cka = sum(own.cka * own.shared for own in figures.types) / all_of_it.shared
     by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
     telling = unit.overlap_10 > 1.5 * all_of_it.chance_10
@@ -228,8 +230,8 @@ def _lost(
 
 
 def _turned(figures: DriftFigures, unit: SeedNoise) -> float:
-    """Cosine lost after alignment over what another seed loses: near 0 after a warm start, though it went on for long enough
-    to change neighbours. inf where the seed's effect was not measured.
+    """Cosine lost after alignment, divided by the loss with another seed. It is near 0 after a warm start, even one
+    that trained long enough to change neighbours. It is inf if the seed's effect was not measured.
     """
     if math.isnan(unit.cosine_aligned):
         return math.inf
@@ -250,6 +252,6 @@ def _moved(
     if multiple < bounds.moved_warn:
         return DriftVerdict("seed_only", "pass", said)
     remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
-    # What has a cause with a name of its own is not failed twice.
+    # A finding whose cause has its own name is not reported as a second failure.
     status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
     return DriftVerdict("moved", status, said, remedy)

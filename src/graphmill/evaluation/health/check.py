@@ -1,6 +1,6 @@
-"""What a health check is: one object with its figure, its thresholds, its verdict, its remedy and its line in the docs.
+"""The definition of a health check: one object with its figure, thresholds, verdict, remedy and line in the docs.
 
-docs/extending/add_a_check.md works one through. The checks themselves are in :mod:`graphmill.evaluation.health.checks`.
+docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.evaluation.health.checks`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Status = Literal["pass", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """``name`` is the figure's; ``threshold`` is the bound in force (already relative to small embeddings).
+    """``name`` is the name of the figure. ``threshold`` is the bound applied (already adapted to small embeddings).
 
-    ``meaning`` is one sentence on what the figure says at this status; ``remedy`` what to do, "" where it passes.
+    ``meaning`` explains the figure at this status in one sentence. ``remedy`` says what to do, "" if it passes.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a check may look at: the embedding X (n × d floats) with type codes (n), and what was measured of it.
+    """The input of a check: the embedding X (n × d floats) with type codes (n), and its measured figures.
 
     ``link_signal``: mean |AMRI| of the link ranking, nan without one. ``disease_type``: "" for none.
     """
@@ -55,7 +55,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A figure with the bound in force, and what it says at this status. ``remedy``: in place of the check's own."""
+    """A figure with the bound applied, and its meaning at this status. ``remedy``: replaces the check's own."""
 
     value: float
     bound: float
@@ -65,10 +65,10 @@ class Outcome:
 
 
 class Threshold:
-    """A setting of :class:`~graphmill.evaluation.health.thresholds.HealthThresholds`; ``bounds`` as of ``setting``.
+    """A setting of :class:`~graphmill.evaluation.health.thresholds.HealthThresholds`. ``bounds``: as in ``setting``.
 
-    ``figure``: what a calibration puts beside it, a name in the report's figures, or with ``per_type`` in its types.
-    Its name ends in ``_max`` or ``_min``.
+    ``figure``: the figure that a calibration compares it with, by its name in the report or, with ``per_type``, in the
+    report's types. The threshold's name ends in ``_max`` or ``_min``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Threshold:
 
 
 def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
-    """A settings model with a field for each of the thresholds."""
+    """Make a settings model with a field for each threshold."""
     fields: dict[str, Any] = {
         own.name: (type(own.default), setting(own.default, own.text, **own.bounds)) for own in thresholds
     }
@@ -88,9 +88,9 @@ def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
 
 @dataclass(frozen=True)
 class Group:
-    """A check of the validation asset, which stands for several figures.
+    """A check of the validation asset, which covers several figures.
 
-    ``picture``: the one that shows what it is about. ``absent``: said where the embedding has none of the figures.
+    ``picture``: the picture that illustrates it. ``absent``: the message if the embedding has none of the figures.
     ``of_items``: whether systems that recommend items have it.
     """
 
@@ -105,13 +105,14 @@ class Group:
 class HealthCheck:
     """One figure with a bound.
 
-    ``figure`` measures it; ``good`` and ``bad`` are what it says where it holds its bound and where not, and ``breach`` is
-    how grave that is. The bound is the first threshold, an upper or a lower one as its name ends, or ``needed``. A check of
-    another kind gives ``judge`` in their place, which returns None where the embedding has no such figure. ``remedy``: a
-    sentence, or ways to choose from by the settings that the system has (:func:`.remedies.remedy_of`).
+    ``figure`` computes it. ``good`` and ``bad`` are the messages if it keeps or breaks its bound, and ``breach`` is the
+    status if it breaks it. The bound is the first threshold (an upper or lower one, as its name says) or ``needed``. A
+    check of another kind defines ``judge`` instead, which returns None if the embedding has no such figure. ``remedy``:
+    a sentence, or options that are chosen by the system's settings (:func:`.remedies.remedy_of`).
 
-    ``what``, ``bound`` and ``breaking`` are its line in docs/reference/checks.md: what the figure is, its bound ("" for
-    the thresholds with their defaults; ``{name}`` stands for one of them), and what breaking it means ("": ``breach``).
+    ``what``, ``bound`` and ``breaking`` make its line in docs/reference/checks.md: the meaning of the figure, its bound
+    ("": the thresholds with their defaults; ``{name}`` stands for one of them), and the meaning of breaking it ("":
+    ``breach``).
     """
 
     name: str
@@ -129,7 +130,7 @@ class HealthCheck:
     breaking: str = ""
 
     def verdict(self, evidence: Evidence, settings: Collection[str] | None) -> Verdict | None:
-        """The verdict; ``settings``: names that the remedy may speak of, None for all."""
+        """The verdict. ``settings``: names of settings that the remedy may mention, None for all."""
         found = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
         if found is None:
             return None
@@ -144,13 +145,13 @@ class HealthCheck:
         return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
 
     def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Outcome:
-        """The outcome of a figure that holds its bound or breaks it; ``names`` are filled into the sentence."""
+        """The outcome of a figure that keeps or breaks its bound. ``names`` are filled into the message."""
         return Outcome(
             value, bound, "pass" if holds else self.breach, (self.good if holds else self.bad).format(**names)
         )
 
     def line(self) -> str:
-        """The row of the docs' table."""
+        """The check's row in the table of the docs."""
         shown = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
         bound = self.bound.format(**shown) if self.bound else " and ".join(shown.values())
         return f"| `{self.name}` | {self.what} | {bound} | {self.breaking or self.breach} |"

@@ -1,6 +1,6 @@
 """Names the kind of collapse of a failing embedding.
 
-Several bounds usually break at once (a cone also loses its participation ratio); the name is the most specific cause
+Several bounds usually break at once (a cone also has a low participation ratio). The name is the most specific cause
 that explains them.
 """
 
@@ -71,17 +71,18 @@ FAILURES: dict[str, tuple[str, str]] = {
         "table; if they agree, train longer",
     ),
 }
-"""Name → what is seen, and the usual causes with what to do: the table of docs/reference/checks.md."""
+"""Name → the symptom, and the usual causes with what to do; the table of docs/reference/checks.md."""
 
-#: How much closer than the other types a collapsed type's rows must lie for it to be a matter of the type.
+#: A collapsed type is named only if its rows are this much closer to each other than those of the other types.
 TYPE_CONTRAST = 0.2
-#: How many times the effective rank of a narrow type the others must have for it to be a matter of the type.
+#: A narrow type is named only if the others have at least this many times its effective rank.
 RANK_CONTRAST = 2.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``name``: one of :data:`FAILURES`, "" when healthy. ``detail``: one sentence on what and where, "" likewise."""
+    """``name``: one of :data:`FAILURES`, "" if healthy. ``detail``: one sentence on the failure and its place, "" if
+    healthy."""
 
     name: str
     detail: str
@@ -91,7 +92,7 @@ HEALTHY = Diagnosis("", "")
 
 
 def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Diagnosis:
-    """The most specific name of what is wrong. ``link_signal``: mean |AMRI| of the link ranking, nan without one."""
+    """The most specific name of the failure. ``link_signal``: mean |AMRI| of the link ranking, nan without one."""
     found = (
         _broken_rows(figures, thresholds)
         or _collapsed_types_at_a_point(figures, thresholds)
@@ -192,7 +193,7 @@ def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | Non
 
 
 def _tight_types(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    """Types over the bound that do not stand out from the others by much: still theirs to name."""
+    """Name types above the bound, even if they do not differ much from the others."""
     tight = [own for own in figures.types if at_a_point(own, thresholds)]
     if not tight:
         return None
@@ -203,14 +204,14 @@ def _tight_types(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | 
 
 
 def _crowded(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    """Concentrated although neither the mean cosine nor the rank shows it: a cone is the nearest name."""
+    """The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone."""
     if figures.uniformity.value <= thresholds.uniformity_max:
         return None
     return Diagnosis(CONE, f"The rows are concentrated on the sphere: uniformity {figures.uniformity.value:.2f}.")
 
 
 def _shuffled(thresholds: HealthThresholds, link_signal: float) -> Diagnosis | None:
-    if not link_signal < thresholds.link_signal_min:  # nan: no ranking, nothing to say
+    if not link_signal < thresholds.link_signal_min:  # nan: there is no ranking
         return None
     return Diagnosis(
         SHUFFLED_IDS,

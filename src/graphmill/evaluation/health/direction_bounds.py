@@ -1,4 +1,4 @@
-"""How many directions an embedding, or one node type of it, must have: bounds that are relative where rows are narrow."""
+"""Bounds of the number of directions of an embedding, or of one node type; relative ones for narrow embeddings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.thresholds import HealthThresholds
 
 SMALL_SHARE = 0.3
-"""Below this share of the dimensions the absolute minima (components, participation) give way to a relative one: a
-16-dimensional embedding cannot have 15 components of similar size."""
+"""The absolute minima (components, participation) are capped at this fraction of the dimensions: a 16-dimensional
+embedding cannot have 15 components of similar size."""
 
 
 def components_90_needed(thresholds: HealthThresholds, available: int) -> int:
@@ -31,7 +31,7 @@ def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
 
 
 def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the whole embedding uses too few of its directions."""
+    """Whether the embedding uses too few of its directions."""
     return bool(
         figures.components_90 < components_90_needed(thresholds, figures.available)
         or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min

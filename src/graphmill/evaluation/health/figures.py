@@ -1,4 +1,4 @@
-"""All figures of a health report as plain numbers, computed once; verdicts and the diagnosis only read them."""
+"""Computes all figures of a health report once, as plain numbers. Verdicts and the diagnosis only read them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypeFigures:
-    """One node type: its rows, the live ones among them, and what they look like by themselves.
+    """Figures of one node type: number of rows, of live rows, and the geometry of the live rows.
 
-    ``effective_rank`` is centred on the type's own mean; ``rank_share`` is it over ``available`` =
-    min(d, live − 1); ``judged`` says whether there are enough live rows to draw a conclusion. nan where a figure is
-    undefined.
+    ``effective_rank`` is centred on the type's own mean. ``rank_share`` is ``effective_rank`` / ``available``, with
+    ``available`` = min(d, live − 1). ``judged``: whether there are enough live rows for a conclusion. Undefined figures
+    are nan.
     """
 
     name: str
@@ -48,7 +48,7 @@ class TypeFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """Everything measured on one embedding; shares are of ``available`` = min(dimensions, live rows − 1)."""
+    """All measurements of one embedding. Shares are of ``available`` = min(dimensions, live rows − 1)."""
 
     rows: int
     dimensions: int
@@ -69,7 +69,7 @@ class Figures:
     uniformity: Uniformity
     rogue: Rogue
     types: tuple[TypeFigures, ...]
-    #: Per type name, how many rows are not finite and how many dead; types without either are left out.
+    #: By type name, the numbers of rows that are not finite and of dead rows. Types without either are left out.
     broken_by_type: dict[str, tuple[int, int]]
 
     @property
@@ -78,7 +78,7 @@ class Figures:
         return self.duplicated / max(self.live, 1)
 
     def share(self, value: float) -> float:
-        """``value`` directions as a share of those that the rows can fill."""
+        """``value`` directions as a share of the available ones."""
         return value / max(self.available, 1)
 
 
@@ -90,7 +90,7 @@ def figures_of(
     seed: int,
     block_rows: int,
 ) -> Figures:
-    """Measure X (n × d) with type codes ``types`` (n) into ``names``; only live rows enter geometric figures."""
+    """Measure X (n × d) with type codes ``types`` (n) into ``names``. Geometric figures use only live rows."""
     n, d = X.shape
     rows = row_figures(X, block_rows)
     live = np.flatnonzero(rows.live)

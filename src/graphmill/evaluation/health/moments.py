@@ -1,9 +1,9 @@
-"""First and second moments of an embedding, whole and by type, in blocks: never an n × n array, never a copy of X.
+"""First and second moments of an embedding, in total and by type. It works in blocks, without an n × n array or a copy of X.
 
-Rows are scaled by one number (their root mean square), so that nothing over- or underflows; all figures are invariant
-to it. Second moments are taken about the type's own mean and put together afterwards: a common offset a thousand times
-the variation (a collapsed embedding) then costs no digits. Products run in float64, which keeps the figures independent
-of the block size.
+Rows are scaled by their root mean square, so that nothing overflows or underflows; all figures are invariant to this.
+Second moments are taken about each type's mean and combined afterwards. So no digits are lost if a common offset is a
+thousand times larger than the variation (a collapsed embedding). Products are in float64, so the figures do not depend
+on the block size.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class TypeMoments:
 
     @property
     def cosine(self) -> float:
-        """Mean cosine of two different rows of the type, exact: (‖Σu‖² − n)/(n(n − 1)); nan below two rows."""
+        """Mean cosine of two different rows of the type, exact: (‖Σu‖² − n)/(n(n − 1)); nan with fewer than two rows."""
         n = self.rows
         return float((self.unit_sum @ self.unit_sum - n) / (n * (n - 1))) if n > 1 else float("nan")
 
@@ -38,9 +38,8 @@ class Moments:
     """Moments of all live rows.
 
     ``mean`` (d), ``covariance`` and ``second`` (d × d: centred and uncentred second moment), ``unit_sum`` and
-    ``unit_squares`` (d: Σ u and Σ u² over unit rows u), ``standardised_sum`` (d: Σ of unit rows after each dimension
-    was standardised),
-    ``types``: one :class:`TypeMoments` per type code, empty types included.
+    ``unit_squares`` (d: Σ u and Σ u² over unit rows u), ``standardised_sum`` (d: Σ of unit rows after standardising
+    each dimension), ``types``: one :class:`TypeMoments` per type code, empty types included.
     """
 
     rows: int
@@ -54,14 +53,15 @@ class Moments:
 
     @property
     def cosine_by_dimension(self) -> Float64:
-        """What each dimension adds to the mean cosine (d); the sum is it (Timkey & van Schijndel, arXiv 2109.04404)."""
+        """The contribution of each dimension to the mean cosine (d); the sum is the mean cosine (Timkey & van
+        Schijndel, arXiv 2109.04404)."""
         if self.rows < 2:
             return np.zeros_like(self.unit_sum)
         return (np.square(self.unit_sum) - self.unit_squares) / (self.rows * (self.rows - 1))
 
     @property
     def standardised_cosine(self) -> float:
-        """Mean cosine of two different rows after each dimension was brought to mean 0 and standard deviation 1."""
+        """Mean cosine of two different rows after each dimension is standardised to mean 0 and standard deviation 1."""
         n = self.rows
         if n < 2:
             return 0.0
@@ -100,7 +100,7 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
     deviation = np.sqrt(np.maximum(squares / max(n, 1) - np.square(mean), 0.0))
     deviation[deviation <= 1e-7 * max(float(deviation.max(initial=0.0)), 1e-30)] = (
         np.inf
-    )  # a constant dimension says nothing
+    )  # a constant dimension has no information
 
     covariance = np.zeros((d, d))
     standardised_sum = np.zeros(d)

@@ -1,7 +1,7 @@
-"""Exact nearest neighbours in an embedding, and how much two embeddings agree about them."""
+"""Finds exact nearest neighbours in an embedding, and measures how much two embeddings agree about them."""
 
 # Not scikit-learn's NearestNeighbors: it is as fast (130,000 × 512), but refuses rows that are not finite, has no dot
-# product, leaves the order of equal neighbours open, and needs similarities of its candidates anew in float64.
+# product, does not define the order of equal neighbours, and its similarities would have to be recomputed in float64.
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,11 +15,11 @@ from graphmill.sampling.keyed import generator
 Metric = Literal["cosine", "dot"]
 Int64 = NDArray[np.int64]
 
-#: Similarities held at a time: 64 MiB in float32.
+#: Number of similarities in memory at a time: 64 MiB in float32.
 BLOCK_SIMILARITIES = 2**24
-#: Candidates kept beyond k before exact similarities decide: float32 products misplace near ties only.
+#: Candidates beyond k whose similarities are computed exactly: float32 products misorder only near ties.
 MARGIN = 16
-#: Stands for the similarity of a row without a direction: below every real one, above the query itself.
+#: Similarity of a row without a direction: below every real one, above the query itself.
 LEAST = np.finfo(np.float32).min
 
 
@@ -34,11 +34,11 @@ class Neighbours:
 def nearest(
     X: NDArray[Any], query_rows: NDArray[np.integer], k: int, metric: Metric = "cosine", *, block_rows: int = 4096
 ) -> Neighbours:
-    """The k most similar rows of X (n × d floats) to each of the rows ``query_rows`` (Q), itself left out.
+    """The k rows of X (n × d floats) that are most similar to each of the rows ``query_rows`` (Q), without the row itself.
 
-    Every row is compared. Equal similarities are ordered by row number, so that neither block size nor thread count
-    decides (unless more than 16 rows lie within float32 rounding of the k-th). A row that is not finite, and by cosine
-    a zero row, comes last with similarity −inf. Raises :class:`InputError` when there are not k other rows.
+    Every row is compared. Equal similarities are ordered by row number, so the result does not depend on block size or
+    thread count (unless more than 16 rows are within float32 rounding of the k-th). Rows that are not finite, and zero
+    rows with cosine, come last with similarity −inf. Raises :class:`InputError` if there are fewer than k other rows.
     """
     if not 1 <= k < len(X):
         raise InputError(f"{k} neighbours were asked for; possible are 1 to {len(X) - 1}, the other rows")
@@ -57,7 +57,7 @@ def nearest(
 
 
 def _prepared(block: NDArray[Any], metric: Metric, dtype: type[np.floating]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Rows to multiply, and which of them can be a neighbour."""
+    """Rows to multiply, and a mask of those that can be a neighbour."""
     wide = np.asarray(block, dtype=np.float64)
     usable: NDArray[np.bool_] = np.asarray(np.isfinite(wide).all(axis=-1))
     wide = np.where(usable[..., None], wide, 0.0)
@@ -78,7 +78,7 @@ def _candidates(X: NDArray[Any], queries: Int64, kept: int, metric: Metric, bloc
         found = left @ right.T
         found[:, ~usable] = LEAST
         inside = np.flatnonzero((queries >= start) & (queries < start + len(right)))
-        found[inside, queries[inside] - start] = -np.inf  # itself, behind everything
+        found[inside, queries[inside] - start] = -np.inf  # the row itself comes last
         numbers = np.broadcast_to(np.arange(start, start + len(right)), found.shape)
         best, rows = np.concatenate([best, found], axis=1), np.concatenate([rows, numbers], axis=1)
         chosen = _largest(best, min(kept, best.shape[1]))
@@ -87,7 +87,7 @@ def _candidates(X: NDArray[Any], queries: Int64, kept: int, metric: Metric, bloc
 
 
 def _largest(values: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """Mask of the ``count`` largest of each row, of equal ones those that come first."""
+    """Mask of the ``count`` largest numbers of each row; of equal ones, the first."""
     bound = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
     above, equal = values > bound, values == bound
     room = count - above.sum(axis=1, keepdims=True)
@@ -95,7 +95,7 @@ def _largest(values: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
 
 
 def _exact(X: NDArray[Any], queries: Int64, candidates: Int64, metric: Metric) -> NDArray[np.float64]:
-    """Similarities in float64 (Q × candidates), each pair by itself; −inf where a row has no direction."""
+    """Similarities in float64 (Q × candidates), computed pair by pair; −inf for a row without a direction."""
     left, left_usable = _prepared(X[queries], metric, np.float64)
     similarities = np.empty(candidates.shape)
     for place in range(candidates.shape[1]):
@@ -109,7 +109,7 @@ def _exact(X: NDArray[Any], queries: Int64, candidates: Int64, metric: Metric) -
 class Overlap:
     """Agreement of two embeddings about neighbours: ``mean`` Jaccard index of the k-sets, over ``queries`` shared nodes.
 
-    ``by_query`` float64 (queries), ``shared`` how many nodes both have. 1 is the same neighbours everywhere; two
+    ``by_query`` float64 (queries), ``shared`` how many nodes both have. 1 means the same neighbours everywhere; two
     unrelated embeddings have about k / (2n).
     """
 
@@ -133,9 +133,9 @@ def neighbour_overlap(
 ) -> Overlap:
     """Mean Jaccard index of the two k-nearest-neighbour sets of the same nodes, matched by id.
 
-    A (n × d) and B (m × e) may differ in dimension and row order; only nodes with an id in both take part, as queries
-    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique within each. ``queries``: at most so many nodes, drawn by
-    ``seed``. Raises :class:`InputError` when ids repeat or fewer than k + 1 nodes are shared.
+    A (n × d) and B (m × e) may differ in dimension and row order. Only nodes whose id is in both are used, as queries
+    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique in each. ``queries``: largest number of query nodes, drawn
+    by ``seed``. Raises :class:`InputError` if ids repeat or fewer than k + 1 nodes are shared.
     """
     ids_a, ids_b = np.asarray(ids_a).astype(str), np.asarray(ids_b).astype(str)
     for name, ids in (("first", ids_a), ("second", ids_b)):

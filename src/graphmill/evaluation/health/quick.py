@@ -1,4 +1,4 @@
-"""Health figures that are cheap enough to be taken while training: they show a collapse long before the full report."""
+"""Health figures that are fast enough to compute during training. They show a collapse long before the full report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ ROWS = 4096
 
 
 def sampled_rows(count: int, seed: int) -> NDArray[np.int64]:
-    """Which of ``count`` rows :func:`quick_health` looks at, ascending: all of so many that it takes all."""
+    """The rows, of ``count``, that :func:`quick_health` uses, ascending: a seeded sample, or all if there are few."""
     if count <= ROWS:
         return np.arange(count)
     return np.sort(generator(seed, "quick-health").choice(count, ROWS, replace=False))
 
 
 def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:
-    """Of at most 4,096 seeded rows: ``participation_ratio`` (uncentred), ``mean_cosine``, least ``within_type_rank``.
+    """Figures of a seeded sample of at most 4,096 rows: ``participation_ratio`` (uncentred), ``mean_cosine``, lowest
+    ``within_type_rank``.
 
     The participation ratio is (Σλ)² / Σλ² of the uncentred Gram matrix; the rank is exp of the entropy of the centred
     singular values of one type (RankMe, Garrido et al. 2023), over types with 32 rows or more.

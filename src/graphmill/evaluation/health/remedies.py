@@ -1,4 +1,4 @@
-"""What to do about a figure, in the words of the system that made the embedding."""
+"""Remedies for a figure, in terms of the settings of the system that made the embedding."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,9 +9,9 @@ _SETTING = re.compile(r"[a-z]+(?:_[a-z0-9]+)+|regularisation")
 
 
 def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
-    """The names in a run's settings, sections opened: {"model": {"num_layers": 2}} gives num_layers.
+    """The names of a run's settings without their sections: {"model": {"num_layers": 2}} gives num_layers.
 
-    Those that a softmax does not read are left out beside ``loss: softmax``.
+    With ``loss: softmax``, settings that it does not read are left out.
     """
     names: set[str] = set()
     for name, value in values.items():
@@ -20,10 +20,10 @@ def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:
-    """One sentence of the ways that apply: "Raise a_setting, lower b_setting, or train longer."
+    """One sentence of the options that apply: "Raise a_setting, lower b_setting, or train longer."
 
-    A way that names a setting (words joined by _, or regularisation) applies where ``settings``, the names that the
-    system has, holds it; None, an embedding of an unknown system, takes all. A way without one always applies.
+    An option that names a setting (words joined by _, or regularisation) applies if ``settings``, the names of the
+    system's settings, has it. With None (an unknown system), all apply. An option without a setting always applies.
     """
     usable = [way for way in ways if settings is None or all(name in settings for name in _SETTING.findall(way))]
     *others, last = usable

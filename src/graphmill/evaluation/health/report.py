@@ -1,6 +1,6 @@
-"""The health report of an embedding: figures, verdicts with remedies, and the name of what is wrong.
+"""The health report of an embedding: figures, verdicts with remedies, and the name of the failure.
 
-Works on arrays alone (no torch, no graph). What each check means and what to do about it: docs/reference/checks.md.
+It works on arrays alone (no torch, no graph). docs/reference/checks.md explains each check and what to do.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,8 +31,8 @@ TYPE_TABLE_MAX = 50
 class HealthReport:
     """The health of one embedding: figures, verdicts and diagnosis.
 
-    ``figures``: everything measured. ``verdicts``: one per figure that has a bound. ``failure``: "" or a name from
-    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it. ``seed`` drew the rows for
+    ``figures``: all measurements. ``verdicts``: one per figure with a bound. ``failure``: "" or a name from
+    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it. ``seed``: draws the rows for
     uniformity.
     """
 
@@ -46,19 +46,19 @@ class HealthReport:
 
     @property
     def status(self) -> Status:
-        """The worst verdict's status."""
+        """The status of the worst verdict."""
         found = {verdict.status for verdict in self.verdicts}
         return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
     def verdict(self, name: str) -> Verdict:
-        """The verdict on the figure ``name``; KeyError where this embedding has none."""
+        """The verdict on the figure ``name``. Raises KeyError if this embedding has none."""
         for verdict in self.verdicts:
             if verdict.name == name:
                 return verdict
         raise KeyError(name)
 
     def numbers(self) -> dict[str, float]:
-        """The scalar figures, flat, under the names that docs/reference/checks.md uses; nan where a figure is undefined."""
+        """The scalar figures in one mapping, with the names in docs/reference/checks.md; undefined figures are nan."""
         f = self.figures
         return {
             "rows": f.rows,
@@ -92,7 +92,7 @@ class HealthReport:
         } | {verdict.name: verdict.value for verdict in self.verdicts}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: strict (undefined figures are null), keys stable."""
+        """Plain values for strict JSON (undefined figures are null), with stable keys."""
         f = self.figures
         table = f.cosines.by_type.tolist() if len(f.types) <= TYPE_TABLE_MAX else []
         return plain(
@@ -126,11 +126,11 @@ def health_report(
 ) -> HealthReport:
     """Measure and judge an embedding.
 
-    X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``disease_type``: the type that
-    the disease band is for, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the
-    held-out link ranking of the same vectors, the only figure that sees shuffled ids. ``block_rows`` changes speed and
-    memory, never a result. ``settings``: names of the settings that the system which made it has, so that remedies
-    speak of no others (None: unknown). Raises :class:`InputError` on arrays that do not fit together.
+    X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``disease_type``: the type for
+    the disease band, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the held-out link
+    ranking of the same vectors, the only figure that detects shuffled ids. ``block_rows`` changes speed and memory,
+    never a result. ``settings``: names of the system's settings, so that remedies mention no others (None: unknown).
+    Raises :class:`InputError` if the arrays do not fit together.
     """
     X, types = np.asanyarray(X), np.asarray(types)
     _require_fitting(X, types, type_names)

@@ -1,7 +1,7 @@
 """Rogue dimensions: one to three coordinates that carry most of the variance, or most of the mean cosine.
 
-"All bark and no bite" (Timkey & van Schijndel 2021, arXiv 2109.04404): such coordinates decide every similarity while
-the other dimensions hold the information. A coordinate that only tells the types apart is not called rogue.
+"All bark and no bite" (Timkey & van Schijndel 2021, arXiv 2109.04404): such coordinates decide every similarity, while
+the other dimensions hold the information. A coordinate that only distinguishes the types does not count as rogue.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from graphmill.evaluation.health.moments import Moments
 from graphmill.evaluation.health.spectrum import Float64, effective_rank, spectrum_of
 
-#: A dimension is an outlier when it carries this share by itself and this many times the median dimension's.
+#: A dimension is an outlier if it alone has this share, and this many times the share of the median dimension.
 OUTLIER_SHARE = 0.1
 OUTLIER_FACTOR = 20.0
-#: For shares of the cosine, which are squares of the mean direction's coordinates and spread more by chance.
+#: The same for shares of the cosine, which vary more by chance, as squares of the mean direction's coordinates.
 OUTLIER_FACTOR_COSINE = 100.0
-#: More outliers than this are a low-dimensional embedding, not rogue dimensions in a sound one.
+#: With more outliers than this, the embedding is low-dimensional and has no rogue dimensions.
 MOST_ROGUES = 3
-#: A dimension whose variance lies to this part between the types is a marker of the type.
+#: A dimension with at least this share of its variance between the types is a marker of the type.
 TYPE_MARKER = 0.9
-#: Below this mean cosine it makes no sense to ask which dimension it comes from.
+#: Below this mean cosine, the contributions of dimensions to it have no meaning.
 COSINE_WORTH_EXPLAINING = 0.2
 
 
 @dataclass(frozen=True)
 class Rogue:
-    """Outlying dimensions (0-based) and what they carry together; no outliers is an empty tuple and zeros."""
+    """Outlying dimensions (0-based) and their joint shares; without outliers an empty tuple and zeros."""
 
     dimensions: tuple[int, ...]
     variance_share: float
@@ -40,9 +40,9 @@ class Rogue:
 
 
 def rogue_of(moments: Moments, available: int, rank_share_min: float) -> Rogue:
-    """Find the rogue dimensions; what is left without them must have an effective rank of ``rank_share_min``.
+    """Find the rogue dimensions. The remaining dimensions must have an effective rank of at least ``rank_share_min``.
 
-    ``available``: min(d, n − 1), what the effective rank is a share of.
+    ``available``: min(d, n − 1); the effective rank is a share of it.
     """
     none = Rogue((), 0.0, 0.0)
     variance = np.diag(moments.covariance)

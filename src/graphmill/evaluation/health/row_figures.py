@@ -1,4 +1,4 @@
-"""Figures of single rows: norms, rows that are not finite, dead rows, duplicated rows. One pass over the embedding."""
+"""Figures of single rows: norms, rows that are not finite, dead rows, duplicated rows; in one pass over the embedding."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: A row shorter than this part of the median row is dead: its direction is rounding noise beside the others.
+#: A row shorter than this fraction of the median length is dead: its direction is rounding noise.
 DEAD_BELOW = 1e-6
 
 
 @dataclass(frozen=True)
 class RowFigures:
-    """What is true of each of the n rows.
+    """Figures of each of the n rows.
 
-    ``norms``: float64, Euclidean, nan where the row is not finite. ``finite``, ``dead``, ``repeats``: bool; ``repeats``
-    marks rows that equal an earlier live row bit for bit (−0.0 counts as 0.0).
+    ``norms``: float64, Euclidean, nan for a row that is not finite. ``finite``, ``dead``, ``repeats``: bool;
+    ``repeats`` marks rows that equal an earlier live row bit for bit (−0.0 counts as 0.0).
     """
 
     norms: NDArray[np.float64]
@@ -30,7 +30,7 @@ class RowFigures:
 
     @property
     def norm_spread(self) -> float:
-        """Standard deviation of the live rows' norms over their mean."""
+        """Standard deviation of the live rows' norms, divided by their mean."""
         norms = self.norms[self.live]
         return float(norms.std() / norms.mean()) if len(norms) else 0.0
 
@@ -59,7 +59,7 @@ def row_figures(X: NDArray[Any], block_rows: int) -> RowFigures:
 
 
 def _repeats(X: NDArray[Any], keys: NDArray[np.uint64], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Live rows that equal the first live row with the same key; only rows that share a key are compared."""
+    """Mark live rows that equal the first live row with the same key. Only rows with equal keys are compared."""
     rows = np.flatnonzero(live)
     _, first, inverse = np.unique(keys[rows], return_index=True, return_inverse=True)
     leader = rows[first[inverse]]

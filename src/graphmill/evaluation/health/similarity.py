@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from graphmill.evaluation.health.moments import Moments
 from graphmill.evaluation.health.spectrum import Float64
 
-#: Rows that uniformity is measured on, drawn by the seed (RankMe's paper finds this number enough for spectra, too).
+#: Number of rows for uniformity, drawn by the seed (RankMe's paper finds this number sufficient for spectra, too).
 UNIFORMITY_ROWS = 25_600
-#: Pairs are formed within groups of this many rows. A row's mean over its group is then known to 1/√3200 of its spread,
-#: which leaves the estimate's variance where all pairs would (4ζ₁/m; the rest is smaller by the group size), at 1/8 of
-#: the work.
+#: Pairs are formed within groups of this many rows. A row's mean over its group is then known to 1/√3200 of its spread.
+#: The estimate's variance is about that of all pairs (4ζ₁/m; the rest is smaller by the group size), at 1/8 of the work.
 UNIFORMITY_GROUP = 3_200
 
 
@@ -21,10 +20,9 @@ UNIFORMITY_GROUP = 3_200
 class Cosines:
     """Mean cosines of different rows, all exact (closed form over pairs, no sampling).
 
-    ``overall``: every pair; ``within``: pairs of the same type; ``between``: pairs of different types (nan where there
-    is none).
-    ``by_type``: T × T means of the pairs of two types, the diagonal within one. ``variance_share``: the part of the
-    unit rows' variance that lies between the types' means, tr(S_B)/tr(S_T) as in Caliński & Harabasz 1974.
+    ``overall``: every pair; ``within``: pairs of the same type; ``between``: pairs of different types (nan if there are
+    none). ``by_type``: T × T means of the pairs of two types, the diagonal within one. ``variance_share``: the share of
+    the unit rows' variance between the types' means, tr(S_B)/tr(S_T) as in Caliński & Harabasz 1974.
     """
 
     overall: float
@@ -35,7 +33,8 @@ class Cosines:
 
     @property
     def separation(self) -> float:
-        """Within less between: the difference of ANOSIM (Clarke 1993) on cosines; 0 where types make no difference."""
+        """``within`` minus ``between``, the difference of ANOSIM (Clarke 1993) for cosines; 0 if types make no
+        difference."""
         return self.within - self.between
 
 
@@ -66,7 +65,7 @@ def _ratio(total: float, pairs: float) -> float:
 
 @dataclass(frozen=True)
 class Uniformity:
-    """log E exp(−2‖u − v‖²) over random pairs of rows, the standard error of that estimate, and the rows it is from."""
+    """log E exp(−2‖u − v‖²) over random pairs of rows, the standard error of the estimate, and the number of rows."""
 
     value: float
     error: float
@@ -77,7 +76,7 @@ def uniformity_of(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64, seed:
     """Uniformity (Wang & Isola 2020, arXiv 2005.10242) of the rows ``rows`` of X, on at most 25,600 of them.
 
     The error is the U-statistic's: 2·sd(row means)/√m on the mean (Hoeffding 1948), divided by the mean for the
-    logarithm. Up to 3,200 rows every pair is taken; the value is then exact and its error 0.
+    logarithm. With up to 3,200 rows, all pairs are used; the value is then exact and its error 0.
     """
     if len(rows) < 2:
         return Uniformity(0.0, 0.0, len(rows))
@@ -86,7 +85,7 @@ def uniformity_of(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64, seed:
     means = np.concatenate([_pair_means(X, group, norms) for group in groups])
     weights = np.concatenate([np.full(len(g), len(g) - 1.0) for g in groups])
     mean = float(np.average(means, weights=weights))
-    if mean <= 0:  # cannot be below exp(−8); kept so that a logarithm is never taken of rounding
+    if mean <= 0:  # the mean cannot be below exp(−8); rounding might be
         return Uniformity(-8.0, 0.0, len(order))
     error = 2.0 * float(means.std(ddof=1)) / np.sqrt(len(means)) / mean if len(groups) > 1 else 0.0
     return Uniformity(float(np.log(mean)), float(error), len(order))

@@ -1,7 +1,7 @@
-"""Figures of an eigenvalue spectrum: how many directions an embedding really uses.
+"""Figures of an eigenvalue spectrum, which show how many directions an embedding uses.
 
-Everything takes eigenvalues λ of a (co)variance matrix, descending, as :func:`spectrum_of` gives them, and is invariant
-to scale. No spectrum (no rows, or no variance) gives 0.
+All functions take the eigenvalues λ of a (co)variance matrix, descending, from :func:`spectrum_of`, and are invariant
+to scale. An empty spectrum (no rows, or no variance) gives 0.
 """
 
 import numpy as np

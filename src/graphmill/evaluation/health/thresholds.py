@@ -1,7 +1,7 @@
-"""The thresholds of all health checks as one settings model, so that a data set with other needs can move them.
+"""The thresholds of all health checks as one settings model, so that they can be adapted to a data set.
 
-Each is defined with its check (:mod:`graphmill.evaluation.health.checks`). Where one was measured and where it is
-convention is written in docs/reference/checks.md.
+Each is defined with its check (:mod:`graphmill.evaluation.health.checks`). docs/reference/checks.md says which are
+measured and which are conventions.
 """
 
 from typing import TYPE_CHECKING

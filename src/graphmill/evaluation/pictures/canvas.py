@@ -1,4 +1,4 @@
-"""How pictures are drawn: matplotlib's object API without global state, colours for every eye, small PNGs."""
+"""Basics of pictures: matplotlib's object API without global state, colours for all kinds of colour vision, small PNGs."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe & Ito's palette, told apart with any colour vision; repeated with another marker beyond eight.
+#: Okabe & Ito's palette, distinguishable with any colour vision. Beyond eight it repeats with another marker.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 MARKERS = ("o", "^", "s", "D", "v", "P")
 GREY = "#888888"
@@ -15,7 +15,7 @@ DPI = 110
 
 
 def blank(width: float = 7.0, height: float = 4.5) -> tuple["Figure", "Axes"]:
-    """A figure of one plot, in inches; safe in any thread, since pyplot knows nothing of it."""
+    """A figure with one plot; sizes in inches. It does not use pyplot, so it is thread-safe."""
     # matplotlib takes half a second to import, and most runs draw nothing.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -28,19 +28,19 @@ def blank(width: float = 7.0, height: float = 4.5) -> tuple["Figure", "Axes"]:
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Colour and marker of the ``number``-th of a series of things."""
+    """Colour and marker of the ``number``-th series."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number // len(COLOURS) % len(MARKERS)]}
 
 
 def png(figure: "Figure", dpi: int = DPI) -> bytes:
-    """The picture as a small PNG; deterministic."""
+    """The picture as a small, deterministic PNG."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=dpi, facecolor="white")
     return small_png(drawn.getvalue())
 
 
 def small_png(png: bytes, width: int = 0, colours: int = 128) -> bytes:
-    """The picture at most ``width`` pixels wide (0: as it is). Flat plots miss none of the colours that go."""
+    """The picture, at most ``width`` pixels wide (0: unchanged), with a reduced palette, which is enough for plots."""
     from PIL import Image
 
     with Image.open(io.BytesIO(png)) as image:

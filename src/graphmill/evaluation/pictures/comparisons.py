@@ -9,7 +9,7 @@ from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, styl
 
 
 def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
-    """Loss over the seconds trained, a curve a run: name → (seconds, loss); points that are not finite are left out."""
+    """Loss over training time, one curve per run: name → (seconds, loss). Points that are not finite are left out."""
     figure, axes = blank()
     ends = []
     for number, (name, points) in enumerate(runs.items()):
@@ -25,7 +25,8 @@ def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
 
 
 def configuration_bars(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> bytes:
-    """One row of bars a figure ("seconds per epoch" → a value a configuration), relative to the first configuration.
+    """One row of bars for each figure ("seconds per epoch" → one value per configuration), relative to the first
+    configuration.
 
     A value that is not finite (the configuration failed) is drawn as a grey cross.
     """
@@ -57,7 +58,8 @@ def grouped_bars(
     axis: str,
     title: str,
 ) -> bytes:
-    """A group of bars for each name, one of each series ("tails" → a value a name); ``axis`` says what the values are."""
+    """A group of bars for each name, with one bar per series ("tails" → one value per name). ``axis``: label of the
+    values."""
     figure, axes = blank(7.5, max(3.0, 1.4 + 0.16 * len(names) * (len(series) + 1)))
     thickness = 0.8 / max(len(series), 1)
     for number, (label, values) in enumerate(series.items()):

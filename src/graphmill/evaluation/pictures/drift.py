@@ -1,4 +1,4 @@
-"""Pictures of drift: how many neighbours each type kept, and where the most moved nodes went."""
+"""Pictures of drift: the neighbours that each type kept, and the nodes that moved most."""
 
 import numpy as np
 
@@ -7,11 +7,12 @@ from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png
 
 
 def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
-    """The part of each node's 10 nearest neighbours that stayed, a line a type; ``usual``: what another seed keeps."""
+    """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type. ``usual``: the
+    fraction with another seed."""
     figure, axes = blank()
     types, kept = figures.overlaps
     bins = np.linspace(-0.05, 1.05, 12)
-    # ``types`` of the figures are those that have shared nodes, in the order of their numbers.
+    # ``types`` has only types with shared nodes, in the order of their numbers.
     for number, (of_type, own) in enumerate(zip(np.unique(types), figures.types, strict=True)):
         values = kept[types == of_type]
         heights, _ = np.histogram(values, bins)

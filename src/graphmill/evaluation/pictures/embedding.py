@@ -1,6 +1,6 @@
-"""Pictures of an embedding and of its training: PNG bytes, with a title that says what is seen.
+"""Pictures of an embedding and of its training, as PNG bytes. The title states the main result.
 
-Drawing reads seeded samples of the rows, so it takes the same time for a thousand nodes and for a million.
+Drawing uses seeded samples of the rows, so its time does not depend on the number of nodes.
 """
 
 import math
@@ -14,12 +14,12 @@ from graphmill.evaluation.health.spectrum import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, style_of
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 
-#: Points of the scatter, and rows whose pairs make the histograms.
+#: Number of points of the scatter plot, and of rows whose pairs make the histograms.
 SCATTER_POINTS = 5000
 HISTOGRAM_ROWS = 1500
-#: Types with a colour of their own; the rest is drawn together in grey.
+#: Number of types with their own colour; the others are grey.
 SHOWN_TYPES = 12
-#: Relations in the bar chart, those with most queries.
+#: Number of relations in the bar chart: those with most queries.
 SHOWN_RELATIONS = 30
 LABELS = {
     "model": "model",
@@ -44,7 +44,7 @@ def pca_scatter(
     sample, codes = _sample(X, types, SCATTER_POINTS, seed)
     kept = min(2, sample.shape[1])
     pca, points = PCA(kept, svd_solver="full"), np.zeros((len(sample), 2))
-    with np.errstate(invalid="ignore"):  # no variance has no shares
+    with np.errstate(invalid="ignore"):  # without variance there are no shares
         points[:, :kept] = pca.fit_transform(sample)
     shares = np.append(np.nan_to_num(pca.explained_variance_ratio_), [0.0, 0.0])
     figure, ax = blank()
@@ -93,7 +93,7 @@ def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int 
 
 
 def spectrum_curve(spectrum: Float64) -> bytes:
-    """Cumulated variance over the principal components. ``spectrum``: eigenvalues, descending (``Figures.spectrum``)."""
+    """Cumulative variance over the principal components. ``spectrum``: eigenvalues, descending (``Figures.spectrum``)."""
     total = float(spectrum.sum())
     needed = components_for(spectrum, 0.9)
     figure, ax = blank()
@@ -135,11 +135,10 @@ def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses
 
 
 def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
-    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``; records without one are passed over.
+    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``. Records without it are skipped.
 
-    ``split`` of a record names that split where it is not validation.
-    Only metrics between 0 and 1 are drawn, the first six. ``selection``: the metric that chooses the best epoch, marked
-    at its largest value.
+    ``split`` of a record names the split if it is not validation. Only the first six metrics with values between 0 and
+    1 are drawn. ``selection``: the metric that chooses the best epoch; its largest value is marked.
     """
     measured = [record for record in records if record.get("valid")]
     names = list(dict.fromkeys(name for record in measured for name in record["valid"]))
@@ -179,7 +178,7 @@ def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: s
 
 
 def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0) -> bytes:
-    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes where there is a device.
+    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes if there is a device.
 
     ``limit_bytes``: the budget, drawn as a line; 0 for none.
     """

@@ -11,7 +11,7 @@ SHOWN_RELATIONS = 8
 
 
 def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) -> bytes:
-    """Name → bins of (mean probability, part that are links, number of pairs); the diagonal is what is right."""
+    """Name → bins of (mean probability, fraction that are links, number of pairs). A calibrated curve is on the diagonal."""
     figure, axes = blank(6.5, 5.0)
     most = sorted(bins, key=lambda name: -sum(number for *_, number in bins[name]))[:SHOWN_RELATIONS]
     top = max((value for name in most for *pair, _ in bins[name] for value in pair), default=1.0) or 1.0

@@ -1,4 +1,4 @@
-"""Compares a model's ranking with its baselines: the best one, the ratio with its interval, and parts of the queries."""
+"""Compares a model's ranking with its baselines: the best one, the ratio with its interval, and subsets of the queries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
 
-#: How the baselines are called in sentences and tables.
+#: The baselines' names in sentences and tables.
 TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
-#: The half-links of a query that training has, for a person.
+#: Descriptions of the half-links of a query that occur in training.
 HALF_LINK_TITLES = {
     "both": "(head, relation) and (relation, tail)",
     "head_relation": "(head, relation) alone",
@@ -24,9 +24,10 @@ HALF_LINK_TITLES = {
 
 @dataclass(frozen=True)
 class AgainstBaselines:
-    """``mrr``: macro or micro MRR (as ``average`` says) of "model" and of each baseline; ``ratios``: the model's over each.
+    """``mrr``: macro or micro MRR (see ``average``) of "model" and of each baseline. ``ratios``: the model's MRR over
+    that of each.
 
-    ``best``: the baseline with the highest MRR. ``queries``: how many were ranked.
+    ``best``: the baseline with the highest MRR. ``queries``: number of ranked queries.
     """
 
     average: Average
@@ -41,7 +42,7 @@ class AgainstBaselines:
         return self.ratios[self.best]
 
     def sentence(self) -> str:
-        """One sentence for a person: which baselines beat the model, and by how much."""
+        """One sentence: which baselines beat the model, and by how much."""
         ours = f"the model's {self.average} MRR of {self.mrr['model']:.4f}"
         better = sorted((n for n in self.ratios if self.mrr[n] > self.mrr["model"]), key=lambda n: -self.mrr[n])
         if better:
@@ -75,14 +76,14 @@ class AgainstBaselines:
 
 
 def title(baseline: str) -> str:
-    """A baseline's name for a person."""
+    """A baseline's name in sentences."""
     return TITLES.get(baseline, baseline)
 
 
 def against_baselines(
     model: LinkRanking, baselines: Mapping[str, LinkRanking], average: Average, *, seed: int = 0
 ) -> AgainstBaselines:
-    """Compare rankings of the same queries. ``baselines`` must not be empty; ``seed``: of the bootstrap's draws."""
+    """Compare rankings of the same queries. ``baselines`` must not be empty. ``seed``: for the bootstrap."""
 
     def mrr(ranking: LinkRanking) -> float:
         return (ranking.macro if average == "macro" else ranking.micro)["mrr"]
@@ -94,8 +95,9 @@ def against_baselines(
 
 
 def strata(rankings: Mapping[str, LinkRanking]) -> dict[str, list[dict[str, Any]]]:
-    """MRR by scorer and part of the queries: ``by_degree`` of the target (``low`` to ``high`` training links, −1: no end)
-    and ``by_half_link`` (``seen``: :data:`graphmill.evaluation.ranking.links.HALF_LINKS`), a row each with ``queries``.
+    """MRR by scorer for subsets of the queries: ``by_degree`` of the target (``low`` to ``high`` training links, −1: no
+    upper end) and ``by_half_link`` (``seen``: :data:`graphmill.evaluation.ranking.links.HALF_LINKS`). Each has rows
+    with the number of ``queries``.
     """
     first = next(iter(rankings.values()))
     by_degree = [
@@ -119,5 +121,5 @@ def strata(rankings: Mapping[str, LinkRanking]) -> dict[str, list[dict[str, Any]
 
 
 def links_of(row: Mapping[str, Any]) -> str:
-    """``"10 to 29"`` or ``"100+"``: the training degrees of a row of ``by_degree``."""
+    """``"10 to 29"`` or ``"100+"``: the range of training degrees of a row of ``by_degree``."""
     return f"{row['low']} to {row['high']}" if row["high"] >= 0 else f"{row['low']}+"

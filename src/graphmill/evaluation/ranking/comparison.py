@@ -1,4 +1,4 @@
-"""A model's link ranking beside degree-only, random, and the same model without message passing."""
+"""Compares a model's link ranking with degree, random, and the same model without message passing."""
 
 import math
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from graphmill.settings import Settings
 class RatioCheck:
     """A ratio of a link ranking with its threshold, its verdict, its remedy and its line in docs/reference/checks.md.
 
-    ``check`` and ``text``: the check of the ranking asset ("": it has one of its own). ``broken``: what the docs say of
-    breaking it. ``above``: the ratio must be above the threshold, and not only reach it.
+    ``check`` and ``text``: the check of the ranking asset ("": a check of its own exists). ``broken``: the docs' text
+    on breaking it. ``above``: the ratio must exceed the threshold, not only reach it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class RatioCheck:
     above: bool = False
 
     def line(self) -> str:
-        """The row of the docs' table."""
+        """The ratio's row in the table of the docs."""
         begin = "above " if self.above else ""
         return (
             f"| `{self.name}` | {begin}`{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
@@ -117,7 +117,7 @@ else:
 
 
 class RankingThresholds(_OfChecks):
-    """What a link ranking has to reach beside its baselines; below any of them is a warning."""
+    """Thresholds of a link ranking relative to its baselines. A value below any of them is a warning."""
 
     if TYPE_CHECKING:
 
@@ -137,12 +137,13 @@ class ComparedRelation:
 
 @dataclass(frozen=True)
 class RankingComparison:
-    """The table: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
+    """The comparison: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
     ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
-    ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above); those
-    without message passing only where it was run. ``against``: the best of the baselines, with intervals; random scores
-    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against_baselines.strata`.
+    ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above). Those
+    without message passing exist only if it was run. ``against``: the comparison with the baselines, with intervals;
+    random scores and the model without messages do not count as baselines. ``strata``:
+    :func:`graphmill.evaluation.ranking.against_baselines.strata`.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -168,9 +169,9 @@ def compare_to_baselines(
     thresholds: RankingThresholds | None = None,
     seed: int = 0,
 ) -> RankingComparison:
-    """Put rankings of the same queries side by side. Raises :class:`InputError` when they are of different queries.
+    """Compare rankings of the same queries. Raises :class:`InputError` if their queries differ.
 
-    ``others``: further baselines by name, such as "knn". ``seed``: of the bootstrap.
+    ``others``: further baselines by name, such as "knn". ``seed``: for the bootstrap.
     """
     thresholds = thresholds or RankingThresholds()
     rankings = {"model": model, "degree": degree, **(others or {}), "random": random}

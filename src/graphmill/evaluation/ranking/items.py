@@ -1,9 +1,9 @@
-"""Evaluates recommenders: ranks every item for every user with held-out items and measures the lists.
+"""Evaluates recommenders: ranks all items for every user with held-out items, and computes metrics of the lists.
 
-Accuracy follows MMRec's definitions (``recommendation.hit_metrics``); beside it how much of the catalogue the lists cover
-and how popular what they hold is. KGAT's own NDCG is here too, under a name of its own. Ties are counted, not broken:
-accuracy is its expectation over all orders of equal scores (``ties``), so that a scorer that says the same of all items
-gets what chance gets, however the items are numbered. The lists themselves have equal scores in order of item numbers.
+Accuracy follows MMRec's definitions (``recommendation.hit_metrics``). Other metrics are the lists' coverage of the
+catalogue and the popularity of their items. KGAT's variant of NDCG has its own name. Accuracy is the expectation over
+all orders of equal scores (``ties``). So a scorer that gives all items the same score gets the result of chance,
+however the items are numbered. The lists themselves order equal scores by item number.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
 KGAT_LIST = 100
-"""Length of the list that KGAT's NDCG takes its ideal from."""
+"""Length of the list from which KGAT's NDCG takes its ideal order."""
 
 
 @dataclass(frozen=True)
 class ItemLists:
     """The best items of Q users with held-out items, best first.
 
-    ``items`` int64 [Q, K], −1 where none is left; ``hit`` bool [Q, K]; ``positives`` int64 [Q]: held-out items; ``ties``:
-    the lists whose hits depend on the order of equal scores.
+    ``items`` int64 [Q, K], −1 if no item is left; ``hit`` bool [Q, K]; ``positives`` int64 [Q]: number of held-out
+    items; ``ties``: the lists whose hits depend on the order of equal scores.
     """
 
     users: Int64
@@ -60,7 +60,7 @@ class ItemLists:
         return {f"{name}@{k}": mean(found[f"{name}@{k}"]) for name in names for k in ks}
 
     def by_user(self, name: str, k: int) -> Float:
-        """One metric for each user, float64 [Q]: what paired comparisons are made of."""
+        """One metric for each user, float64 [Q], for paired comparisons."""
         return self._by_user([name], [k])[f"{name}@{k}"]
 
     def _by_user(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, Float]:
@@ -74,10 +74,11 @@ class ItemLists:
         return found
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
-        """Measure the items in the lists (coverage, popularity).
+        """Metrics of the items in the lists (coverage, popularity).
 
-        coverage@k: part of all items that is in any list; popularity_bias@k: mean training interactions of the items
-        recommended over that of the items held out (above 1: more popular than what users take).
+        coverage@k: fraction of all items that are in any list. popularity_bias@k: mean number of training interactions
+        of the recommended items, divided by that of the held-out items (above 1: more popular than the items that users
+        choose).
         """
         _, wanted = held_out.of(self.users)
         usual = float(popularity[wanted].mean()) if len(wanted) else float("nan")
@@ -91,7 +92,7 @@ class ItemLists:
         return out
 
     def take(self, rows: NDArray[np.bool_] | Int64) -> ItemLists:
-        """The lists of some of the users."""
+        """The lists of a selection of the users."""
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         ties = None if self.ties is None else self.ties.take(rows)  # type: ignore[arg-type]
         return ItemLists(self.users[rows], self.items[rows], self.hit[rows], self.positives[rows], ties)
@@ -107,9 +108,9 @@ def rank_items(
     users: Int64 | None = None,
     poll: Callable[[], None] = lambda: None,
 ) -> ItemLists:
-    """Lists of the ``k`` best items that the users do not know, for all users with held-out items (or those of ``users``).
+    """Lists of the ``k`` best items that are new to each user, for all users with held-out items (or those in ``users``).
 
-    Blocks of users are dealt out to the processes that evaluate together (``sharing``).
+    Blocks of users are distributed over the processes that evaluate together (:mod:`.shared_queries`).
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
@@ -126,7 +127,7 @@ def rank_items(
         part, own = slice(start, stop), asked[start:stop]
         try:
             scores = wide(score(own))
-            # One place more than is asked for shows whether the last place ties with what is not in the list.
+            # One more position than requested shows whether the last position ties with items outside of the list.
             found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
         except TrainingError as problem:
             error = problem
@@ -149,7 +150,8 @@ def rank_items(
 def _tied_with(
     scores: torch.Tensor, values: Float, rows: Int64, known: tuple[Int64, Int64], held_out: tuple[Int64, Int64]
 ) -> Int64:
-    """Int64 [R, 2]: items not known whose score in ``rows`` is the row's of ``values``; the held-out ones of them."""
+    """Int64 [R, 2]: number of unknown items whose score in ``rows`` equals the row's value in ``values``, and of
+    held-out ones among them."""
     import torch
 
     from graphmill.kernels.rank_counts import rank_counts
@@ -159,7 +161,7 @@ def _tied_with(
     tied = rank_counts(own, target)[1].cpu().numpy()
 
     def those(of: tuple[Int64, Int64]) -> Int64:
-        """Row × item of the pairs that tie, each once."""
+        """The distinct (row, item) pairs that tie."""
         row, item = (
             torch.from_numpy(x).to(own.device) for x in (np.repeat(np.arange(len(rows)), np.diff(of[0])), of[1])
         )
@@ -173,9 +175,9 @@ def _tied_with(
 
 
 def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int], depth: int) -> dict[str, Float]:
-    """NDCG with the ideal order of what was *retrieved* (Wang et al. 2019, its code): hits of a list of 100, moved up.
+    """KGAT's NDCG (code of Wang et al. 2019): the ideal order is that of the *retrieved* hits in a list of 100.
 
-    Never below the standard one for lists this long; for comparison with KGAT's publication and nothing else.
+    It is never below the standard NDCG for lists of this length. Use it only for comparison with KGAT's publication.
     """
     if not ks:
         return {}

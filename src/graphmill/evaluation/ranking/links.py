@@ -1,7 +1,7 @@
-"""Held-out link ranking: filtered MRR, Hits@k, AMRI and two AUCs, per relation, over all, and by the target's degree.
+"""Ranks held-out links: filtered MRR, Hits@k, AMRI and two AUCs, per relation, in total, and by the target's degree.
 
-Ranks are exact and over all candidates: sampled ranking metrics do not even keep the order of models (Krichene & Rendle
-2020).
+Ranks are exact and over all candidates, because sampled ranking metrics can change the order of models (Krichene &
+Rendle 2020).
 """
 
 import math
@@ -29,15 +29,17 @@ __all__ = [
     "relation_queries",
 ]
 
-#: Lower ends of the bins of the target's training degree; the first bin holds targets that training never saw.
+#: Lower bounds of the bins of the target's training degree. The first bin has targets without training links.
 DEGREE_BINS = (0, 1, 3, 10, 30, 100)
-#: Which half-links of a query (h, r, t) training has: (h, r, ·) and (·, r, t), one of them, or none (arXiv 2606.18001).
+#: The half-links of a query (h, r, t) that occur in training: both (h, r, ·) and (·, r, t), one of them, or none (arXiv
+#: 2606.18001).
 HALF_LINKS = ("both", "head_relation", "relation_tail", "none")
-#: Negatives per positive for each AUC.
+#: Number of negatives per positive for each AUC.
 AUC_NEGATIVES = 10
-#: Prefixes of the metrics that bound what ties could do.
+#: Prefixes of the metrics that bound the effect of ties.
 TIE_BOUNDS = ("optimistic_", "pessimistic_")
-#: Queries that a relation needs for its AMRI to say whether it is at chance (its standard error is then about 0.1).
+#: Number of queries that a relation needs for its AMRI to distinguish it from chance (its standard error is then about
+#: 0.1).
 SIGNAL_QUERIES = 30
 
 
@@ -53,7 +55,7 @@ class DegreeBin:
 
 @dataclass(frozen=True)
 class HalfLinkBin:
-    """Queries of which training has seen the same half-links: ``seen`` is one of :data:`HALF_LINKS`."""
+    """Queries with the same half-links in training: ``seen`` is one of :data:`HALF_LINKS`."""
 
     seen: str
     queries: int
@@ -64,7 +66,7 @@ class HalfLinkBin:
 class RelationRanking:
     """One relation: ``metrics`` as in :class:`LinkRanking`, ``by_degree`` and ``by_half_link`` without empty bins.
 
-    ``reciprocal``: float64 (queries), 1 / realistic rank of each, in the order of the queries; left out of reports.
+    ``reciprocal``: float64 (queries), 1 / realistic rank of each query, in their order. It is not in reports.
     """
 
     relation: int
@@ -82,11 +84,10 @@ class LinkRanking:
     """A ranking of one split.
 
     Metrics: ``mrr``, ``mr``, ``hits@k``, ``amri`` (1 − (MR − 1)/(its expectation − 1): 1 perfect, 0 chance; Berrendorf
-    et al. 2020), each from the realistic rank; ``optimistic_…`` and ``pessimistic_…`` of the first three bound what
-    ties could do;
-    ``auc_uniform``, ``auc_degree`` (:mod:`graphmill.evaluation.ranking.negatives`). ``macro``: mean over relations that have
-    queries,
-    ``micro``: over queries (for the AUCs, whose scores do not compare between relations, the mean weighted by queries).
+    et al. 2020), each from the realistic rank; ``optimistic_…`` and ``pessimistic_…`` of the first three bound the
+    effect of ties; ``auc_uniform``, ``auc_degree`` (:mod:`graphmill.evaluation.ranking.negatives`). ``macro``: mean
+    over relations with queries. ``micro``: mean over queries (for the AUCs, whose scores cannot be compared between
+    relations, the mean over relations weighted by queries).
     """
 
     split: str
@@ -99,15 +100,15 @@ class LinkRanking:
 
     @property
     def queries(self) -> int:
-        """Queries ranked."""
+        """Number of queries ranked."""
         return sum(relation.queries for relation in self.relations)
 
     @property
     def signal(self) -> float:
-        """Mean |AMRI| weighted by queries, of relations with 30 queries or more; about 0 when scores are chance.
+        """Mean |AMRI| of relations with at least 30 queries, weighted by queries; about 0 if scores are random.
 
-        The sign is left out: a similarity that a relation inverts still proves that vectors and ids belong together.
-        nan when no relation has enough queries.
+        The sign is ignored: a relation of dissimilar nodes also proves that vectors belong to their ids. nan if no
+        relation has enough queries.
         """
         judged = [r for r in self.relations if r.queries >= SIGNAL_QUERIES and not math.isnan(r.metrics["amri"])]
         if not judged:
@@ -131,11 +132,11 @@ def rank_links(
     auc_negatives: int = AUC_NEGATIVES,
     seed: int = 0,
 ) -> LinkRanking:
-    """Rank the held-out links of every relation among all candidates that are not otherwise known.
+    """Rank the held-out links of every relation among all candidates that are not known links.
 
-    ``batch_rows``: heads scored at a time, 0 for what fits 256 MiB of scores; it changes no result. ``auc_negatives``:
-    drawn per query for each AUC by ``seed``; 0 leaves the AUCs out. Raises :class:`TrainingError` when a score is not
-    finite.
+    ``batch_rows``: number of heads scored at a time, 0 for 256 MiB of scores; it does not change the result.
+    ``auc_negatives``: number of negatives per query for each AUC, drawn by ``seed``; 0 leaves the AUCs out. Raises
+    :class:`TrainingError` if a score is not finite.
     """
     relations: list[RelationRanking] = []
     ranks: list[QueryRanks] = []
@@ -215,7 +216,7 @@ def _by_degree(ranks: QueryRanks, degree: NDArray[np.int64], ks: Sequence[int]) 
 
 
 def _half_link(relation: RelationQueries, degree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number in :data:`HALF_LINKS` of each query; ``degree`` of the targets."""
+    """The index of each query in :data:`HALF_LINKS`. ``degree``: training degree of the targets."""
     return (2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)).astype(np.int64)
 
 
@@ -229,7 +230,7 @@ def _by_half_link(ranks: QueryRanks, half_link: NDArray[np.int64], ks: Sequence[
 
 
 def _metrics_of(ranks: QueryRanks, chosen: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:
-    """Metrics of some of the queries, without the bounds of ties."""
+    """Metrics of some of the queries, without the bounds for ties."""
     part = QueryRanks(ranks.above[chosen], ranks.tied[chosen], ranks.options[chosen], ranks.scores[chosen], {})
     return {name: value for name, value in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
 

@@ -1,4 +1,4 @@
-"""The interval of the ratio of two MRRs: a paired bootstrap over the queries, resampled within each relation."""
+"""The confidence interval of the ratio of two MRRs, by a paired bootstrap over the queries within each relation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Average = Literal["macro", "micro"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """MRR of one ranking over that of another, with the ends of its 95 % interval (nan: undefined)."""
+    """The MRR of one ranking divided by that of another, with its 95 % interval (nan: undefined)."""
 
     value: float
     low: float
@@ -33,8 +33,8 @@ def mrr_ratio(
 ) -> Ratio:
     """The ratio of two rankings of the same queries, and its percentile interval (Efron 1979).
 
-    Each of ``samples`` draws takes, of every relation, as many of its queries as it has, with replacement, and the same
-    ones for both rankings. ``average``: macro means over relations, or micro ones over queries.
+    Each of ``samples`` draws resamples the queries of every relation with replacement, with the same queries for both
+    rankings. ``average``: macro means over relations, or micro ones over queries.
     """
     below = other.macro["mrr"] if average == "macro" else other.micro["mrr"]
     above = model.macro["mrr"] if average == "macro" else model.micro["mrr"]
@@ -56,7 +56,7 @@ def mrr_ratio(
 
 
 def _resampled_means(values: NDArray[np.float64], samples: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """``values`` (k × n) → (k × samples): means over n of its columns, drawn with replacement."""
+    """``values`` (k × n) → (k × samples): means over n columns drawn with replacement."""
     count = values.shape[1]
     out = np.empty((len(values), samples))
     block = max(1, _BLOCK_NUMBERS // max(count, 1))

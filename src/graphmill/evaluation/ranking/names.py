@@ -12,7 +12,7 @@ SIMPLER = {
     "replay": "a replay of the user's own history",
     "bpr_mf": "BPR-MF",
 }
-"""What a system of items is held against, in words."""
+"""Names of the simpler models with which recommenders are compared."""
 _METRIC = re.compile(
     r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )
@@ -21,7 +21,7 @@ _METRIC = re.compile(
 def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
     """``{"ndcg@10": a, "popularity_ndcg@10": b}`` → ``{"model": {"ndcg@10": a}, "popularity": {"ndcg@10": b}}``.
 
-    What is no ranking metric is left out.
+    Values that are not ranking metrics are left out.
     """
     out: dict[str, dict[str, float]] = {"model": {}}
     for name, value in figures.items():

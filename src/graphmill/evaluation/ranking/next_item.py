@@ -1,10 +1,9 @@
 """Evaluates next-item prediction by the rank of one held-out item, among all items or a fixed sample of them.
 
-Ties are counted, not broken: a target that ties with others has each of the ranks that it could have with equal
-probability, and every metric is its expectation. A scorer that says the same of all items gets what chance gets.
-
-What a user has met already is no rival of a new item. A target that is in its own history (a *repeat*: music, groceries,
-news) is ranked among all items instead: with its true rivals masked, every model would find it.
+A target that ties with others has each of its possible ranks with equal probability, and every metric is an
+expectation. So a scorer that gives all items the same score gets the result of chance. Items that the user already has
+are not candidates beside a new target. A target that is in its own history (a *repeat*: music, groceries, news) is
+ranked among all items instead, because every model would find it if its true competitors were masked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from graphmill.sampling.keyed import generator
 
 @dataclass(frozen=True)
 class NextItemRanks:
-    """For each target: other candidates that score higher, and that score the same (int64 [Q])."""
+    """For each target, the number of other candidates with a higher score, and with the same score (int64 [Q])."""
 
     above: Int64
     tied: Int64
@@ -38,7 +37,7 @@ class NextItemRanks:
         return {name: float(value.mean()) if len(value) else float("nan") for name, value in found.items()}
 
     def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-        """The metrics of :meth:`metrics` for each target [Q], before the mean is taken."""
+        """The metrics of :meth:`metrics` for each target [Q], before averaging."""
         deepest = int((self.above + self.tied).max(initial=0)) + 1
         rank = np.arange(1, deepest + 1)
         gains = {"ndcg": 1.0 / np.log2(rank + 1), "hr": np.ones(deepest), "mrr": 1.0 / rank}
@@ -55,15 +54,17 @@ class NextItemRanks:
         return out
 
     def take(self, rows: NDArray[np.bool_] | Int64) -> NextItemRanks:
-        """The ranks of some targets."""
+        """The ranks of a selection of the targets."""
         return NextItemRanks(self.above[rows], self.tied[rows])
 
 
 @dataclass(frozen=True)
 class HistoryRanks(NextItemRanks):
-    """``above`` and ``tied`` of a target that its user knows count all items, of any other the items new to its user.
+    """Ranks with histories: for a target in its user's history, ``above`` and ``tied`` count all items; else those new
+    to the user.
 
-    ``unmasked``: the ranks of all targets among all items. ``repeated`` bool [Q]: targets that their user knows.
+    ``unmasked``: the ranks of all targets among all items. ``repeated`` bool [Q]: targets that are in their user's
+    history.
     """
 
     unmasked: NextItemRanks
@@ -79,7 +80,8 @@ def full_ranks(
     *,
     poll: Callable[[], None] = lambda: None,
 ) -> HistoryRanks:
-    """Rank each user's target among all items that the user does not know, or among all where it knows the target."""
+    """Rank each user's target among the items that are new to the user, or among all items if the user already has the
+    target."""
     above, tied, known_above, known_tied, repeated = _shared_counts(
         5,
         len(users),
@@ -94,17 +96,17 @@ def full_ranks(
 
 
 def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
-    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
+    """The ranks for the main metrics: among all items if users repeat items (``repeats``)."""
     return ranks.unmasked if repeats else ranks
 
 
 def sample_candidates(
     users: Int64, targets: Int64, num_items: int, known: KnownItems, count: int, *, seed: int, name: str
 ) -> Int64:
-    """The fixed table of the sampled protocol: int64 [Q, count] items that are neither the target nor known.
+    """The fixed candidates of the sampled protocol: int64 [Q, count] items that are neither the target nor in the history.
 
-    Drawn uniformly with replacement, keyed by ``seed`` and ``name``, the same for every model. −1 where a user knows all.
-    Beside a target that its user knows, known items are drawn, too.
+    They are drawn uniformly with replacement, keyed by ``seed`` and ``name``, and are the same for every model. −1 if a
+    user has all items. For a target in the history, other items of the history are drawn, too.
     """
     from graphmill.sampling.negatives import corrupt_tails
 
@@ -133,7 +135,8 @@ def _shared_counts(
     of_block: Callable[[slice], tuple[Int64, ...]],
     poll: Callable[[], None] = lambda: None,
 ) -> list[Int64]:
-    """``counts`` numbers for each query. Blocks are dealt out to the processes that evaluate together (``sharing``)."""
+    """``counts`` numbers for each query. Blocks are distributed over the processes that evaluate together
+    (:mod:`.shared_queries`)."""
     out = [np.zeros(queries, np.int64) for _ in range(counts)]
     share, error = current_share(), None
     for start, stop in blocks(queries, num_items):
@@ -152,14 +155,15 @@ def _shared_counts(
 def _counts_of_block(
     score: ScoreBlock, users: Int64, targets: Int64, num_items: int, known: KnownItems
 ) -> tuple[Int64, ...]:
-    """Other items above and tied with the target; known ones among either; whether the target is known."""
+    """Numbers of other items above and tied with the target, numbers of known items among each, and whether the target
+    is known."""
     import torch
 
     from graphmill.kernels.rank_counts import rank_counts
 
     scores = wide(score(users))
     device = scores.device
-    # The target's score comes from the same product as its rivals', so that it ties with itself exactly.
+    # The target's score comes from the same product as the other scores, so that it ties exactly with itself.
     target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(device)[:, None])
     above, tied, bad = rank_counts(scores, target[:, 0])
     if int(bad.sum()):

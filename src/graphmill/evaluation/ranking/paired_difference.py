@@ -1,6 +1,6 @@
 """Tests whether one ranking is better than another on the same queries: paired bootstrap (Efron & Tibshirani 1993).
 
-Queries are resampled, not runs: the interval says what other queries of this kind would show, not what another seed would.
+Queries are resampled, not runs: the interval is about other queries of this kind, not about another seed.
 """
 
 from dataclasses import asdict, dataclass
@@ -45,11 +45,11 @@ def paired_bootstrap(
     level: float = LEVEL,
     seed: int = 0,
 ) -> PairedDifference:
-    """The percentile interval of the mean difference of two measures (Q each) of the same Q queries.
+    """The percentile interval of the mean difference between two metrics (Q values each) of the same Q queries.
 
-    ``groups`` (Q): the mean is taken within each group, then over groups (macro); None: one group. ``units`` (Q): queries
-    that are drawn together, because they are not independent (both directions of a link); None: each by itself. The
-    same ``seed`` draws the same queries. Raises :class:`InputError` when there is no query.
+    ``groups`` (Q): the mean is taken within each group, then over groups (macro); None: one group. ``units`` (Q):
+    queries with the same unit are drawn together, because they are not independent (both directions of a link); None:
+    each alone. The same ``seed`` draws the same queries. Raises :class:`InputError` if there is no query.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} queries: a paired comparison needs the same ones")
@@ -66,7 +66,7 @@ def paired_bootstrap(
     for draw in range(draws):
         weight = np.bincount(rng.integers(0, count, count), minlength=count)[unit]
         total = np.add.reduceat(weight, starts)
-        there = total > 0  # a small group may not be drawn at all
+        there = total > 0  # a small group may have no query in a draw
         sums = np.add.reduceat(weight * difference, starts)
         found[draw] = (sums[there] / total[there]).mean() if there.any() else 0.0
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
@@ -77,6 +77,6 @@ def paired_bootstrap(
 
 
 def grouped_mean(values: NDArray[np.float64], groups: Int64) -> float:
-    """Mean over groups of the means within them."""
+    """The mean over groups of the mean within each."""
     inverse = np.unique(groups, return_inverse=True)[1]
     return float((np.bincount(inverse, values) / np.bincount(inverse)).mean())

@@ -1,7 +1,7 @@
 """Computes a metric for each query, so that two models can be compared on the same queries.
 
-What is asked is a split of a graph; what is left out is said in global node numbers. Which model answers, and what is
-concluded, is decided elsewhere.
+The queries are a split of a graph. Queries to leave out are given by global node numbers. Other modules choose the
+models and draw the conclusions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, Score
 from graphmill.graph.sorted_unique import sorted_unique
 
 LeaveOut = Callable[[int, Int64, Int64], NDArray[np.bool_]]
-"""Relation number, global node numbers of heads and of tails, int64 [Q] each → which of these are not asked."""
+"""Relation numbers and global node numbers of heads and tails, int64 [Q] each → bool [Q]: queries to leave out."""
 _METRIC = re.compile(r"(\w+?)(?:@(\d+))?")
 LINK_METRICS = {"mrr": False, "hits": True}
 LIST_METRICS = dict.fromkeys(ITEM_METRICS, True)
@@ -33,10 +33,10 @@ NEXT_ITEM_METRICS = {"ndcg": True, "hr": True, "mrr": False}
 
 @dataclass(frozen=True)
 class QueryValues:
-    """``values`` float64 [Q] of ``metric`` (higher is better) of the queries that were asked.
+    """``values`` float64 [Q]: ``metric`` (higher is better) of each query.
 
-    ``groups`` int64 [Q]: the figure is the mean over groups of the means within them. ``units`` int64 [Q]: queries that
-    are not independent have the same. ``left_out``: queries that were not asked.
+    ``groups`` int64 [Q]: the overall metric is the mean over groups of the mean within each. ``units`` int64 [Q]:
+    dependent queries have the same unit. ``left_out``: number of queries that were left out.
     """
 
     metric: str
@@ -47,14 +47,14 @@ class QueryValues:
 
     @property
     def mean(self) -> float:
-        """The figure; nan without a query."""
+        """The overall metric; nan without a query."""
         return grouped_mean(self.values, self.groups) if len(self.values) else float("nan")
 
 
 def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
-    """``"recall@20"`` → ("recall", 20); k is 0 where the metric has none (``known``: name → whether it has one).
+    """``"recall@20"`` → ("recall", 20); k is 0 if the metric has none (``known``: name → whether it has one).
 
-    Raises :class:`InputError` for a metric that is not known.
+    Raises :class:`InputError` for an unknown metric.
     """
     found = _METRIC.fullmatch(metric)
     name, k = (found[1], int(found[2] or 0)) if found else (metric, 0)
@@ -73,9 +73,10 @@ def link_values(
     *,
     macro: bool,
 ) -> QueryValues:
-    """Reciprocal rank (``mrr``) or ``hits@k`` of each link, from the realistic rank among all that is not known.
+    """Reciprocal rank (``mrr``) or ``hits@k`` of each link, from the realistic rank among all candidates that are not
+    known links.
 
-    ``offsets``: of each relation number the global numbers of its first head and tail. ``macro``: a group a relation.
+    ``offsets``: by relation number, the global numbers of the first head and tail. ``macro``: one group per relation.
     """
     name, k = parse_metric(metric, LINK_METRICS)
     parts: list[tuple[NDArray[np.float64], Int64, Int64]] = []
@@ -108,7 +109,7 @@ def list_values(
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
 ) -> QueryValues:
-    """``metric`` (recall@k, ndcg@k, ...) of each user's list; a held-out item that is left out counts as known.
+    """``metric`` (recall@k, ndcg@k, ...) of each user's list. A held-out item that is left out counts as known.
 
     ``offsets``: the global numbers of the first user and item.
     """
@@ -143,10 +144,10 @@ def next_item_values(
     *,
     repeats: bool = False,
 ) -> QueryValues:
-    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item among all items that are new to the user.
+    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item, among all items that are new to the user.
 
-    ``repeats``: among all items, the history as well, as where people take the same again. ``score`` and ``known`` take
-    row numbers of the queries, as :func:`full_ranks` does.
+    ``repeats``: among all items, including the history, because users repeat items. ``score`` and ``known`` take row
+    numbers of the queries, as in :func:`full_ranks`.
     """
     name, k = parse_metric(metric, NEXT_ITEM_METRICS)
     out = leave_out(0, users + offsets[0], targets + offsets[1])

@@ -1,6 +1,6 @@
-"""The queries of a link ranking: the held-out tails, and the other known tails, which are filtered out.
+"""The queries of a link ranking: the held-out tails, and the other known tails, which are filtered from the candidates.
 
-Every relation is ranked by its tails; a graph that holds both directions thereby ranks heads, too.
+Every relation is ranked by its tails. If a graph holds both directions, heads are ranked, too.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,13 @@ SPLITS = {"train": 0, "valid": 1, "test": 2}
 
 @dataclass(frozen=True)
 class RelationQueries:
-    """Held-out links of one relation, and all known ones as the filter.
+    """The held-out links of one relation, and all known links for filtering.
 
     ``heads``, ``tails``: int64 (Q), local numbers within their types, distinct pairs sorted by (head, tail).
     ``candidates``: size of the target type. ``known_indptr`` (heads of the source type + 1) and ``known_tails``: per
-    head the sorted distinct tails of all splits, the asked ones included. ``train_degree`` (candidates): training links
-    into each candidate; ``head_degree`` (heads of the source type): those out of each head.
+    head the sorted distinct tails of all splits, including the held-out ones. ``train_degree`` (candidates): number of
+    training links into each candidate; ``head_degree`` (heads of the source type): number of training links out of each
+    head.
     """
 
     relation: int
@@ -56,14 +57,14 @@ class RelationQueries:
 
 @dataclass(frozen=True)
 class LinkQueries:
-    """The queries of one split, a :class:`RelationQueries` per relation, also where it has none to ask."""
+    """The queries of one split, with a :class:`RelationQueries` per relation, even if a relation has no query."""
 
     split: str
     relations: tuple[RelationQueries, ...]
 
     @property
     def total(self) -> int:
-        """Queries over all relations."""
+        """Number of queries over all relations."""
         return sum(len(relation.heads) for relation in self.relations)
 
 
@@ -78,8 +79,8 @@ def relation_queries(
 ) -> RelationQueries:
     """Queries from (head, tail) arrays in any order, repeated pairs counted once.
 
-    ``known``: further links to leave out beside ``asked`` and ``train``; ``heads``, ``candidates``: sizes of the two
-    types.
+    ``known``: further links to filter, in addition to ``asked`` and ``train``. ``heads``, ``candidates``: sizes of the
+    two types.
     """
     asked_keys = _keys(*asked, candidates)
     train_keys = _keys(*train, candidates)
@@ -90,8 +91,8 @@ def relation_queries(
 def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
     """The links of ``split`` ("train", "valid", "test") of a typed graph, filtered by the links of all splits.
 
-    ``max_per_relation``: at most so many queries of a relation, drawn by ``seed``; 0 takes all. The filter is always
-    whole. Raises :class:`InputError` when the graph has no link in that split.
+    ``max_per_relation``: largest number of queries per relation, drawn by ``seed``; 0 takes all. The filter is always
+    complete. Raises :class:`InputError` if the graph has no link in that split.
     """
     if split not in SPLITS:
         raise InputError(f"there is no split '{split}'; known are {', '.join(SPLITS)}")
@@ -118,7 +119,7 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
 def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
     """The queries of a split for tails (relation r) and for heads (relation r + M), filtered by all splits.
 
-    Candidates are the nodes of the type that the relation asks for: every entity where there is one type.
+    Candidates are the nodes of the relation's target type; in a graph with one type, all entities.
     """
     tails = link_queries(graph, split, max_per_relation=max_per_relation, seed=seed)
     counts = {t.name: t.count for t in graph.node_types}
@@ -142,9 +143,9 @@ def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, se
 
 
 def count_links(graph: "TypedGraph", split: str) -> int:
-    """Links of a split, from the graph's manifest: what :func:`link_queries` has to ask, before any is read.
+    """The number of links of a split, from the graph's manifest, without reading edges.
 
-    Raises :class:`InputError` when there is none.
+    Raises :class:`InputError` if there is none.
     """
     count = sum(int(relation["split"][split]) for relation in graph.manifest["relations"])
     if not count:
@@ -153,7 +154,7 @@ def count_links(graph: "TypedGraph", split: str) -> int:
 
 
 def _nothing_to_rank(graph: "TypedGraph", split: str) -> InputError:
-    """What keeps the split empty, and what to do about it."""
+    """The error message for an empty split: why it is empty, and what to do."""
     ends = [
         (r.source == r.target, np.asarray(graph.edges(r.index).src), np.asarray(graph.edges(r.index).dst))
         for r in graph.relations

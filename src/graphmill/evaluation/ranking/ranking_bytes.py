@@ -23,7 +23,7 @@ def to_bytes(ranking: LinkRanking, about: dict[str, Any]) -> bytes:
 
 
 def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
-    """What :func:`to_bytes` was given. Raises ValueError or KeyError for other bytes."""
+    """The inverse of :func:`to_bytes`. Raises ValueError or KeyError for other bytes."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             report = json.loads(arrays["report"].tobytes())

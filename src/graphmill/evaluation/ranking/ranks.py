@@ -1,6 +1,6 @@
-"""Exact filtered ranks: every candidate is scored, every other known link is left out, ties are counted.
+"""Computes exact filtered ranks: scores every candidate, leaves out all other known links, and counts ties.
 
-Needs torch, which holds the scores; nothing here decides what to report (see :mod:`graphmill.evaluation.ranking.links`).
+It needs torch for the scores. :mod:`graphmill.evaluation.ranking.links` computes the metrics.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from graphmill.evaluation.ranking.shared_queries import current_share
 if TYPE_CHECKING:
     import torch
 
-#: Memory for the scores of one block and what is computed from them, when the caller names no number of rows.
+#: Bytes for the scores of one block and its intermediate results, if the caller gives no number of rows.
 BLOCK_BYTES = 256 * 2**20
-#: Bytes that one score costs: itself, a copy per query of a shared head, comparison masks.
+#: Bytes per score: the score, a copy per query of a shared head, and comparison masks.
 BYTES_PER_SCORE = 16
 
 
 class Scorer(Protocol):
-    """Scores of every candidate target of a relation."""
+    """Scores all candidate targets of a relation."""
 
     def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
         """Local head numbers int64 (B) → floating-point scores (B × candidates); higher is better."""
@@ -32,11 +32,11 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class QueryRanks:
-    """For each of Q queries, over the candidates that are not otherwise known.
+    """Ranks of Q queries among the candidates that are not known links.
 
-    ``above``, ``tied``: int64, other candidates that score higher, or the same. ``options``: int64, candidates ranked,
-    the target included. ``scores``: the target's score. ``negatives``: per kind, the scores (Q × m) of the tails asked
-    for, nan for none.
+    ``above``, ``tied``: int64, number of other candidates with a higher, or the same, score. ``options``: int64, number
+    of ranked candidates, including the target. ``scores``: the target's score. ``negatives``: by kind, the scores (Q ×
+    m) of the given negative tails, nan for none.
     """
 
     above: Int64
@@ -47,17 +47,17 @@ class QueryRanks:
 
     @property
     def optimistic(self) -> NDArray[np.float64]:
-        """Rank when the target wins every tie: 1 + #{s > s*}."""
+        """Rank if the target wins every tie: 1 + #{s > s*}."""
         return (self.above + 1).astype(np.float64)
 
     @property
     def pessimistic(self) -> NDArray[np.float64]:
-        """Rank when it loses every tie: #{s ≥ s*}."""
+        """Rank if the target loses every tie: #{s ≥ s*}."""
         return (self.above + self.tied + 1).astype(np.float64)
 
     @property
     def realistic(self) -> NDArray[np.float64]:
-        """Their mean: the expected rank when ties are broken at random."""
+        """The mean of the optimistic and pessimistic rank, which is the expected rank if ties are broken at random."""
         return (self.optimistic + self.pessimistic) / 2
 
 
@@ -68,12 +68,12 @@ def ranks_of(
     negatives: Mapping[str, Int64] | None = None,
     batch_rows: int = 0,
 ) -> QueryRanks:
-    """Rank every query. ``negatives``: per kind, tails (Q × m, −1 for none) whose scores are wanted, too.
+    """Rank every query. ``negatives``: by kind, tails (Q × m, −1 for none) whose scores are also returned.
 
-    Heads are scored once each, ``batch_rows`` at a time (0: what fits :data:`BLOCK_BYTES`); with several processes the
-    blocks are dealt out (:mod:`graphmill.evaluation.ranking.shared_queries`). The target's score is taken
-    from the same row of the same product as its rivals', so that it ties with itself exactly. Raises
-    :class:`TrainingError` when a score is not finite.
+    Each head is scored once, ``batch_rows`` heads at a time (0: as many as fit :data:`BLOCK_BYTES`). Several processes
+    share the blocks (:mod:`graphmill.evaluation.ranking.shared_queries`). The target's score is taken from the same
+    product as the other candidates' scores, so that it ties exactly with itself. Raises :class:`TrainingError` if a
+    score is not finite.
     """
     import torch
 
@@ -119,9 +119,9 @@ def ranks_of(
 def count_rivals(
     scores: "torch.Tensor", queries: RelationQueries, part: slice
 ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-    """int64 (B) each, and the targets' scores: candidates above and tied with the target, known ones subtracted.
+    """int64 (B) each: number of candidates above, and tied with, the target, without known links; and the targets' scores.
 
-    ``scores`` (B × C): a row for each query of ``part``.
+    ``scores`` (B × C): one row for each query of ``part``.
     """
     import torch
 
@@ -138,7 +138,7 @@ def count_rivals(
     row_on, column_on = _on(scores, row), _on(scores, column)
     known, own = scores[row_on, column_on], target[row_on, 0]
     known_above = torch.bincount(row_on[known > own], minlength=len(heads))
-    known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # the target itself is among these
+    known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # this includes the target itself
     higher = (above - known_above).cpu().numpy()
     return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].cpu().double().numpy()
 

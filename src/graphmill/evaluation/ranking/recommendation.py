@@ -1,7 +1,7 @@
-"""Evaluates recommendation by full ranking: scores every item, masks known ones, and measures the lists.
+"""Evaluates recommendation by full ranking: scores all items, masks known ones, and computes metrics of the lists.
 
-Works on blocks of scores, whoever computes them. Set metrics (several held-out items a user) follow MMRec's definitions;
-ranks of a single held-out item are ``next_item``'s business.
+It works on blocks of scores of any model. Set metrics (several held-out items per user) follow MMRec's definitions.
+``next_item`` ranks single held-out items.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
 
 ExcludeSeen = Literal["auto", "always", "never"]
-"""Whether recommendations leave out what a user has met; auto: unless people take the same again in the data."""
+"""Whether recommendations leave out items that a user already has. auto: yes, unless users of the data repeat items."""
 
 BLOCK_NUMBERS = 4 << 20
-"""Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
+"""Number of scores in memory at a time. Few large blocks are best, because scores are read only once, and each block
+has fixed costs."""
 ACCELERATOR_NUMBERS = 64 << 20
-"""The same on an accelerator, which has more memory, and where calls cost more."""
+"""The same on an accelerator, which has more memory and higher costs per call."""
 
 
 @dataclass(frozen=True)
 class KnownItems:
-    """Items per user as CSR: those of user u are ``items[indptr[u] : indptr[u + 1]]``; repetitions do no harm."""
+    """Items per user as CSR: ``items[indptr[u] : indptr[u + 1]]`` for user u. Repetitions are allowed."""
 
     indptr: Int64
     items: Int64
 
     def of(self, users: Int64) -> tuple[Int64, Int64]:
-        """(row, item) int64 pairs: what ``users[row]`` knows."""
+        """(row, item) int64 pairs: the items of ``users[row]``."""
         indptr, items = self.rows(users)
         return np.repeat(np.arange(len(users)), np.diff(indptr)), items
 
     def rows(self, users: Int64) -> tuple[Int64, Int64]:
-        """(indptr int64 [U + 1], items int64): the same for these users alone."""
+        """(indptr int64 [U + 1], items int64): the CSR arrays of the given users."""
         start = self.indptr[users]
         counts = self.indptr[users + 1] - start
         indptr = np.concatenate(([0], np.cumsum(counts)))
@@ -55,14 +56,14 @@ class KnownItems:
 
 
 def no_items(users: int) -> KnownItems:
-    """``users`` users that know nothing."""
+    """A :class:`KnownItems` of ``users`` users without items."""
     return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
 
 
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
-    """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
+    """The ``k`` best items that are new to each user, best first: items int64 [U, k] and scores [U, k].
 
-    −1 and −inf where a user knows so many that fewer are left; equal scores rank by item number.
+    −1 and −inf if fewer than ``k`` new items are left. Equal scores are ordered by item number.
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
@@ -75,7 +76,7 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
 
 
 def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -> tuple[Int64, Float]:
-    """:func:`top_k` of rows of scores [B, I], at least fp32; ``left_out`` as :meth:`KnownItems.rows` has it."""
+    """:func:`top_k` of rows of scores [B, I], in at least fp32. ``left_out``: as from :meth:`KnownItems.rows`."""
     from graphmill.kernels.top_k import NotFiniteError
     from graphmill.kernels.top_k import top_k as best_of_rows
 
@@ -100,7 +101,7 @@ def wide(scores: torch.Tensor) -> torch.Tensor:
 
 
 def usable(scores: torch.Tensor) -> torch.Tensor:
-    """The scores in at least fp32. Raises :class:`TrainingError` where one is not finite."""
+    """The scores in at least fp32. Raises :class:`TrainingError` if one is not finite."""
     import torch
 
     scores = wide(scores)
@@ -110,13 +111,13 @@ def usable(scores: torch.Tensor) -> torch.Tensor:
 
 
 def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Ranges of rows that have at most :data:`BLOCK_NUMBERS` scores, :data:`ACCELERATOR_NUMBERS` on an accelerator."""
+    """Ranges of rows with at most :data:`BLOCK_NUMBERS` scores, or :data:`ACCELERATOR_NUMBERS` on an accelerator."""
     size = max(current_share().at_once(BLOCK_NUMBERS, ACCELERATOR_NUMBERS) // max(columns, 1), 1)
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[int]) -> dict[str, float]:
-    """The accuracy @k of ranked lists (int64 [U, K], −1 for none) against each user's held-out items.
+    """Accuracy metrics @k of ranked lists (int64 [U, K], −1 for none) for each user's held-out items.
 
     Means over the users with at least one held-out item, by MMRec's definitions: with P held-out items and hit_i,
 
@@ -136,9 +137,9 @@ def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> 
 
 
 def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
-    """The same of each user: float64 [U] by metric."""
+    """The metrics of each user: metric → float64 [U]."""
     users = len(hit)
-    user, column = np.nonzero(hit)  # a user's best first
+    user, column = np.nonzero(hit)  # each user's best item first
     counts = np.bincount(user, minlength=users)
     begin = np.cumsum(counts) - counts
     precision = (np.arange(len(user)) - begin[user] + 1) / (column + 1)
@@ -164,5 +165,5 @@ def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) ->
 
 
 def mean(values: Float) -> float:
-    """The mean, nan of nothing."""
+    """The mean; nan for an empty array."""
     return float(values.mean()) if len(values) else float("nan")

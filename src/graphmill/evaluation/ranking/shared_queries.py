@@ -1,8 +1,8 @@
 """Divides an evaluation over several processes: assigns blocks of queries and merges the results.
 
-Whoever evaluates (the training engine) opens :func:`shared` on every rank at the same time; what ranks queries asks
-:func:`current_share`. Blocks are those of a single process, dealt out in turn, so every score comes from the same
-arithmetic and the merged figures are equal to the last bit. Outside :func:`shared` there is one process, and all is its.
+The training engine opens :func:`shared` on every rank at the same time. Ranking code calls :func:`current_share`. The
+blocks are the same as with a single process and are assigned in turn, so the merged results are equal bit by bit.
+Outside of :func:`shared`, there is one process, which does everything.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def _alone(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass
 class Share:
-    """This process's part. ``add``: the elementwise sum over all ranks; ``interrupted`` and ``stop``: a polite request
-    to end, which all ranks must follow together. ``accelerator``: whether scores are made on one; ``parts``: how many times
-    smaller than usual a block is to be, where memory has run out.
+    """This process's share of an evaluation. ``add``: elementwise sum over all ranks. ``interrupted`` and ``stop``: a
+    stop request, which all ranks must follow together. ``accelerator``: whether scores are computed on one. ``parts``:
+    divisor of the block size, above 1 after memory has run out.
     """
 
     rank: int = 0
@@ -39,20 +39,20 @@ class Share:
     parts: int = 1
 
     def at_once(self, on_cpu: int, on_accelerator: int) -> int:
-        """How much a block holds: a CPU's cache decides there, the price of a call on an accelerator."""
+        """The block size: ``on_cpu`` fits the cache, and ``on_accelerator`` is larger because of the cost of each call."""
         return max((on_accelerator if self.accelerator else on_cpu) // self.parts, 1)
 
     def takes_next(self) -> bool:
-        """Whether the next block is ours. Every rank asks once for every block, in the same order."""
+        """Whether the next block belongs to this rank. Every rank must call this once for every block, in the same order."""
         self.blocks += 1
         return (self.blocks - 1) % self.world == self.rank
 
     def merge(
         self, arrays: Sequence[NDArray[np.generic]], error: TrainingError | None = None
     ) -> list[NDArray[np.generic]]:
-        """Arrays that are zero where the rows are not ours → the whole, on every rank, dtypes kept.
+        """Merge arrays that are zero for other ranks' rows: returns the complete arrays on every rank, with the same dtypes.
 
-        ``error``: what went wrong here. It is raised on every rank, so that none waits for one that has given up.
+        ``error``: an error of this rank. It is raised on every rank, so that no rank waits for a failed one.
         """
         if self.world == 1:
             if error is not None:
@@ -76,7 +76,7 @@ _current: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
 def current_share() -> Share:
-    """The share in force; a process of its own where there is none."""
+    """The current share; outside of :func:`shared`, that of a single process."""
     return _current.get() or Share()
 
 

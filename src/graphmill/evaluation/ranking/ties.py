@@ -1,8 +1,8 @@
-"""Metrics of ranked lists in expectation over ties: items of equal score stand in each order with equal probability.
+"""Computes expected metrics of ranked lists with ties: items of equal score have each order with equal probability.
 
-Only users with held-out items among others of the same score are a matter of chance; all that is said of them has a
-closed form. A group of n items with equal scores, of which p are held out, has the places s + 1 .. s + n; n and p count
-items beyond the list, too. At the place s + 1 + j, with h held-out items in the groups before:
+Only lists with held-out items that tie with others need expectations, which have closed forms. A group of n items with
+equal scores, of which p are held out, has the positions s + 1 .. s + n; n and p include items beyond the list. At
+position s + 1 + j, with h held-out items in earlier groups:
 
     P(a held-out item) = p / n
     E[held-out items up to here; one of them here] = p / n · (h + 1 + j (p − 1) / (n − 1))
@@ -24,10 +24,10 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ties:
-    """The T lists of length K whose hits are a matter of chance.
+    """The T lists of length K whose hits depend on the order of equal scores.
 
-    ``rows`` int64 [T], ascending: which lists they are. ``size``, ``held``, ``within`` int64 [T, K]: of the group of equal
-    scores at each place its items, the held-out ones among them, and how many of its places come before this one.
+    ``rows`` int64 [T], ascending: the lists' numbers. ``size``, ``held``, ``within`` int64 [T, K]: for the group of
+    equal scores at each position, its number of items, of held-out items, and of positions before this one.
     """
 
     rows: Int64
@@ -37,8 +37,9 @@ class Ties:
 
     @classmethod
     def of(cls, hit: NDArray[np.bool_], same: NDArray[np.bool_], last: Int64) -> Ties:
-        """``hit`` bool [Q, K]; ``same`` bool [Q, K]: the place has the score of the one before; ``last`` [Q, 2]: where items
-        beyond the list have the score of its last place, all items with that score, and the held-out ones; else 0."""
+        """Find the lists with ties. ``hit`` bool [Q, K]; ``same`` bool [Q, K]: the position has the same score as the
+        one before; ``last`` [Q, 2]: if items beyond the list tie with its last position, the number of all items with
+        that score and of held-out ones; else 0."""
         rows = np.flatnonzero((same.any(1) | (last[:, 0] > 0)) & (hit.any(1) | (last[:, 1] > 0)))
         count, k = len(rows), hit.shape[1]
         if not count or not k:
@@ -56,23 +57,24 @@ class Ties:
         return cls(rows[mixed], size[group], held[group], np.arange(k) - first[group])
 
     def take(self, chosen: Int64) -> Ties:
-        """Those of the lists ``chosen``, which are the lists from now on; of one that is chosen twice, all are."""
+        """The ties of the lists ``chosen``, renumbered by their position in ``chosen``. A list may be chosen several
+        times."""
         at = np.searchsorted(self.rows, chosen)
         there = np.flatnonzero((at < len(self.rows)) & (np.append(self.rows, -1)[at] == chosen))
         at = at[there]
         return Ties(there, self.size[at], self.held[at], self.within[at])
 
     def metrics(self, positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
-        """Of each of the lists, float64 [T], the expectations of the metrics of ``recommendation.set_metrics`` at each k.
+        """The expected metrics of ``recommendation.set_metrics`` at each k, for each list, float64 [T].
 
-        ``positives`` int64 [T]: held-out items of the user of each list.
+        ``positives`` int64 [T]: number of held-out items of each list's user.
         """
         size, held, within = self.size, self.held, self.within
         place = np.arange(1, size.shape[1] + 1)
         share = held / size
         before = np.take_along_axis(_sums(share), place - 1 - within, axis=1)
         precision = share * (before + 1 + within * (held - 1) / np.maximum(size - 1, 1)) / place
-        chance = np.minimum(held / (size - within), 1.0)  # of a hit here, without one before
+        chance = np.minimum(held / (size - within), 1.0)  # probability of a hit here without one before
         without = np.cumprod(1.0 - chance, axis=1)
         first = np.concatenate((np.ones((len(size), 1)), without[:, :-1]), axis=1) * chance
         discount = 1.0 / np.log2(place + 1)
@@ -89,8 +91,10 @@ class Ties:
         return out
 
     def kgat_ndcg(self, ks: Sequence[int], depth: int) -> dict[str, Float]:
-        """Of each of the lists, float64 [T], the expectation of KGAT's NDCG at each k, whose ideal is of the hits within
-        ``depth``: how many those are is a matter of chance where a group of equal scores goes beyond."""
+        """The expected KGAT NDCG at each k, for each list, float64 [T].
+
+        Its ideal order is that of the hits within ``depth``. Their number is random if a group of equal scores extends
+        beyond it."""
         discount = 1.0 / np.log2(np.arange(2, self.size.shape[1] + 2))
         ideal = np.concatenate(([0.0], np.cumsum(discount)))
         share = self.held / self.size
@@ -111,12 +115,12 @@ class Ties:
 
 
 def _sums(values: Float) -> Float:
-    """[T, K] → [T, K + 1]: the sum of what comes before each column."""
+    """[T, K] → [T, K + 1]: the sum of the columns before each column."""
     return np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)
 
 
 def _hypergeometric(hits: int, size: Int64, held: Int64, drawn: Int64) -> Float:
-    """P(``hits`` of the ``drawn`` are held out, of ``size`` items with ``held`` held out)."""
+    """P(``hits`` of the ``drawn`` items are held out), for ``size`` items of which ``held`` are held out."""
     possible = (hits <= held) & (hits <= drawn) & (drawn - hits <= size - held)
     size, held, drawn = (np.where(possible, own, max(hits, 1)) for own in (size, held, drawn))
     log = _log_choose(held, hits) + _log_choose(size - held, drawn - hits) - _log_choose(size, drawn)

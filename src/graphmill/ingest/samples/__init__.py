@@ -1,1 +1,4 @@
-"""Makers of synthetic inputs, seeded, in the formats that the readers take: one module a chain; ``catalog`` writes them."""
+"""Generators of synthetic inputs, seeded, in the formats of the readers: one module per chain.
+
+``catalog`` writes them.
+"""

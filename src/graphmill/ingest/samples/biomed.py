@@ -1,4 +1,4 @@
-"""A synthetic biomedical knowledge graph in PrimeKG's 12 columns, seeded, with a structure that is known.
+"""A synthetic biomedical knowledge graph in PrimeKG's 12 columns, seeded, with a known structure.
 
 Model. Each node ``i`` belongs to one of :data:`LATENT` = 64 communities, which all types share, with weight 0.9, and
 to a second one with weight 0.1 (``z_i``, 64 non-negative numbers), and has a popularity ``p_i`` (Pareto: degrees are
@@ -9,9 +9,9 @@ drawn with probability proportional to
 
 with ε = 0.05, Λ_r the sum of the first term over all pairs and P the sum of popularities of a type. The first term is a
 DistMult score of rank 64; message passing sees it too, because a drug's genes, its diseases' genes and their processes
-come from the same communities. Where the largest relation of a type comes up, nodes of it that are in fewer than three
-pairs are topped up from their own community. No pair of a relation is drawn twice, there are no self loops, and each
-pair is written in both directions.
+come from the same communities. After the largest relation of a type is drawn, nodes of this type that are in fewer than
+three pairs get more pairs from their own community. No pair of a relation is drawn twice, there are no self loops, and
+each pair is written in both directions.
 
 Oracle. Ranking the pairs of the graph against uniformly drawn pairs of the same types by λ, the planted truth, gives
 the AUC that no model can be expected to pass: 0.98 on ``tiny`` as the mean over relations (0.67 by popularity alone).
@@ -110,7 +110,7 @@ PRESETS = tuple(NODE_COUNTS)
 
 @dataclass(frozen=True)
 class Planted:
-    """The latent truth of one node type: ``main`` and ``second`` community (int64, N), ``popularity`` (float64, N)."""
+    """The latent variables of one node type: ``main`` and ``second`` community (int64, N), ``popularity`` (float64, N)."""
 
     main: np.ndarray
     second: np.ndarray
@@ -140,7 +140,7 @@ class Biomed:
         self._home = {t: max(self._relations_of(t), key=lambda r: getattr(r, preset)).name for t in self.counts}
 
     def _plant(self, count: int) -> Planted:
-        # Every community has members of every type: numbers are dealt in turn, then shuffled.
+        # Every community has members of every type: communities are assigned in turn, then shuffled.
         main = (np.arange(count) % LATENT)[np.argsort(self._rng.random(count))]
         second = (main + 1 + (self._rng.random(count) * (LATENT - 1)).astype(np.int64)) % LATENT
         popularity = np.minimum((1 - self._rng.random(count)) ** (-1 / 1.8), 15.0)
@@ -150,7 +150,7 @@ class Biomed:
         return [r for r in self.relations if node_type in (r.head, r.tail)]
 
     def intensity(self, relation: str, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """The planted score λ of pairs, float64; ``heads`` and ``tails`` number the nodes within their types."""
+        """The planted score λ of pairs, float64; ``heads`` and ``tails`` are node numbers within their types."""
         r = next(r for r in self.relations if r.name == relation)
         x, y = self._draws[r.head], self._draws[r.tail]
         total = float(self.weights[relation] @ (x.mass * y.mass))
@@ -161,7 +161,7 @@ class Biomed:
     def pairs(self) -> Iterator[tuple[Relation, np.ndarray, np.ndarray]]:
         """Each relation with its pairs: two int64 arrays, numbers within the head's and the tail's type.
 
-        To be called once: it draws from the generator that the constructor seeded.
+        Call it once: it draws from the generator that the constructor seeded.
         """
         for r in self.relations:
             found = self._top_up(r)
@@ -178,9 +178,9 @@ class Biomed:
             yield r, heads, tails
 
     def _top_up(self, r: Relation) -> np.ndarray:
-        """Keys of pairs for the nodes that are in too few, made with the largest relation of their type.
+        """Keys of additional pairs for nodes that are in too few, of the largest relation of their type.
 
-        Nodes in no pair come first, so that none is left out should the relation be too small for all.
+        Nodes in no pair come first, so that they get one even if the relation is too small for all nodes.
         """
         keys = [np.zeros(0, dtype=np.int64)]
         for lowest in range(MIN_DEGREE):
@@ -205,14 +205,14 @@ class Biomed:
         return heads, tails
 
     def _keys(self, r: Relation, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """One number a pair; within one type the smaller node comes first and self loops are left out."""
+        """One number per pair; within one type the smaller node comes first and self loops are left out."""
         if r.head == r.tail:
             heads, tails = np.minimum(heads, tails), np.maximum(heads, tails)
             heads, tails = heads[heads != tails], tails[heads != tails]
         return heads * self.counts[r.tail] + tails
 
     def csv_chunks(self, pairs_at_once: int = 50_000) -> Iterator[bytes]:
-        """The file, in pieces: the header, then relation by relation all pairs forwards, then all backwards."""
+        """The file in pieces: the header, then for each relation all pairs forwards, then all pairs backwards."""
         wordy = self.preset == "paper"
         texts = {t: node_texts(t, count, self.first_index[t], wordy) for t, count in self.counts.items()}
         yield HEADER.encode()
@@ -243,7 +243,7 @@ def _distinct(keys: np.ndarray) -> np.ndarray:
 
 
 class _Draws:
-    """Drawing nodes of one type with probability proportional to popularity, within a latent dimension or anywhere."""
+    """Draws nodes of one type with probability proportional to popularity, within a latent dimension or from all."""
 
     def __init__(self, planted: Planted) -> None:
         self.z = planted.memberships()

@@ -1,8 +1,8 @@
-"""Made-up identifiers and names for the synthetic biomedical graph: looks only, no structure.
+"""Invented identifiers and names for the synthetic biomedical graph; they carry no structure.
 
-Names are built from syllables by counting, so that they are distinct within a type without remembering those given
-out. About one in twelve holds a comma or a quote, as in PrimeKG; some hold letters outside ASCII. Every third disease
-has the number of a gene for its id: an id alone is no key.
+Names are built from syllables by counting, so that they are distinct within a type. About one in twelve has a comma or
+a quote, as in PrimeKG; some have letters outside ASCII. Every third disease has the number of a gene as its id: an id
+alone is not a key.
 """
 
 import numpy as np
@@ -78,7 +78,7 @@ def node_texts(node_type: str, count: int, first_index: int, wordy: bool) -> lis
 
 
 def node_ids(node_type: str, count: int) -> list[str]:
-    """``count`` distinct ids in the manner of the type's vocabulary."""
+    """``count`` distinct ids that look like those of the type's vocabulary."""
     numbers = _spread(count, 11 if node_type in ("gene/protein", "disease") else 3 * count + 1009)
     if node_type == "drug":
         return [f"DB{n:05d}" for n in numbers]
@@ -92,7 +92,7 @@ def node_ids(node_type: str, count: int) -> list[str]:
 
 
 def _disease_id(position: int, number: int) -> str:
-    """Every third one is a gene's number too; of the others one in five stands for several MONDO entries."""
+    """Every third id is also a gene's number; one in five of the others stands for several MONDO entries."""
     if position % 3 == 0:
         return str(number)
     own = number + 1_000_000
@@ -141,7 +141,7 @@ def _word(number: int) -> str:
     base = len(_SYLLABLES)
     size = base**3
     extra, rest = divmod(number, size)
-    # 7,919 is coprime to the number of words, so this is a permutation: neighbours get unlike words.
+    # 7,919 is coprime to the number of words, so this is a permutation: neighbours get different words.
     mixed = (rest * 7_919 + 123_457) % size
     parts = [_SYLLABLES[mixed // base**k % base] for k in range(3)]
     return "".join(parts) + (_SYLLABLES[extra % base] if extra else "")

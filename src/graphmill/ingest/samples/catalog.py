@@ -1,4 +1,4 @@
-"""Which synthetic samples exist, and writing one to disk. The generators are in the modules beside this one."""
+"""Lists the synthetic samples and writes one to disk. The generators are in the modules beside this one."""
 
 import os
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Pat
     """Write the sample ``preset`` of ``chain``; the same bytes for the same arguments. Returns the file written
     (the directory, for kg_bench and music).
 
-    ``out`` is the file where it ends in ``.csv`` or ``.tsv``, else a directory that gets the chain's :data:`FILES`. The
-    file appears whole or not at all.
+    ``out`` is the file if it ends in ``.csv`` or ``.tsv``, else a directory that gets the chain's :data:`FILES`. The
+    file is written as a whole or not at all.
 
     Raises :class:`SettingsError` for a chain or preset that does not exist, :class:`InputError` where the file cannot
     be written.

@@ -1,4 +1,4 @@
-"""A synthetic knowledge graph in ROBOKOP's triple files, seeded, whose links follow from rules, with noise marked.
+"""A synthetic knowledge graph in ROBOKOP's triple files, seeded. Its links follow from rules; a list marks the noise.
 
 Model. Genes fall into modules. A drug targets a few genes of one module, a disease is associated with a few genes of
 one module, and a drug *treats* a disease when some gene is targeted by the one and associated with the other, as a rule:
@@ -80,14 +80,14 @@ class KgBench:
         self.splits[0], self.noise = self._with_noise(self.splits[0], true)
 
     def _true_triples(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct triples, and for each the number of what must stay together (a symmetric pair)."""
+        """Distinct triples, and for each the number of its unit: triples that must be in one split (a symmetric pair)."""
         size, rng = self.size, self._rng
         module_of_gene = np.arange(size.genes) // size.module
         modules = int(module_of_gene[-1]) + 1
         genes = [np.flatnonzero(module_of_gene == m) for m in range(modules)]
 
         def linked(number: int, low: int, high: int) -> list[np.ndarray]:
-            """For each of ``number`` nodes a few genes of one module."""
+            """A few genes of one module for each of ``number`` nodes."""
             homes = rng.permutation(np.arange(number) % modules)
             picks = []
             for home in homes:
@@ -130,7 +130,8 @@ class KgBench:
         return out
 
     def _split(self, triples: np.ndarray, unit: np.ndarray) -> list[np.ndarray]:
-        """A tenth of the units each to valid and test; a triple whose entity would vanish from train stays there."""
+        """Assigns a tenth of the units each to valid and test; a triple stays in train if its entity would otherwise
+        vanish from train."""
         units = int(unit.max()) + 1
         draw = self._rng.random(units)[unit]
         part = np.where(draw < HELD_OUT, 2, np.where(draw < 2 * HELD_OUT, 1, 0))
@@ -160,7 +161,7 @@ class KgBench:
         return both[order], flags[order]
 
     def ids(self) -> list[str]:
-        """A CURIE for each entity."""
+        """A CURIE per entity."""
         within = np.arange(len(self.kind)) - self.first[self.kind]
         return [
             f"{_PREFIXES[k]}{int(i):07d}" if k >= 2 else f"{_PREFIXES[k]}{1000 + 37 * int(i)}"

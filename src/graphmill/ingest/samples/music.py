@@ -1,13 +1,13 @@
-"""Synthetic listening with a planted taste that features show of every item, and knowledge of the rare ones best.
+"""Synthetic listening data with planted tastes. Features describe every item; facts describe rare items best.
 
-Model. A track has a genre and a mood, each with a latent direction of its own; its latent vector is their sum and a little
-of its own. A listener's taste is two genres and a mood. Who listens to what is drawn without replacement with weights
-exp(taste · track / temperature) × popularity, popularity being Zipf's over tracks in a random order.
+Model. A track has a genre and a mood, each with a latent direction of its own; its latent vector is their sum plus a
+small part of its own. A listener's taste is two genres and a mood. A listener's tracks are drawn without replacement
+with weights exp(taste · track / temperature) × popularity, popularity being Zipf's over tracks in a random order.
 
-``audio`` and ``text`` features are noisy linear images of a track's latent vector (audio: mood more, text: genre more), so
-that features are informative of every track, seen in training or not. Facts say each track's genre, artist (an artist keeps
-to a genre) and label; for half of the popular tracks genre and artist are left out, so that knowledge is complete where
-interactions are few.
+``audio`` and ``text`` features are noisy linear images of a track's latent vector (audio: mood more, text: genre more),
+so that features are informative of every track, seen in training or not. Facts state each track's genre, artist (an
+artist has one genre) and label; for half of the popular tracks genre and artist are left out, so that facts are
+complete for tracks with few interactions.
 
 Oracle. ``affinity`` [U, I] is the log of the planted weights, popularity included: ranking by it is the best that any
 recommender can do on average, and ranking by popularity alone is far below it (tested).
@@ -38,8 +38,8 @@ _BLOCK = 512
 class Music:
     """One sample; the same for the same preset and seed.
 
-    ``user``, ``item``, ``split`` int64, one row an interaction (0 train, 1 valid, 2 test; 8 : 1 : 1 of each listener at
-    random). ``facts`` int64 [F, 3]: item, relation, entity; ``features``: float32 [I, f] by name.
+    ``user``, ``item``, ``split`` int64, one row per interaction (0 train, 1 valid, 2 test; 8 : 1 : 1 of each listener
+    at random). ``facts`` int64 [F, 3]: item, relation, entity; ``features``: float32 [I, f] by name.
     """
 
     def __init__(self, preset: str, seed: int = 0) -> None:
@@ -117,7 +117,8 @@ class Music:
     # ---------------------------------------------------------------- files
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Name and content: ``music.inter`` (mmrec), the features with their ids, and the knowledge as KGAT has it."""
+        """Name and content of each file: ``music.inter`` (mmrec), the features with their ids, and the facts in KGAT's
+        format."""
         rows = zip(self.user.tolist(), self.item.tolist(), self.split.tolist(), strict=True)
         yield "music.inter", ("userID\titemID\tx_label\n" + "".join(f"{u}\t{i}\t{s}\n" for u, i, s in rows)).encode()
         ids = "".join(f"{i}\n" for i in range(self.items)).encode()

@@ -5,9 +5,9 @@ short (30 to 90 seconds, or none: a tie) or long (1 to 4 days) with probability 
 i the next item is, with probability 1 - ε, the follower of item i: in A where the gap *before* view i was short, in B
 where it was long; with probability ε it is drawn by popularity (Zipf).
 
-Oracle. Who sees the times knows the follower: HR@1 = 1 - ε (and a little by chance). Who sees the items alone has two
-candidates and no way to tell them apart, because gaps are independent of items: HR@1 ≤ (1 - ε) / 2 at best. So a model
-with time relations beats the same model without by construction (tested).
+Oracle. A model that reads the times can know the follower: HR@1 = 1 - ε (and a little by chance). A model that reads
+only the items has two candidates and cannot distinguish them, because gaps are independent of items: HR@1 ≤ (1 - ε) /
+2. So a model with time relations is by construction better than the same model without them (tested).
 
 The file has TiSASRec's layout, ``user<TAB>item<TAB>rating<TAB>timestamp``, in shuffled order.
 """
@@ -29,7 +29,7 @@ PRESETS = tuple(_SHAPES)
 class Watch:
     """One sample; the same for the same preset and seed.
 
-    ``user``, ``item``, ``timestamp``, ``rating``: int64, one row a view, in each user's order. ``predictable``: bool,
+    ``user``, ``item``, ``timestamp``, ``rating``: int64, one row per view, in each user's order. ``predictable``: bool,
     whether the follower rule (and not chance) chose the item.
     """
 

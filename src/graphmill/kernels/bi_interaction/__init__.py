@@ -1,8 +1,8 @@
-"""KGAT's bi-interaction: a node mixed with its neighbourhood by their sum and by their product (Wang et al. 2019, eq. 8).
+"""KGAT's bi-interaction: combines a node with its neighbourhood by their sum and their product (Wang et al. 2019, eq. 8).
 
-The plain form walks over the nodes a dozen times and leaves autograd a table for each of its operations. Compiled, some
-dozen rows at a time go through the whole layer, products included, while they are in the cache. Backward keeps each row's
-neighbourhood and where the maps are positive, and makes sums and products again.
+The plain form reads all nodes a dozen times, and autograd keeps a table for each operation. The compiled form takes a
+few dozen rows at a time through the whole layer, matrix products included, while they are in the cache. For the
+backward pass it keeps each row's neighbourhood and the signs of the linear maps, and recomputes sums and products.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from graphmill.kernels.table_rows import add_rows_, table_rows
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""
 _LARGEST = 1 << 15
-"""Numbers of a weight, at most, where rows go through some dozen at a time: both are in the second cache, with room for
-the rows."""
+"""Largest size (numbers) of a weight for the compiled form: both weights and a block of rows fit the L2 cache."""
 
 
 def bi_interaction(
@@ -33,7 +32,7 @@ def bi_interaction(
 ) -> Tensor:
     """dropout(σ((e + n) W₁ᵀ + b₁) + σ((e ⊙ n) W₂ᵀ + b₂)), n = A e, σ the leaky ReLU with ``slope``.
 
-    ``matrix`` [N, N], ``nodes`` [N, d] → [N, k]. ``p``: the dropout's rate, of the result.
+    ``matrix`` [N, N], ``nodes`` [N, d] → [N, k]. ``p``: dropout rate of the result.
     """
     if not _compiled_serves(nodes, of_sum[0]):
         return _plain(matrix, nodes, of_sum, of_product, slope, p, training)
@@ -55,14 +54,15 @@ def bi_interaction_at(
     training: bool,
     asked: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The layer, for all nodes or, not ``whole``, for ``rows`` alone; and ``nodes[rows]``, [n, d], beside it.
+    """The layer for all nodes (``whole``) or only for ``rows``; and ``nodes[rows]`` [n, d].
 
-    ``rows`` int64 [n] ascend, each once. A row has the result, and the mask, that it has among all. Where the layer is
-    compiled, rows of its input have their gradient added to the one that comes through the layer; a lookup of its own makes
-    a table of zeros for it, and autograd a third one of both. Elsewhere the layer is computed for all nodes and ``rows`` are
-    taken.
+    ``rows`` int64 [n], ascending and unique. Result and dropout mask of a row are the same as in the layer for all
+    nodes. The compiled form adds the gradient of ``nodes[rows]`` to that of the layer's input in place. A separate
+    lookup would allocate a table of zeros for it, and autograd a third table for their sum. The plain form computes the
+    layer for all nodes and selects ``rows``.
 
-    ``asked`` int64 [m], ascending, each once: of the ``whole`` result nobody reads other rows; some forms leave them 0.
+    ``asked`` int64 [m], ascending and unique: the only rows of the ``whole`` result that the caller reads. The compiled
+    form leaves the others 0.
     """
     if not _compiled_serves(nodes, of_sum[0]):
         out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
@@ -82,20 +82,20 @@ def _plain(
 def mix(
     nodes: Tensor, around: Tensor, of_sum: Linear, of_product: Linear, slope: float, p: float, training: bool
 ) -> Tensor:
-    """:func:`bi_interaction` of nodes [n, d] whose neighbourhoods ``around`` [n, d] are there already → [n, k]."""
+    """:func:`bi_interaction` for nodes [n, d] with given neighbourhoods ``around`` [n, d] → [n, k]."""
     mixed = F.leaky_relu(linear(nodes + around, *of_sum), slope)
     mixed = mixed + F.leaky_relu(linear(nodes * around, *of_product), slope)
     return dropout(mixed, p, training)
 
 
 def _rate_and_key(p: float, training: bool) -> tuple[float, Key]:
-    """The rate that acts, and a key where it does."""
+    """The effective dropout rate, and a key for it (zeros without dropout)."""
     p = p if training else 0.0
     return p, draw_key() if p > 0.0 else (0, 0)
 
 
 def _compiled_serves(nodes: Tensor, weight: Tensor) -> bool:
-    """The compiled form is for whole precisions on the CPU; torch.compile and autocast have the plain one."""
+    """Whether the compiled form is used: for fp32 and float64 on the CPU, without torch.compile and autocast."""
     return (
         nodes.device.type == "cpu"
         and nodes.dtype in (torch.float32, torch.float64)
@@ -106,7 +106,7 @@ def _compiled_serves(nodes: Tensor, weight: Tensor) -> bool:
 
 
 def by_rows(numbers: int) -> bool:
-    """Whether weights of so many numbers each are for the compiled form, on this machine."""
+    """Whether this machine uses the compiled form for weights of this size (numbers in each)."""
     return numbers <= _LARGEST and own_blocks()
 
 
@@ -124,7 +124,7 @@ class _BiInteraction(torch.autograd.Function):
         weights = o.sum_weight, o.sum_bias, o.product_weight, o.product_bias
         nodes, placed = o.nodes.contiguous(), o.whole and o.asked is not None
         chosen = o.asked if placed else None if o.whole else o.rows
-        # Before the compiled code, which takes their numbers as they are: a row that is not there raises here.
+        # This lookup raises for an invalid row number. It comes first, because compiled code does not check.
         looked_up = None if o.rows is None else nodes.index_select(0, o.rows)
         out, around, signs = cpu.forward(o.matrix, nodes, weights, o.slope, o.p, o.key, chosen, placed)
         ctx.save_for_backward(nodes, around, signs, o.sum_weight, o.product_weight)

@@ -1,7 +1,7 @@
-"""``bi_interaction``: some rows at a time through the whole layer, products included.
+"""``bi_interaction`` for the CPU, compiled: computes the whole layer for one block of rows at a time.
 
-Between the table it reads and the one it writes, a row's sums, products and maps are in the first two caches. In a call of
-its own for each operation, all rows of a block went to the third and back between one and the next.
+All intermediate values of a row stay in the L1 and L2 caches. With a separate call for each operation, they would go to
+the L3 cache and back between operations.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from graphmill.kernels.runtime.words import Key, mask_numbers
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
-"""Rows that go through the layer together."""
+"""Number of rows in a block."""
 _PARTS = 32
-"""Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
-threads."""
+"""Largest number of parts of the rows. Each part gives one partial sum of the weights' gradients, so that the result
+does not depend on the number of threads."""
 _LEAST_PART = 4 * _TOGETHER
 _DEARER = 8
-"""How much longer an edge takes that is followed to its end than one of all that are turned round, at most."""
+"""Largest ratio of the time of an edge in :func:`_spread` to that of an edge in the product with the transposed matrix."""
 _EDGES_OF_A_ROW = 16
-"""Edges that take as long as a row's products, more or less."""
+"""About as many edges take as long as the matrix products of one row."""
 _Forward = namedtuple(
     "_Forward", "indptr column value nodes around out signs weights biases bounds "
     "chosen placed slope dropping low high threshold scale",
@@ -61,10 +61,10 @@ def forward(
     matrix: SparseMatrix, nodes: Tensor, weights: Sequence[Tensor], slope: float, p: float, key: Key,
     chosen: Tensor | None = None, placed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """[N, d] → the result [N, k], the neighbourhoods [N, d], and where the maps are above zero: uint16 [N, 2, k / 16], a bit
-    each.
+    """[N, d] → the result [N, k], the neighbourhoods [N, d], and the signs of the two maps as bits, uint16 [N, 2, k / 16].
 
-    With ``chosen`` int64 [n], those rows of all three; ``placed``: of the result in their places, among zeros.
+    With ``chosen`` int64 [n], all three have only those rows. ``placed``: the result has all N rows, with zeros in the
+    others.
     """
     nodes = nodes.detach()
     sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
@@ -87,17 +87,20 @@ def backward(
     gradient: Tensor, matrix: SparseMatrix, nodes: Tensor, around: Tensor, signs: Tensor, weights: Sequence[Tensor],
     slope: float, mask: tuple[float, Key], chosen: Tensor | None = None, placed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s; ``gradient`` is that of
-    :func:`forward`'s result, of all nodes where that is ``placed``. ``mask``: dropout's rate and key."""
+    """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s arguments.
+
+    ``gradient`` is the gradient of :func:`forward`'s result (of all nodes if it is ``placed``). ``mask``: dropout's
+    rate and key."""
     nodes, (p, key) = nodes.detach(), mask
     wide, width = weights[0].shape
     both = _side_by_side(weights[0].detach(), weights[1].detach())
     size = max(-(-len(around) // _PARTS), _LEAST_PART)
     parts = -(-len(around) // size)
-    # Each map's gradient; rows past its last, which a block of six leaves over; and from row wide + 6 on the bias's.
+    # For each map the weight's gradient, padding rows for the last block of six, and from row wide + 6 on the bias's
+    # gradient.
     shares = nodes.new_empty(parts, 2, wide + SIX + -(-wide // padded(width)), padded(width))
     made = torch.empty_like if chosen is None else torch.zeros_like
-    # Of a few rows the gradients of neighbourhoods go along their own edges; of many, along all edges turned round.
+    # For few rows, add the neighbourhoods' gradients along these rows' edges; for many, multiply by the transposed matrix.
     along = chosen is not None and _few_edges(matrix, chosen)
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
@@ -117,21 +120,21 @@ def backward(
 
 
 def _few_edges(matrix: SparseMatrix, chosen: Tensor) -> bool:
-    """Whether to add along the edges of these rows: each is read by every thread, and writes a row that is met at random."""
+    """Whether to add along these rows' edges, which is slower per edge: all threads read all edges; writes are random."""
     indptr = matrix.forward.indptr
     edges = int((indptr[chosen + 1] - indptr[chosen]).sum())
     return edges * _DEARER < matrix.forward.column.numel()
 
 
 def _side_by_side(left: Tensor, right: Tensor) -> Tensor:
-    """[2, ..., padded(d)] of two [..., d], filled up with zeros."""
+    """Stack two [..., d] into [2, ..., padded(d)], padded with zeros."""
     both = torch.stack((left, right))
     more = padded(both.shape[-1]) - both.shape[-1]
     return F.pad(both, (0, more)) if more else both
 
 
 def _numbers(chosen: Tensor | None) -> np.ndarray:
-    """Rows that are computed; empty: all."""
+    """The rows to compute; empty: all."""
     return np.zeros(0, np.int64) if chosen is None else chosen.numpy()
 
 
@@ -189,7 +192,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     width, wide, some = call.nodes.shape[1], call.gradient.shape[1], len(chosen) > 0
     zero, steep = spread(like(call.slope, 0)), spread(call.slope)
     inner, outer = padded(width), padded(wide)
-    # Blocks of six columns of the maps read a little past their last row.
+    # Blocks of six columns of the maps read slightly past the last row.
     room = np.empty((2, _TOGETHER, inner), call.nodes.dtype)
     mapped = np.zeros((2, _TOGETHER + 1, outer), call.nodes.dtype)
     given, source, others = address(call.gradient), address(call.nodes), address(around)
@@ -247,8 +250,8 @@ def _backward(call: Any, first: int, last: int) -> None:
 
 @_jit
 def _spread(indptr: Any, column: Any, value: Any, chosen: Any, given: Any, into: Any, first: int, last: int) -> None:
-    """Add each row, times its edges' values, to the rows at their ends: sixteen columns at a time, so that no two threads
-    write to one place and each number's additions are in the order of the rows."""
+    """Add each row, times the values of its edges, to the rows at their other ends. A thread takes sixteen columns, so
+    that no two threads write to one place, and additions are in the order of the rows."""
     width = into.shape[1]
     source, to = address(given), address(into)
     for c in range(first * LANES, min(last * LANES, width), LANES):

@@ -1,4 +1,4 @@
-"""A sparse matrix times dense rows, compiled. A thread takes whole rows, of about as many edges each."""
+"""A sparse matrix times dense rows, compiled. Each thread takes whole rows with about equally many edges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphmill.kernels.runtime.vectors import LANES, address, like, load, load_f
 
 _jit = jit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
 _PIECES = 16
-"""Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
+"""Pieces per thread: small pieces balance the load, because rows differ in length."""
 
 
 def add_product_(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, onto: Tensor) -> None:
@@ -26,9 +26,9 @@ def add_product_(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, onto:
 
 
 def even_pieces(indptr: np.ndarray, first: int, last: int, of_row: int = 0) -> np.ndarray:
-    """Bounds of pieces of rows ``first:last`` with about as much work each, some for every thread.
+    """Bounds of pieces of rows ``first:last`` with about equal work, several for every thread.
 
-    The work is a row's edges, and as much as ``of_row`` edges beside them.
+    The work of a row is its number of edges plus ``of_row``.
     """
     pieces = min(_PIECES * torch.get_num_threads(), max(last - first, 1))
     found: np.ndarray = _even_pieces(indptr, first, last, pieces, of_row)
@@ -55,8 +55,8 @@ def _even_pieces(indptr: Any, first: int, last: int, pieces: int, of_row: int) -
 
 
 _AHEAD = 12
-"""How many edges ahead the rows of their columns are fetched: they are met at random."""
-# A row's sums stay in registers while its edges are gone through, for 64, 32 or 16 columns at a time.
+"""Number of edges by which rows are prefetched, because their order is random."""
+# A row's sums stay in registers during the loop over its edges, for 64, 32 or 16 columns at a time.
 
 
 @_jit

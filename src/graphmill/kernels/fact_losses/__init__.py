@@ -1,6 +1,6 @@
-"""TransR's pairwise loss of facts and the norm of their vectors, in one pass over the projected rows each way.
+"""TransR's pairwise loss of facts and the norm of their vectors, with one pass over the rows each forward and backward.
 
-As two dozen tensor operations these cost more than the projections that they follow.
+As two dozen tensor operations, they would take longer than the projections before them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[
     """``rows`` [B, 3, k]: head h, tail t and false tail f of each fact, projected by its relation; ``translations`` [R, k];
     ``relations`` int64 [B]: rows e of those. Two sums over the facts (0-d):
 
-    * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of how much nearer the tail is (KGAT, eq. 2; Lin et al. 2015);
+    * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of the difference of squared distances (KGAT, eq. 2; Lin et
+      al. 2015);
     * ½ (‖h‖² + ‖e‖² + ‖t‖² + ‖f‖²).
 
-    At least fp32. Raises IndexError where a relation is not one of ``translations``, as torch does, and ValueError or
-    RuntimeError where shapes do not fit.
+    It computes in at least fp32. Raises IndexError if a relation has no row in ``translations``, like torch, and
+    ValueError or RuntimeError if shapes do not fit.
     """
     tables = rows, translations
     plain = any(t.device.type != "cpu" or t.dtype not in (torch.float32, torch.float64) for t in tables)
@@ -42,7 +43,7 @@ class _FactLosses(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:
         from graphmill.kernels.fact_losses import cpu as fact_losses_cpu
 
-        # Compiled code reads whatever lies there.
+        # Compiled code does not check indices.
         if len(relations) != len(rows) or rows.shape[1] != 3 or rows.shape[2] != translations.shape[1]:
             shapes = ", ".join(str(list(t.shape)) for t in (rows, translations, relations))
             raise ValueError(f"rows [B, 3, k], translations [R, k] and relations [B]; not {shapes}")

@@ -16,7 +16,7 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def forward(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each fact the loss, the norm, and how much it counts in the gradient, [B] each."""
+    """For each fact the loss, the norm, and its factor in the gradient, [B] each."""
     losses, norms, pulls = rows.new_empty(3, len(rows))
     arrays = [t.detach().numpy() for t in (rows, translations, relations, losses, norms, pulls)]
     over_ranges(_forward, tuple(arrays), len(rows), rows.numel())
@@ -26,7 +26,7 @@ def forward(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tens
 def backward(
     rows: Tensor, translations: Tensor, relations: Tensor, pulls: Tensor, loss: float, norm: float
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of both tables, ``loss`` and ``norm`` being those of the sums."""
+    """Gradients of both tables. ``loss`` and ``norm`` are the gradients of the two sums."""
     to_rows, to_translations = torch.empty_like(rows), torch.zeros_like(translations)
     given = [t.detach().numpy() for t in (rows, translations, relations, pulls)]
     kind = given[0].dtype.type

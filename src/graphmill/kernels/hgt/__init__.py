@@ -1,1 +1,1 @@
-"""HGT's attention: ``projected`` is what a layer calls; see docs/explanation/hgt_kernel.md for what each module holds."""
+"""HGT's attention: a layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules."""

@@ -1,7 +1,7 @@
 """HGT's attention over all relations of a typed graph, differentiable, without a tensor of edges × width.
 
-Heterogeneous Graph Transformer, Hu et al. 2020, equations 3 to 5. ``hgt.relations`` has the arithmetic; this module makes
-it a torch function and chooses who does the edges.
+Heterogeneous Graph Transformer, Hu et al. 2020, equations 3 to 5. ``hgt.relations`` has the arithmetic. This module
+makes it an autograd function and chooses the backend for the edges.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def hgt_attention(
     """Σ_j α_ij v_j W^V_r, with α the softmax of (q_i · k_j W^K_r) p_r / √D over all edges j → i, of any relation r.
 
     q: per node type [targets, H·D], None for types that are never a target; k, v: [sources, H·D], None for types that
-    are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], true where an
-    edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
-    for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
-    float32, the result in bfloat16. Deterministic: no backend adds to one number from two places at once.
-    ``backend``: who does the edges (:func:`edge_backend`).
+    are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], True for
+    pairs whose edges carry no message in this step. Returns per type [targets, H·D], zero for nodes without a message,
+    None for types that are never a target. Rows may be bfloat16 with float32 weights: then products, softmax and sums
+    are in float32, and the result in bfloat16. The result is deterministic: no backend adds to one number from two
+    threads. ``backend``: the implementation for the edges (:func:`edge_backend`).
 
-    Raises ValueError where the shapes are not those of the graph.
+    Raises ValueError if the shapes do not fit the graph.
     """
     check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
     _check(q, k, v, w_k, graph)
     edges = edge_backend(backend, w_k, _dtype((*q, *k, *v), w_k))
-    # Compiled code reads rows and matrices as they lie in memory.
+    # Compiled code needs rows and matrices that are contiguous in memory.
     rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
     flat: Any = _Attention.apply(graph, masked_pairs, edges, *weights, *rows)
@@ -86,9 +86,9 @@ def _check(
 
 
 def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, rows: Sequence[Tensor]) -> None:
-    """ValueError where matrices and prior are not of the graph's relations and one kind, or rows are on another device.
+    """Raise ValueError if matrices and prior do not fit the graph's relations or differ in dtype, or if devices differ.
 
-    Compiled code is given addresses: it would read, and write, whatever lies there.
+    Compiled code gets addresses, and would read and write outside of the tensors.
     """
     weights = (w_k, w_v, prior)
     relations = len(graph.relations)
@@ -109,19 +109,19 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
 
 
 def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype | None:
-    """That of all rows; None where they have several, which compiled code does not read."""
+    """The dtype of all rows; None if they differ, which compiled code does not support."""
     kinds = {r.dtype for r in rows if r is not None} or {weights.dtype}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
-    """The module that does the edges, for matrices [relations, H, D, D] and rows of ``dtype``.
+    """The backend module for the edges, for matrices [relations, H, D, D] and rows of ``dtype``.
 
-    On the CPU auto takes the compiled passes (numba) where these serve (:func:`compiled_serves`), else torch's sparse
-    operators; of float16, which neither has, its dense ones; elsewhere torch's dense ones. numba asked for by name is sparse
-    as well where the passes do not serve.
+    On the CPU, auto takes the compiled passes (numba) if they support the case (:func:`compiled_serves`), else torch's
+    sparse operators. Neither supports float16, which takes torch's dense operators. Other devices take the dense
+    operators. If the backend is numba and the passes do not support the case, sparse is taken.
 
-    Raises ValueError for numba and sparse off the CPU.
+    Raises ValueError for numba and sparse on other devices than the CPU.
     """
     device = weights.device
     if name == "auto" and dtype == torch.float16 and device.type == "cpu":
@@ -138,8 +138,8 @@ def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> M
 
 
 def compiled_serves(weights: Tensor, dtype: torch.dtype | None) -> bool:
-    """Whether compiled passes serve: a processor with blocks for them, matrices that fit its cache, rows of the weights'
-    kind or, where that is fp32, of bf16."""
+    """Whether the compiled passes support the case: a processor with the needed registers, matrices that fit its cache,
+    and rows with the weights' dtype (or bf16, if the weights are fp32)."""
     low = weights.dtype == torch.float32 and dtype == torch.bfloat16
     same = weights.dtype in (torch.float32, torch.float64) and dtype == weights.dtype
     return (low or same) and in_one_pass(weights.shape[-1])
@@ -208,7 +208,7 @@ def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any]
 
 
 def _filled(gradients: TypeRows, rows: TypeRows, weights: Weights) -> list[Tensor | None]:
-    """Zeros where rows have no gradient yet: in the weights' precision, also where the rows are bfloat16."""
+    """Zeros for rows without a gradient: in the weights' precision, even if the rows are bfloat16."""
     return [
         torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) if g is None and x is not None else g
         for g, x in zip(gradients, rows, strict=True)
@@ -220,7 +220,7 @@ def _cast(gradients: TypeRows, rows: TypeRows) -> list[Tensor | None]:
 
 
 def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> tuple[TypeRows, TypeRows, TypeRows]:
-    """q, k and v per type as columns of tensors that hold q (of targets), then k and v (of sources) side by side."""
+    """q, k and v per type, as views of the columns of tensors that hold q (of targets), then k and v (of sources)."""
     size = w_k.shape[1] * w_k.shape[2]
     q: list[Tensor | None] = [None] * graph.num_types
     k: list[Tensor | None] = [None] * graph.num_types

@@ -1,12 +1,12 @@
-"""HGT's attention over all relations, types and heads at once, in operators that cpu, cuda and mps all have.
+"""HGT's attention over all relations, types and heads at once, with operators that cpu, cuda and mps all have.
 
-Made for accelerators, where every call costs more than memory; on the CPU float16 takes it.
+It is made for accelerators, where kernel launches cost more than memory. On the CPU it is used for float16.
 
-To the kernels a graph with H heads is H graphs beside each other, and to the edges it is one bipartite graph: on one side a
-**bag** for each node and head that receives, on the other a **row** for each node, head and relation that sends. Rows are
-the nodes' k and v times their relation's matrices: relations of about one size are padded to the largest of them and
-multiplied in one batched product a class of sizes. Everything else is an ``embedding_bag`` over a bag's edges, or over a
-row's, or over the rows of one node; no operator adds to one number from two places, so the bits are the same every time.
+A graph with H heads is treated as H separate graphs, and all edges form one bipartite graph. On one side there is a **bag**
+for each receiving node and head, on the other a **row** for each sending node, head and relation. Rows are the nodes' k and
+v times their relation's matrices. Relations of similar size are padded to the largest of them and multiplied in one batched
+product per size class. Everything else is an ``embedding_bag`` over a bag's edges, over a row's edges, or over the rows of
+one node. No operator adds to one number from two threads, so results are reproducible bit by bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Matrices = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Sent:
-    """What the senders' rows are made of: k and v of each row [rows, D], and the relations' matrices in the plan's order."""
+    """The factors of the senders' rows: k and v of each row [rows, D], and the relations' matrices in the plan's order."""
 
     flat: FlatGraph
     keys: Tensor
@@ -39,7 +39,7 @@ class Sent:
 
     @staticmethod
     def of(flat: FlatGraph, k: Tensor, v: Tensor, matrices: Matrices) -> Sent:
-        """``k``, ``v`` [senders, H·D]. ``m_k`` has the prior in it: logits are q · k m_k."""
+        """``k``, ``v`` [senders, H·D]. ``m_k`` includes the prior: logits are q · k m_k."""
         w_k, w_v, prior = matrices
         width = w_k.shape[-1]
         m_k = (w_k * (prior / math.sqrt(width))[..., None, None]).index_select(0, flat.order)
@@ -56,8 +56,9 @@ def whole_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(output [receivers, H·D], log Σ exp(logit) [receivers, H], the edges' logits [H·E]) of all types at once.
 
-    ``q`` [receivers, H·D]; ``k``, ``v`` [senders, H·D]: the rows of all types that receive, or send, one type after the
-    other. ``masked_pairs`` bool [pairs]: True where an edge of that pair carries nothing. +∞ where there is no message.
+    ``q`` [receivers, H·D]; ``k``, ``v`` [senders, H·D]: the rows of all receiving or sending types, one type after the
+    other. ``masked_pairs`` bool [pairs]: True for pairs whose edges carry no message. The log-sum is +∞ for a node
+    without a message.
     """
     heads, width = matrices[0].shape[1], matrices[0].shape[2]
     flat = flat_graph(graph, heads)
@@ -83,10 +84,10 @@ def whole_backward(
     softmax: tuple[Tensor, Tensor, Tensor | None],
     masked_pairs: Tensor | None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Matrices]:
-    """Gradients of q, k and v, shaped as they are, and of the matrices.
+    """Gradients of q, k and v, in the same shapes, and of the matrices.
 
-    ``slopes`` [receivers, H·D]: the gradient of the output. ``softmax``: the log-total and Σ α·dα [receivers, H], and the
-    logits of :func:`whole_forward`, or None, and they are made once more.
+    ``slopes`` [receivers, H·D]: the gradient of the output. ``softmax``: the log-total and Σ α·dα [receivers, H], and
+    the logits of :func:`whole_forward`; with None they are recomputed.
     """
     q, k, v = rows
     w_k, w_v, prior = matrices
@@ -116,7 +117,7 @@ def whole_backward(
         weighted_sums(flat.of_sender, flat.sender_bounds, None, _products(flat, d, m.mT))
         for d, m in ((d_keys, sent.m_k), (d_values, sent.w_v))
     )
-    # From the plan's order of the relations back to the graph's; relations without edges have no gradient.
+    # Back from the plan's order of relations to the graph's. Relations without edges have gradient 0.
     scale = 1 / math.sqrt(width)
     found = torch.zeros_like(w_k), torch.zeros_like(w_v)
     for whole, part in zip(found, (d_m_k, d_w_v), strict=True):
@@ -127,7 +128,7 @@ def whole_backward(
 
 
 def _logits(flat: FlatGraph, queries: Tensor, keys: Tensor, masked_pairs: Tensor | None) -> Tensor:
-    """[H·E], −∞ for the edges of a pair that is masked."""
+    """The logits [H·E], −∞ for the edges of a masked pair."""
     logits = edge_products(queries, keys, flat.row, flat.bounds, flat.bag)
     if masked_pairs is not None:
         logits.masked_fill_(masked_pairs.index_select(0, flat.pair), -math.inf)

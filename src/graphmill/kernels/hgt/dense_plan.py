@@ -1,6 +1,6 @@
-"""The bipartite graph of bags and rows that ``hgt.dense`` goes over: index work, once per graph and number of heads.
+"""Builds the bipartite graph of bags and rows for ``hgt.dense``, once per graph and number of heads.
 
-It is made on the host, where it makes nobody wait, and goes to the device in one copy.
+It is built on the host, without synchronising with the device, and copied to the device at once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
 Ints = NDArray[np.int64]
 
 _SMALLEST = 6
-"""Relations with at most 2 to this many rows are of one class of sizes."""
+"""All relations with at most 2 to the power of this many rows are in one size class."""
 _MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class SizeClass:
-    """``count`` relations from ``first`` on in the plan's order, each with ``size`` rows a head from ``start`` on."""
+    """``count`` relations from ``first`` on in the plan's order, each with ``size`` rows per head, from row ``start`` on."""
 
     first: int
     count: int
@@ -34,22 +34,22 @@ class SizeClass:
     heads: int
 
     def batched(self, rows: Tensor) -> Tensor:
-        """[relations · H, size, D]: its part of all rows, a view."""
+        """[relations · H, size, D]: a view of this class's part of all rows."""
         batches = self.count * self.heads
         return rows[self.start : self.start + batches * self.size].view(batches, self.size, rows.shape[1])
 
     def of(self, matrices: Tensor) -> Tensor:
-        """[relations · H, D, D]: the matrices of its relations, a view."""
+        """[relations · H, D, D]: a view of the matrices of its relations."""
         return matrices[self.first : self.first + self.count].flatten(0, 1)
 
 
 @dataclass(frozen=True)
 class FlatGraph:
-    """All edges for all heads; int32 tensors of one device.
+    """All edges for all heads, as int32 tensors on one device.
 
-    ``row``, ``bag``, ``pair`` [H·E]: of the edges, a bag's side by side: ``bounds`` [bags + 1]. ``by_row`` [H·E]: the edges
-    in the order of their rows, whose runs are ``row_bounds`` [rows + 1]; ``row_bag`` [H·E]: their bags. ``sender`` [rows]:
-    node · H + head of each row, 0 for those that only pad. ``of_sender``: the rows of each sender and head, whose runs are
+    ``row``, ``bag``, ``pair`` [H·E]: row, bag and pair of each edge, sorted by bag, with ``bounds`` [bags + 1].
+    ``by_row`` [H·E]: the edges sorted by row, with ``row_bounds`` [rows + 1]; ``row_bag`` [H·E]: their bags. ``sender``
+    [rows]: node · H + head of each row, 0 for padding rows. ``of_sender``: the rows sorted by sender and head, with
     ``sender_bounds``. ``order``: the relations that have edges. ``every``: 0 … H·E − 1.
     """
 
@@ -72,7 +72,7 @@ class FlatGraph:
 
 
 def flat_graph(graph: MessageGraph, heads: int) -> FlatGraph:
-    """Made once per graph and number of heads."""
+    """The :class:`FlatGraph` of a graph, made once per number of heads."""
     key = ("flat", heads)
     if key not in graph.compiled:
         graph.compiled[key] = _build(graph, heads)
@@ -82,7 +82,7 @@ def flat_graph(graph: MessageGraph, heads: int) -> FlatGraph:
 
 @dataclass(frozen=True)
 class _Relation:
-    """One relation: its plan, its number, and where its rows begin among the rows of one head."""
+    """One relation: its plan, its number, and its first row among the rows of one head."""
 
     plan: RelationPlan
     number: int
@@ -145,7 +145,7 @@ def _build(graph: MessageGraph, heads: int) -> FlatGraph:
 
 
 def _classes(graph: MessageGraph, heads: int) -> tuple[list[_Relation], list[SizeClass]]:
-    """The relations with edges, those of about one size together, and the classes that they form."""
+    """The relations with edges, sorted by size class, and the size classes."""
 
     def about(number: int) -> int:
         return max((graph.relations[number].source_nodes.numel() - 1).bit_length(), _SMALLEST)
@@ -165,7 +165,7 @@ def _classes(graph: MessageGraph, heads: int) -> tuple[list[_Relation], list[Siz
 
 
 def _offsets(counts: tuple[int, ...], types: frozenset[int]) -> dict[int, int]:
-    """Where each of these types begins when their nodes stand one type after the other."""
+    """The first row of each of these types when their nodes are concatenated."""
     out, first = {}, 0
     for t in sorted(types):
         out[t], first = first, first + counts[t]
@@ -173,9 +173,9 @@ def _offsets(counts: tuple[int, ...], types: frozenset[int]) -> dict[int, int]:
 
 
 def _spread(owner: Ints, owners: int, heads: int) -> tuple[Ints, Ints]:
-    """Where the copies of items, which lie ordered by owner, come to lie when an owner's copies for one head are together.
+    """Positions [n, H] of the items' copies for each head, sorted by owner, then by head; items are sorted by owner.
 
-    [n, H], and the bounds [owners · H + 1] of each owner's and head's run.
+    Also returns the bounds [owners · H + 1] of each owner's and head's items.
     """
     counts = np.bincount(owner, minlength=owners)
     starts = np.cumsum(counts) - counts
@@ -198,7 +198,7 @@ def _host(x: Tensor) -> Ints:
 
 
 def _moved(arrays: dict[str, Ints], device: torch.device) -> dict[str, Tensor]:
-    """All of them as int32 on the device, in one copy."""
+    """Convert all arrays to int32 and copy them to the device at once."""
     packed = torch.from_numpy(np.concatenate([a.astype(np.int32) for a in arrays.values()]))
     parts = to_device(packed, device).split([len(a) for a in arrays.values()])
     return dict(zip(arrays, parts, strict=True))

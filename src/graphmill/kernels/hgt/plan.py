@@ -1,7 +1,7 @@
-"""What HGT's attention needs to know of a typed graph, computed once: a :class:`MessageGraph`.
+"""Precomputes the indices of a typed graph for HGT's attention: a :class:`MessageGraph`.
 
-Index work only: which nodes occur in which relation, runs of edges that share a destination, the order by source. No
-features, no parameters, no arithmetic on embeddings.
+These are the nodes that occur in each relation, the bounds of each destination's edges, and the order by source. This
+module has no features, parameters or arithmetic on embeddings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RelationPlan:
 
     ``source_nodes`` [n_s] and ``target_nodes`` [n_t] are int64 local node numbers, ascending. ``source`` and ``target``
     [E] are int32 positions in these two; ``indptr`` [n_t + 1] int64 bounds each target's run of edges; ``pair`` [E]
-    int32. ``on_target`` says on which side the relation's matrices are applied: where that costs less.
+    int32. ``on_target`` says on which side the relation's matrices are applied, which is the cheaper one.
     """
 
     source_type: int
@@ -48,17 +48,17 @@ class RelationPlan:
 
     @property
     def num_edges(self) -> int:
-        """Edges of the relation, parallel ones counted."""
+        """Number of edges of the relation, including parallel ones."""
         return self.source.numel()
 
     @property
     def on_target(self) -> bool:
-        """Whether a step is cheaper with the matrices on the targets' side.
+        """Whether a step is cheaper with the matrices applied to the targets.
 
-        It multiplies targets' rows seven times, two of them forward, and sources' rows eight times: the backward pass
-        repeats q Wᵀ alone in place of k W and v W. But it adds up the values of each target's edges once more, and a row
-        of an edge takes about as long as an eighth of a row in a product. (So it is in the compiled passes on processors
-        with registers of 512 bits, where it was measured; others were not.)
+        On the targets' side, a step multiplies each row seven times (two of them forward); on the sources' side, eight
+        times, because the backward pass repeats k W and v W instead of only q Wᵀ. But on the targets' side the values
+        of each target's edges are summed once more, and an edge's row takes about an eighth of the time of a row in a
+        product. (This was measured for the compiled passes on processors with 512-bit registers only.)
         """
         return 7 * self.target_nodes.numel() + self.num_edges // 8 < 8 * self.source_nodes.numel()
 
@@ -73,7 +73,7 @@ class RelationPlan:
         return replace(self, **moved)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy, or of what is sent to a process: the fields. What follows from them is found anew there."""
+        """The fields only; cached values are recomputed after copying or unpickling."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
@@ -82,10 +82,10 @@ _TENSORS = ("source_nodes", "target_nodes", "source", "target", "indptr", "pair"
 
 @dataclass(frozen=True)
 class MessageGraph:
-    """A typed graph as the attention kernels read it.
+    """A typed graph in the form that the attention kernels read.
 
-    ``source_counts`` and ``target_counts`` are the nodes per type as senders and as receivers; they are equal unless
-    the graph was cut to some receivers (:meth:`target_slice`, :meth:`for_targets`).
+    ``source_counts`` and ``target_counts`` are the numbers of sending and receiving nodes per type. They are equal
+    unless the graph was cut to some receivers (:meth:`target_slice`, :meth:`for_targets`).
     """
 
     source_counts: tuple[int, ...]
@@ -93,15 +93,15 @@ class MessageGraph:
     relations: tuple[RelationPlan, ...]
     num_pairs: int = field(default=0)
     place: torch.device | None = None
-    """Where the messages are computed; None: where the index tensors are. See :meth:`on`."""
+    """The device that computes the messages; None: the device of the index tensors. See :meth:`on`."""
 
     @staticmethod
     def build(
         type_counts: Sequence[int], relations: Sequence[TypedEdges], target_counts: Sequence[int] | None = None
     ) -> MessageGraph:
-        """Plan the messages of ``relations``; ``type_counts`` are the nodes per type.
+        """Plan the messages of ``relations``. ``type_counts`` are the numbers of nodes per type.
 
-        Raises ValueError where an edge names a node that its type does not have, or edges are not sorted by ``dst``.
+        Raises ValueError if an edge has a node number outside of its type, or if edges are not sorted by ``dst``.
         """
         targets = tuple(type_counts if target_counts is None else target_counts)
         plans = []
@@ -124,22 +124,22 @@ class MessageGraph:
 
     @property
     def num_types(self) -> int:
-        """Node types, also those without nodes or relations."""
+        """Number of node types, including those without nodes or relations."""
         return len(self.source_counts)
 
     @property
     def num_nodes(self) -> int:
-        """Receivers of all types."""
+        """Number of receivers of all types."""
         return sum(self.target_counts)
 
     @property
     def num_edges(self) -> int:
-        """Edges of all relations."""
+        """Number of edges of all relations."""
         return sum(r.num_edges for r in self.relations)
 
     @property
     def device(self) -> torch.device:
-        """Where the messages are computed."""
+        """The device that computes the messages."""
         if self.place is not None:
             return self.place
         return self._index_device
@@ -150,17 +150,17 @@ class MessageGraph:
 
     @cached_property
     def source_types(self) -> frozenset[int]:
-        """Types that some relation starts from, with edges or without."""
+        """Types that are the source of some relation, with edges or without."""
         return frozenset(r.source_type for r in self.relations)
 
     @cached_property
     def target_types(self) -> frozenset[int]:
-        """Types that some relation ends in, with edges or without."""
+        """Types that are the target of some relation, with edges or without."""
         return frozenset(r.target_type for r in self.relations)
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """What backends keep of this graph, by their own keys; among that addresses of its tensors, which stay there."""
+        """Data that backends cache for this graph by their own keys; some has addresses of tensors, which never move."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,18 +172,19 @@ class MessageGraph:
         return replace(self, relations=tuple(r.to(device) for r in self.relations))
 
     def on(self, device: torch.device) -> MessageGraph:
-        """The same graph, computed on ``device``: there its indices stay on the host, where they are cut and planned.
+        """The same graph with messages computed on ``device``. Its indices stay on the host, where graphs are cut and
+        planned.
 
-        ``hgt.dense`` makes of them what an accelerator needs, in one copy. Index tensors that the methods take and return
-        are the host's.
+        ``hgt.dense`` builds from them the indices for an accelerator, in one copy. Index tensors that the methods take
+        and return are on the host.
         """
-        # Tensors name their device with its index.
+        # The device of a tensor always has an index.
         return self if device.type == "cpu" else replace(self, place=torch.device(device.type, device.index or 0))
 
     def target_slice(self, node_type: int, start: int, stop: int) -> MessageGraph:
-        """The messages into nodes ``start:stop`` of one type, renumbered from 0; no other type receives any.
+        """The messages into nodes ``start:stop`` of one type, renumbered from 0. No other type receives messages.
 
-        Costs time in proportion to the edges in the slice.
+        The time is proportional to the number of edges in the slice.
         """
         counts = [0] * self.num_types
         counts[node_type] = stop - start
@@ -211,7 +212,7 @@ class MessageGraph:
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
     def for_targets(self, rows: Sequence[Tensor | None]) -> MessageGraph:
-        """The messages into the given nodes: per type ascending local numbers, or None for all of the type.
+        """The messages into the given nodes: per type ascending local numbers, or None for all nodes of the type.
 
         The receivers are renumbered by their position in ``rows``; the senders keep their numbers.
         """
@@ -249,9 +250,9 @@ class MessageGraph:
         return marks.nonzero().squeeze(1)
 
     def edges_within_reach(self, edges: Sequence[Tensor], nodes: Sequence[Tensor], layers: int) -> list[Tensor]:
-        """Those of ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within so many layers.
+        """The ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within these layers.
 
-        What the others carry is read by nobody. ``nodes``: per type local numbers.
+        Messages of the other edges have no effect on ``nodes``. ``nodes``: per type local numbers.
         """
         if layers < 1:
             return [chosen[:0] for chosen in edges]
@@ -273,11 +274,11 @@ class MessageGraph:
     def edge_subgraph(
         self, edges: Sequence[Tensor], nodes: Sequence[Tensor | None] | None = None
     ) -> tuple[MessageGraph, list[Tensor]]:
-        """The graph of some edges, over the nodes that they touch (and those in ``nodes``), renumbered.
+        """The graph of some edges, over their end nodes (and those in ``nodes``), renumbered.
 
         ``edges``: per relation ascending int64 positions in its edge order (by dst, src). ``nodes``: per type local
-        numbers of nodes that must be there although no edge touches them. Returns the graph, whose pairs keep their
-        numbers, and per type the int64 local numbers of its nodes, ascending.
+        numbers of nodes to include even without an edge. Returns the graph, whose pairs keep their numbers, and per
+        type the int64 local numbers of its nodes, ascending.
         """
         touched = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         ends = []
@@ -330,7 +331,7 @@ def _occurring(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _lookup(nodes: Tensor, size: int) -> Tensor:
-    """int32 [size]: position of each number in ``nodes``, −1 where it is not there."""
+    """int32 [size]: position of each number in ``nodes``, −1 if it is not in them."""
     lookup = torch.full((size,), -1, dtype=torch.int32, device=nodes.device)
     lookup[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=nodes.device)
     return lookup

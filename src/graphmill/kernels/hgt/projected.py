@@ -1,9 +1,8 @@
 """HGT's attention together with the projections to q, k and v, some heads at a time.
 
-Between the two functions the gradients of q, k and v of all nodes would exist at once, and q, k and v themselves be kept
-for the backward pass. Here a group of heads goes from its projection's gradient into those of the input and of the weights
-before the next group begins; with ``recompute`` its q, k and v are projected once more then, and nothing of them or of the
-edges is kept.
+As two separate functions, q, k and v of all nodes would be kept for the backward pass, and their gradients would exist at
+the same time. Here the backward pass completes one group of heads, including the gradients of input and weights, before the
+next. With ``recompute``, the backward pass projects q, k and v again, and nothing is kept of them or of the edges.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from graphmill.kernels.products import add_product_, product
 
 _MOST_GROUPS = 4
 _GROUP_BYTES = 32 << 20
-"""q, k and v of a group of heads of all nodes, at least: smaller ones would free nothing worth their calls."""
+"""Smallest size in bytes of q, k and v of a group of heads. Smaller groups would not be worth their calls."""
 
 
 def hgt_projected_attention(
@@ -49,12 +48,12 @@ def hgt_projected_attention(
 ) -> list[Tensor | None]:
     """:func:`graphmill.kernels.hgt.attention.hgt_attention` on q, k, v = x Wᵀ + b.
 
-    x: per type [n, in]; projections: per type weight [parts · H·D, in] and bias, the rows of q (where the type is a
-    target), then k and v (where it is a source), None where it is neither; the rest as there. Under autocast the
-    projections and their rows are in its precision. ``recompute``: a product more in the backward pass, and no q, k, v kept.
-    It is propagated through once: the backward pass lets the output go as it begins.
+    x: per type [n, in]. projections: per type weight [parts · H·D, in] and bias, with the rows of q (if the type is a
+    target), then k and v (if it is a source); None if it is neither. The other arguments are as there. Under autocast
+    the projections and their results have its precision. ``recompute``: keep no q, k, v, and compute one more product
+    in the backward pass. The backward pass can run only once, because it releases the output.
 
-    Raises ValueError where shapes, dtypes or devices do not fit the graph and each other.
+    Raises ValueError if shapes, dtypes or devices do not fit the graph and each other.
     """
     _check(x, projections, w_k, graph)
     hgt.check_weights(w_k, w_v, prior, graph, [part for part in x if part is not None])
@@ -63,7 +62,7 @@ def hgt_projected_attention(
     edges = hgt.edge_backend(backend, w_k, low)
     weights = [None if p is None else p[0] for p in projections]
     biases = [None if p is None else p[1] for p in projections]
-    # Compiled code reads matrices as they lie in memory.
+    # Compiled code needs matrices that are contiguous in memory.
     relations = (w.contiguous() for w in (w_k, w_v, prior))
     flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, *relations, *x, *weights, *biases)
     return list(flat)
@@ -90,10 +89,10 @@ def _check(
 
 
 def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = False) -> int:
-    """Groups of heads on the CPU: so few that each has enough to free, and heads enough for every thread.
+    """Number of groups of heads on the CPU. Each group must be large enough, and have a head for every thread.
 
-    ``roomy``: q, k and v are kept in half precision. All heads at once then take no more than groups do in fp32, and a
-    gathered rows of a group are short, which costs a quarter of the time.
+    ``roomy``: q, k and v are kept in half precision. Then all heads at once need no more memory than groups in fp32.
+    Groups would also have short rows to gather, which costs a quarter of the time.
     """
     if roomy:
         return 1
@@ -101,7 +100,7 @@ def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = F
 
 
 def head_groups(x: TypeRows, heads: int, width: int, recompute: bool, low: bool = False) -> list[tuple[int, int]]:
-    """The first and last head of each group. An accelerator takes all at once unless memory is short: calls cost more."""
+    """Bounds (first, end) of each group of heads. On an accelerator one group, to save launches, unless ``recompute``."""
     rows = [r for r in x if r is not None]
     on_cpu = rows[0].device.type == "cpu"
     threads = torch.get_num_threads() if on_cpu else 1
@@ -149,7 +148,8 @@ class _Projected(torch.autograd.Function):
                 kept += [] if recompute else packed
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
         ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
-        # Not among the saved tensors, which are there until the backward pass has ended: these go when it has begun.
+        # Do not save these with autograd, which keeps tensors until the backward pass has ended. They are released when
+        # it begins.
         ctx.outputs = [None if o is None else (o.detach(), _version(o)) for o in outputs]
         return tuple(outputs)
 
@@ -215,12 +215,12 @@ def _edges_backward(
 
 
 def _version(x: Tensor) -> int:
-    """How often it was written to, which tensors of ``inference_mode`` do not know."""
+    """The tensor's version counter; 0 for tensors of ``inference_mode``, which have none."""
     return 0 if x.is_inference() else x._version
 
 
 def _outputs(ctx: Any) -> list[Tensor | None]:
-    """What the forward pass returned, which is let go. RuntimeError where it has been, or was written to since."""
+    """Return and release the forward pass's outputs. Raises RuntimeError if they were released before, or modified."""
     kept, ctx.outputs = ctx.outputs, None
     if kept is None or any(pair is not None and _version(pair[0]) != pair[1] for pair in kept):
         what = "there is none any more: it is propagated through once" if kept is None else "it was modified in place"
@@ -232,7 +232,7 @@ Place = tuple[int, int, int, int]  # first head, last, all heads, width of one
 
 
 def _project(x: TypeRows, weights: TypeRows, biases: TypeRows, place: Place, low: torch.dtype) -> list[Tensor | None]:
-    """Per type the q, k, v of a group of heads side by side, [n, parts · h·D]."""
+    """Per type the q, k, v of a group of heads in one tensor, [n, parts · h·D]."""
     out: list[Tensor | None] = []
     for rows, weight, bias in zip(x, weights, biases, strict=True):
         if rows is None or weight is None or bias is None:
@@ -258,7 +258,7 @@ def _project_backward(
     low: torch.dtype,
     want_rows: bool,
 ) -> Tensor | None:
-    """Fill the group's rows of ``d_projection``, weight and bias; add its share to ``d_x``, which is returned."""
+    """Fill the group's rows of ``d_projection`` (weight and bias), add the group's part to ``d_x``, and return ``d_x``."""
     d_weight, d_bias = d_projection
     assert rows is not None
     assert weight is not None
@@ -287,7 +287,7 @@ def _is_whole(place: Place) -> bool:
 
 
 def _own(p: Tensor, place: Place) -> Tensor:
-    """The rows of a group's q, k and v in a weight or bias, side by side."""
+    """The rows of a group's q, k and v in a weight or bias, concatenated."""
     return p if _is_whole(place) else torch.cat([p[c] for c in _slices(p, place)])
 
 

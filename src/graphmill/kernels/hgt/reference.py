@@ -1,4 +1,4 @@
-"""HGT's attention as the formula has it: a loop over relations, all per edge in memory. It judges the fast one."""
+"""HGT's attention by its formula, for tests of the fast one: a loop over relations, with all edges' values in memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""HGT's attention without autograd: type by type, forward and backward, on a backend for the edges.
+"""HGT's attention without autograd: forward and backward, type by type, with a backend for the edges.
 
-A backend is given all relations into a type (``sparse``, ``cpu.passes``), or all types at once (``dense``, which keeps the
-logits). The others recompute the logits in the backward pass, from the inputs and the softmax's log-total.
+A backend gets all relations into a type (``sparse``, ``cpu.passes``), or all types at once (``dense``). ``dense`` keeps
+the logits. The others recompute them in the backward pass, from the inputs and the softmax's log-total.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
 from graphmill.kernels.runtime.processor import own_blocks
 
 _LARGEST = 1 << 14
-"""Numbers of a relation's matrix for one head that goes through in one pass, at most: a few of them are in the second cache,
-with room for the rows."""
+"""Largest size (numbers) of a relation's matrix for one head in the compiled pass: a few of them and the rows fit the
+L2 cache."""
 
 TypeRows = Sequence[Tensor | None]
 
@@ -43,10 +43,10 @@ def attend(
     edges: ModuleType,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ where there is no message), and what a backend
-    that takes all relations at once wants kept of their edges for its backward pass.
+    """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ for a node without a message), and the
+    logits if the backend keeps them for its backward pass.
 
-    ``out``: where the output is to be, its columns side by side.
+    ``out``: a tensor for the output, with contiguous columns.
     """
     heads = weights.w_k.shape[1]
     queries = _present(q[node_type])
@@ -74,7 +74,7 @@ def attend_types(
     edges: ModuleType,
     outs: TypeRows,
 ) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
-    """:func:`attend` for every type that receives, None for the others; a backend may take all types at once."""
+    """:func:`attend` for every receiving type, None for the others. A backend may process all types at once."""
     if not hasattr(edges, "whole_forward"):
         return [
             attend(t, q, k, v, weights, graph, masked_pairs, edges, outs[t]) if t in graph.target_types else None
@@ -94,7 +94,7 @@ def attend_types(
 
 
 def _whole(rows: TypeRows, types: Sequence[int], weights: Weights) -> Tensor:
-    """The rows of some types, one type after the other, in the weights' precision."""
+    """The rows of some types, concatenated, in the weights' precision."""
     heads, width = weights.w_k.shape[1:3]
     if not types:
         return weights.w_k.new_zeros(0, heads * width)
@@ -104,12 +104,12 @@ def _whole(rows: TypeRows, types: Sequence[int], weights: Weights) -> Tensor:
 def whole_gradients(
     saved: Saved, d_out: TypeRows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
 ) -> tuple[list[list[Tensor | None]], Weights]:
-    """Of a backend that takes all types at once: gradients of q, k and v per type, and of the weights."""
+    """Gradients of q, k and v per type, and of the weights, from a backend that takes all types at once."""
     targets, sources = sorted(graph.target_types), sorted(graph.source_types)
     d_rows: list[list[Tensor | None]] = [[None] * graph.num_types for _ in range(3)]
     rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))
     if targets:
-        # What has no gradient of its own takes no part.
+        # Types without a gradient take no part.
         slopes = [
             torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
             for t in targets
@@ -128,7 +128,7 @@ def whole_gradients(
         found, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
     ends = ((targets, graph.target_counts), (sources, graph.source_counts), (sources, graph.source_counts))
     for into, given, whole, (types, counts) in zip(d_rows, saved[:3], found, ends, strict=True):
-        # Into the rows' precision all at once.
+        # Convert all to the rows' precision at once.
         whole = whole.to(_present(given[types[0]]).dtype) if types else whole
         for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
             into[t] = part
@@ -136,7 +136,7 @@ def whole_gradients(
 
 
 class Saved(NamedTuple):
-    """What the backward pass needs, per type: inputs, log-totals, :func:`deltas`, and logits where they were kept."""
+    """Data for the backward pass, per type: inputs, log-totals, :func:`deltas`, and logits if they were kept."""
 
     q: TypeRows
     k: TypeRows
@@ -147,7 +147,7 @@ class Saved(NamedTuple):
 
 
 def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> list[Tensor | None]:
-    """Per type [targets, H]: Σ α·dα, which equals the product of output and its gradient."""
+    """Per type [targets, H]: Σ α·dα, which equals the dot product of the output and its gradient."""
     pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
     there = [pair for pair in pairs if pair is not None]
     if not hasattr(edges, "whole_backward") or not there:
@@ -158,7 +158,7 @@ def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> lis
 
 
 def side_by_side(rows: TypeRows) -> list[Tensor | None]:
-    """Rows as compiled code reads them: their numbers follow each other. A gradient may be one number, stretched."""
+    """Rows with contiguous numbers, as compiled code needs them. A gradient may be an expanded scalar."""
     return [r if r is None or r.stride(1) == 1 else r.contiguous() for r in rows]
 
 
@@ -173,9 +173,9 @@ def attend_backward(
     masked_pairs: Tensor | None,
     edges: ModuleType,
 ) -> Weights:
-    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights.
+    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``, and return those of the weights.
 
-    ``d_out`` has its rows :func:`side_by_side`.
+    ``d_out`` must have contiguous rows (:func:`side_by_side`).
     """
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(
@@ -191,7 +191,7 @@ def attend_backward(
 
 
 def in_one_pass(width: int) -> bool:
-    """Whether on this machine's CPU a relation with heads of this width is one pass (``hgt.cpu.rows``)."""
+    """Whether this machine's CPU supports the compiled pass for heads of this width."""
     return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Sums over runs of edges, and products of an edge's two ends, without a row an edge: torch's own operators for both."""
+"""Sums over each node's edges, and dot products of an edge's two ends, without a row per edge, by torch's own operators."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _edge_products = torch.ops.aten._embedding_bag_per_sample_weights_backward
 _SUM = 0
 """``mode="sum"`` in its arguments."""
 _MOST_PRODUCTS = 1 << 26
-"""At most so many at once: CUDA's kernel has 32 threads for each, whose numbers are int32."""
+"""Largest number of edges in one call: CUDA's kernel uses 32 threads for each, and numbers them in int32."""
 _GATHERS = frozenset({"mps"})
-"""Devices whose kernel for it adds up in any order, and numbers edges × width in uint32: there both rows are gathered."""
+"""Devices whose kernel sums in any order and indexes edges × width in uint32. There both rows are gathered instead."""
 _GATHERED_NUMBERS = 1 << 24
 _WIDE = 4
 """Bytes of fp32."""
 
 
 def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor | None, rows: Tensor) -> Tensor:
-    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``; both int32.
+    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, ``bounds[i]:bounds[i + 1]``; int32 indices.
 
     ``weights`` None: all 1.
     """
@@ -27,9 +27,9 @@ def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor | None, rows: Tens
 
 
 def edge_products(left: Tensor, right: Tensor, of: Tensor, bounds: Tensor, node: Tensor) -> Tensor:
-    """[E]: the product of row ``node[e]`` of ``left`` and row ``of[e]`` of ``right`` [n, D]; all int32.
+    """[E]: the dot product of row ``node[e]`` of ``left`` and row ``of[e]`` of ``right`` [n, D]. All indices are int32.
 
-    A node's edges are side by side, ``bounds[i]:bounds[i + 1]``.
+    A node's edges are consecutive, ``bounds[i]:bounds[i + 1]``.
     """
     gathers = left.device.type in _GATHERS
     size = max(_GATHERED_NUMBERS // left.shape[1], 1) if gathers else _MOST_PRODUCTS
@@ -42,12 +42,12 @@ def edge_products(left: Tensor, right: Tensor, of: Tensor, bounds: Tensor, node:
 
 
 def runs(ascending: Tensor, count: int) -> Tensor:
-    """int32 [count + 1]: where the run of each of the numbers 0 … count − 1 begins, and the last one ends."""
+    """int32 [count + 1]: bounds of the equal values 0 … count − 1 in a sorted tensor."""
     numbers = torch.arange(count + 1, dtype=ascending.dtype, device=ascending.device)
     return torch.searchsorted(ascending, numbers, out_int32=True)
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """[n, H]: the product of each head's numbers of two rows [n, H·D]. Of half precision, in fp32."""
+    """[n, H]: for each head the dot product of two rows [n, H·D]. Half precision is computed in fp32."""
     both = left * right if left.itemsize >= _WIDE else left.float() * right.float()
     return both.unflatten(1, (heads, left.shape[1] // heads)).sum(-1)

@@ -1,12 +1,12 @@
-"""HGT's attention over all relations into a type at once, in torch's own sparse operators.
+"""HGT's attention over all relations into a type at once, with torch's own sparse operators.
 
-What the CPU takes where numba is not installed. The rows that relations send, each multiplied by its relation's matrices,
-lie one relation after the other in a table of one head; a target's edges, of all relations, are then one row of one sparse
-matrix, and the softmax over them one run. Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums
-over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax
-``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges, whatever the number of
-threads. Queries and their gradients are neither gathered by relation nor put back. fp32 and fp64; rows of less are
-converted. (Where there are more parallel edges than pairs of nodes, the products are made of rows, some edges at a time.)
+The CPU uses it if numba is not installed. For each head, a table holds the sources' rows of all relations, multiplied
+by the relations' matrices. A target's edges over all relations are then one row of one sparse matrix, and the softmax
+is over that row. Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums over a node's edges
+``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax ``torch.segment_reduce``. None of them
+writes a row per edge, and each sums in the order of the edges, whatever the number of threads. Queries and their
+gradients are not gathered by relation. It computes in fp32 and fp64; rows of lower precision are converted. (If there
+are more parallel edges than pairs of nodes, the products are computed from gathered rows, in blocks of edges.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of"]
 
 _PART = 4096
 ALL = 0.7
-"""From this part of a type's nodes on, all of them are taken: no row is gathered then, and no gradient put back."""
+"""If a relation uses at least this fraction of a type's nodes, it takes all of them, which avoids gathering rows and
+scattering gradients."""
 
 TypeRows = Sequence[Tensor | None]
 Matrices = tuple[Tensor, Tensor, Tensor]
@@ -44,11 +45,11 @@ def all_forward(
     kept: Sequence[Tensor | None],
     found: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
+    """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
+    total is 0 and highest is −∞.
 
-    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation
-    bool [E], False where an edge carries nothing. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest
-    [targets, h].
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation bool
+    [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets, h].
     """
     queries, keys, values = rows
     sums, totals, highest = found
@@ -83,11 +84,10 @@ def all_backward(
     d_rows: tuple[TypeRows, TypeRows, TypeRows],
     d_matrices: Matrices,
 ) -> None:
-    """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
+    """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
 
-    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
-    [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]; no logits, which are made
-    once more.
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result [targets,
+    h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It has no logits: they are recomputed.
     """
     target_type = {number: graph.relations[number].target_type for number in chosen}
     masks = dict(zip(chosen, kept, strict=True))
@@ -109,7 +109,7 @@ def _head_backward(
     d_matrices: Matrices,
     head: int,
 ) -> None:
-    """One head of one type; ``own``: the type's q, the result's gradient, log total, Σ α·dα, and where q's gradient goes."""
+    """The backward pass of one head of a type. ``own``: its q, the result's gradient, log total, Σ α·dα, q's gradient."""
     queries, slopes, log_total, delta, d_queries = own
     width, dtype = matrices[0].shape[2], matrices[0].dtype
     columns = slice(head * width, (head + 1) * width)
@@ -132,7 +132,7 @@ def _head_backward(
         k, v = (part.rows(of_type, columns, dtype) for of_type in rows)
         of_k, of_v = d_k[part.first : part.last], d_v[part.first : part.last]
         product(v.T, of_v, out=d_w_v[place])
-        # The logits are q · k (factor · W): the gradient of that matrix is all that both need.
+        # The logits are q · k (factor · W). The gradients of factor and W both follow from the gradient of this matrix.
         of_scaled = product(k.T, of_k)
         torch.mul(of_scaled, factor, out=d_w_k[place])
         d_prior[place] = torch.linalg.vecdot(of_scaled.flatten(), w_k[place].flatten()) / math.sqrt(width)
@@ -141,17 +141,17 @@ def _head_backward(
 
 
 class _Part(NamedTuple):
-    """One relation's rows ``first:last`` of the table of what is sent."""
+    """One relation's rows ``first:last`` of the table of sent rows."""
 
     relation: int
     source_type: int
     nodes: Tensor | None
-    """int64: the sources; None: all nodes of their type."""
+    """int64: the source nodes; None: all nodes of their type."""
     first: int
     last: int
 
     def rows(self, of_type: TypeRows, columns: slice, dtype: torch.dtype) -> Tensor:
-        """[n, D]: one head of the sources' rows, before the relation's matrix."""
+        """[n, D]: one head of the sources' rows, before multiplication by the relation's matrix."""
         rows = present(of_type[self.source_type])[:, columns]
         return (rows if self.nodes is None else rows.index_select(0, self.nodes)).to(dtype)
 
@@ -169,8 +169,8 @@ class _Part(NamedTuple):
 class Inbox:
     """The edges of some relations into one type, sorted by (target, relation, source).
 
-    ``source`` int32 [E]: rows of the table of what is sent, in which relations follow each other (``parts``); ``target``
-    int32 [E]; ``indptr`` int64 and ``bounds`` int32 [targets + 1]: each target's run.
+    ``source`` int32 [E]: rows of the table of sent rows, which has one relation after the other (``parts``). ``target``
+    int32 [E]. ``indptr`` int64 and ``bounds`` int32 [targets + 1]: bounds of each target's edges.
     """
 
     def __init__(self, graph: MessageGraph, chosen: tuple[int, ...]) -> None:
@@ -191,19 +191,19 @@ class Inbox:
         self.bounds = self.indptr.to(torch.int32)
 
     def dropped(self, kept: Sequence[Tensor | None]) -> Tensor | None:
-        """bool [E]: edges that carry nothing in this step, in this order; ``kept`` in that of the relations."""
+        """bool [E]: edges without a message in this step, in this class's order; ``kept`` is in relation order."""
         there = [k for k in kept if k is not None]
         return ~torch.cat(there).index_select(0, self._order) if there else None
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges by source: their places int64 [E], their targets int32 [E], and the sources' runs int32 [rows + 1]."""
+        """Edges sorted by source: positions int64 [E], targets int32 [E], bounds per source int32 [rows + 1]."""
         source, order = torch.sort(self.source, stable=True)
         return order, self.target.index_select(0, order), runs(source, self.rows)
 
 
 def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
-    """Made once per graph."""
+    """The :class:`Inbox` of the ``chosen`` relations, made once per graph."""
     key = ("inbox", chosen)
     if key not in graph.compiled:
         graph.compiled[key] = Inbox(graph, chosen)
@@ -212,7 +212,7 @@ def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
 
 
 class _Sent(NamedTuple):
-    """What all relations send, one head: k · (factor W^K) and v · W^V, [rows, D]."""
+    """The sent rows of all relations for one head: k · (factor W^K) and v · W^V, [rows, D]."""
 
     k: Tensor
     v: Tensor
@@ -232,22 +232,22 @@ def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Matric
 
 
 def _own(rows: Tensor, columns: slice, dtype: torch.dtype) -> Tensor:
-    """One head of the targets' rows, side by side."""
+    """One head of the targets' rows, contiguous."""
     return rows[:, columns].to(dtype).contiguous()
 
 
 def _dots(inbox: Inbox, left: Tensor, right: Tensor, less: Tensor | None = None) -> Tensor:
-    """[E]: each edge's product of a row of ``left`` [targets, D] and one of ``right`` [rows, D].
+    """[E]: for each edge the dot product of a row of ``left`` [targets, D] and a row of ``right`` [rows, D].
 
-    ``less`` [targets]: what is taken from those of a target.
+    ``less`` [targets]: subtracted from the products of each target.
     """
     if less is not None:
         found = less.neg().index_select(0, inbox.target)
     else:
-        # What sampled_addmm finds there is multiplied with beta, and would be NaN still if it were.
+        # sampled_addmm multiplies the old values by beta = 0, and NaN would stay NaN, so start from zeros.
         found = left.new_zeros(len(inbox.source))
     if len(found) > len(left) * len(right):
-        # More parallel edges than a matrix has places, which sampled_addmm refuses.
+        # More parallel edges than entries of a matrix, which sampled_addmm refuses.
         for start in range(0, len(found), _PART):
             part = slice(start, start + _PART)
             rows = left.index_select(0, inbox.target[part]).mul_(right.index_select(0, inbox.source[part]))
@@ -257,19 +257,19 @@ def _dots(inbox: Inbox, left: Tensor, right: Tensor, less: Tensor | None = None)
     places = (len(left), len(right))
     pattern = torch.sparse_csr_tensor(inbox.bounds, inbox.source, found, places, check_invariants=False)
     torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0 if less is None else 1.0, out=pattern)
-    # As torch makes it, its values are the memory of ``found``; no version promises that.
+    # In current torch its values share the memory of ``found``, but no version guarantees it.
     return found if pattern.values().data_ptr() == found.data_ptr() else pattern.values()
 
 
 @cache
 def _without_warning() -> None:
-    """Torch says once a process that its sparse tensors are in beta state; have it said unheard."""
+    """Trigger torch's warning that sparse tensors are in beta state, once per process, and suppress it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
 
 
 def present(x: Tensor | None) -> Tensor:
-    """What is there: types without rows have no edges."""
+    """The tensor, which must not be None: types without rows have no edges."""
     assert x is not None
     return x

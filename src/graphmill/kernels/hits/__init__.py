@@ -1,4 +1,4 @@
-"""Which places of ranked lists hold an item that was held out of their user."""
+"""Finds the held-out items of users in ranked lists."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Int64 = NDArray[np.int64]
 def hits(
     lists: Int64, indptr: Int64, items: Int64, num_items: int, backend: Literal["auto", "numba", "numpy"] = "auto"
 ) -> tuple[NDArray[np.bool_], Int64]:
-    """Bool [Q, K]: whether ``lists`` int64 [Q, K] (−1 for none) have a held-out item there; int64 [Q]: held-out items.
+    """bool [Q, K]: whether entries of ``lists`` int64 [Q, K] (−1: none) are held-out items; int64 [Q]: number of these.
 
-    Held out of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``; repetitions count once.
+    The held-out items of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``. Repetitions count once.
 
-    Raises :class:`IndexError` for an item that is not there.
+    Raises :class:`IndexError` for an item number out of range.
     """
     if max(items.max(initial=-1), lists.max(initial=-1)) >= num_items or items.min(initial=0) < 0:
         raise IndexError(f"an item is not one of the {num_items}")

@@ -1,4 +1,4 @@
-"""``hits``, compiled: a thread marks a row's held-out items, looks at the list, and takes the marks off again."""
+"""``hits``, compiled: a thread marks a row's held-out items, checks the list against the marks, and clears them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""BPR or a sampled softmax of a step's pairs and the norm of their vectors, in one pass over the pairs each way.
+"""BPR or a sampled softmax of a step's pairs and the norm of their vectors, with one pass each forward and backward.
 
-As a dozen tensor operations, each over all rows, these cost a small model more than its graph; and with many negatives the
-rows of a step, looked up and put side by side, are many times the tables that they come from. Compiled, a pair reads its
-rows where they are and adds to their gradients there.
+As a dozen tensor operations over all rows, they would take a small model more time than its graph. With many negatives,
+the looked-up rows of a step are many times larger than their tables. The compiled form reads each pair's rows from the
+tables and adds to their gradients in place.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ def pair_losses(
     *,
     together: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: the item of each and k that it has not. Two sums over the pairs (0-d):
+    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: per user an item and k negatives. Two sums over pairs (0-d):
 
     * mean_j −log σ(u·i₀ − u·i_j): Bayesian personalised ranking (Rendle et al. 2009), finite for every finite score; or,
       ``together``, −log(exp u·i₀ / Σ_{j ≥ 0} exp u·i_j), the sampled softmax (Wu et al. 2024), which is the same for k = 1;
     * ½ (‖u‖² + ‖i₀‖² + mean_j ‖i_j‖²).
 
-    With ``user_rows`` int64 [B] and ``item_rows`` int64 [B, 1 + k] these are rows of two tables, [U, d] and [I, d].
+    With ``user_rows`` int64 [B] and ``item_rows`` int64 [B, 1 + k], ``users`` and ``items`` are tables [U, d] and [I,
+    d], from which the rows are taken.
 
-    At least fp32. Compiled (on a CPU with numba, in fp32 or float64), no row is copied, gradients are added up in the pairs'
-    order at any number of threads, and ``.backward()`` adds a leaf's gradient to its ``grad`` in place where that is there,
-    which no hook sees (:func:`graphmill.kernels.table_rows.table_rows`).
+    It computes in at least fp32. The compiled form (on a CPU with numba, in fp32 or float64) copies no row, and sums
+    gradients in the order of the pairs at any number of threads. If a leaf already has a ``grad``, ``.backward()`` adds
+    to it in place, and hooks do not see this gradient (:func:`graphmill.kernels.table_rows.table_rows`).
 
-    Raises ValueError where shapes do not fit, IndexError where a number has no row.
+    Raises ValueError if shapes do not fit, and IndexError for a row number out of range.
     """
     if (user_rows is None) != (item_rows is None):
         raise ValueError("user_rows and item_rows go together: give both, or neither")

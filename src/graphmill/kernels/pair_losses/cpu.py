@@ -1,6 +1,6 @@
 """``pair_losses`` for the CPU, compiled.
 
-Backward, a thread owns some columns of all rows, so that no two add to one number: no more threads than lines of 16 columns.
+In the backward pass, each thread has 16 or more columns of all rows, so that no two threads add to one number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from graphmill.kernels.runtime.vectors import (
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
-"""How many negatives ahead, of one pair, rows are fetched: they are met at random."""
+"""Number of negatives of a pair by which rows are prefetched, because their order is random."""
 _Backward = namedtuple(
     "_Backward", "users items user_rows item_rows pulls loss norm to_users to_items of_users of_items"
 )
@@ -40,7 +40,7 @@ _Backward = namedtuple(
 def forward(
     users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, together: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each pair the loss [B] and the norm [B], and [B, k]: how much each negative counts in the gradient."""
+    """For each pair the loss [B] and the norm [B], and for each negative its factor in the gradient [B, k]."""
     count, others = len(user_rows), item_rows.shape[1] - 1
     losses, norms, pulls = users.new_empty(count), users.new_empty(count), users.new_empty(count, others)
     tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy())
@@ -55,7 +55,7 @@ def backward(
 ) -> None:  # fmt: skip
     """Add the gradients to ``to_users`` [U, d] and ``to_items`` [I, d], each unless it is None.
 
-    ``loss`` and ``norm`` are those of the sums.
+    ``loss`` and ``norm`` are the gradients of the two sums.
     """
     width, nothing = users.shape[1], users.new_empty(0, users.shape[1])
     tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy(), pulls.numpy())
@@ -68,7 +68,7 @@ def backward(
 
 @_jit
 def _fetch(table: Any, row: Any, begin: int, end: int) -> None:
-    """Have some columns of a row fetched meanwhile."""
+    """Prefetch some columns of a row."""
     for c in range(begin, end, LANES):
         prefetch(table, row * table.shape[1] + c)
 
@@ -78,8 +78,8 @@ def _forward(
     users: Any, items: Any, user_rows: Any, item_rows: Any, losses: Any, norms: Any, pulls: Any, together: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    # Vectors said outright: whether LLVM makes some of a loop that stores what it reads hangs on where arrays lie in memory,
-    # and with that the order of its sums.
+    # Explicit vectors: whether LLVM vectorises a loop that stores to what it reads depends on the arrays' addresses,
+    # and this would change the order of sums.
     width, others = users.shape[1], pulls.shape[1]
     kind = users.dtype.type
     zero, half, nothing = kind(0), kind(0.5), spread(users.dtype.type(0))
@@ -109,7 +109,7 @@ def _forward(
 
 @_jit
 def _shares(gaps: Any, highest: Any) -> Any:
-    """log(1 + Σ exp gap); each gap becomes its exponential's share in that sum. ``highest``: the largest of them and 0."""
+    """log(1 + Σ exp gap); replaces each gap by its exponential's share of the sum. ``highest``: largest gap, or 0."""
     total = exp(-highest)
     for n in range(len(gaps)):
         gaps[n] = exp(gaps[n] - highest)
@@ -121,11 +121,11 @@ def _shares(gaps: Any, highest: Any) -> Any:
 
 @_jit
 def _each(gaps: Any) -> float:
-    """The mean of softplus(gap); each gap becomes its slope σ in that mean."""
+    """The mean of softplus(gap). Each gap is replaced by its derivative σ in that mean."""
     loss, others = 0.0, len(gaps)
     for n in range(others):
         gap = float(gaps[n])
-        # From the exponential that does not overflow.
+        # Use the exponential that does not overflow.
         power = math.exp(-abs(gap))
         loss += max(gap, 0.0) + math.log1p(power)
         gaps[n] = (1.0 if gap >= 0.0 else power) / (1.0 + power) / others
@@ -138,7 +138,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     width, others = call.users.shape[1], pulls.shape[1]
     begin, end = first * LANES, min(last * LANES, width)
     size = end - begin
-    # Where the rows' loops were numba's own, what is written might overlap what is read, and nothing went by vectors.
+    # With plain numba loops, output and input might overlap, and the loops would not be vectorised.
     room = np.empty(padded(size), call.users.dtype)
     sums, of_user, of_item = address(room), address(call.users), address(items)
     onto_user, onto_item = address(call.to_users), address(to_items)

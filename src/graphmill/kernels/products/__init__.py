@@ -1,13 +1,13 @@
-"""Matrix products: torch's, or our own where torch's library is the slower one.
+"""Matrix products: torch's, or graphmill's own where they are faster.
 
-On CPUs torch hands products of fp32 to Intel's MKL, which on processors of another make uses half of their vector registers'
-width. There, ``products.cpu`` makes mostly a little over twice as many products a second where the units are as wide as
-the registers (AMD's Zen 5), a sixth more where they are half as wide (Zen 4); on Intel's, MKL is as fast. The choice hangs
-on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
+On CPUs, torch passes fp32 products to Intel's MKL, which on other makers' processors uses half of the vector registers'
+width. There ``products.cpu`` mostly computes a little over twice as many products per second where the units are as wide as
+the registers (AMD's Zen 5), and a sixth more where they are half as wide (Zen 4). On Intel's processors MKL is as fast. The
+choice depends only on the processor and the operands' sizes, so that a resumed training gives the same bits.
 
-On CPUs without instructions for bfloat16 torch's products of it take several times as long as those of fp32, and on some
-that have them longer, too (:func:`multiplies_bfloat16`). There its operands are converted, a block that stays in the cache
-at a time, and multiplied as fp32: the same sums, rounded once.
+On CPUs without bfloat16 instructions, torch's bfloat16 products take several times as long as fp32 ones; on some with
+them, they are slower, too (:func:`multiplies_bfloat16`). There the operands are converted to fp32 in blocks that fit
+the cache, and multiplied as fp32: the same sums, rounded once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from graphmill.kernels.runtime.processor import own_blocks as own_blocks
 from graphmill.kernels.runtime.processor import own_products as own_products
 
 _LEAST_WORK = 1 << 18
-"""Multiplications under which the call itself is what takes the time."""
+"""With fewer multiplications, the call itself takes most of the time."""
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 12
-"""The size of a block in registers, more or less: narrower results leave most of it empty."""
+"""About the size of a block in registers: narrower results would leave most of it empty."""
 _BLOCK_ROWS = 1024
-"""Rows, or terms, that are converted to fp32 at a time."""
+"""Number of rows, or of terms, that are converted to fp32 at a time."""
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """left · right (+ ``bias`` [m]): [n, k] · [k, m], or [h, n, k] · [h, k, m] without ``bias``, with any strides.
 
-    Differentiated through, it is torch's: :func:`linear` has a gradient of its own. ``out`` shares no memory with
+    If a gradient is needed, torch computes it; :func:`linear` has its own gradient. ``out`` must not share memory with
     the others.
     """
     if not _own(left, right, out, bias):
@@ -44,7 +44,7 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Ten
             return torch.matmul(left, right) if out is None else torch.matmul(left, right, out=out)
         if left.device.type != "cpu" or left.dtype.itemsize < 4:
             return torch.addmm(bias, left, right) if out is None else torch.addmm(bias, left, right, out=out)
-        # On a CPU faster than addmm, which writes the bias into every row before it multiplies.
+        # Faster on a CPU than addmm, which first writes the bias into every row.
         return torch.matmul(left, right, out=out).add_(bias)
     from graphmill.kernels.products import cpu as products_cpu
 
@@ -68,8 +68,8 @@ def product_in_fp32(
 ) -> Tensor:
     """left · right (+ ``bias``) of [n, k] and [k, m] in fp32 or bfloat16, multiplied in fp32, the result in ``dtype``.
 
-    The longest of n, k and m goes through in blocks, so that the copies in fp32 are of a block and of the smaller operand.
-    Without gradients.
+    The longest of n, k and m is processed in blocks, so that only a block and the smaller operand are copied to fp32.
+    It has no gradient.
     """
     (rows, terms), columns = left.shape, right.shape[1]
     out = left.new_empty(rows, columns, dtype=dtype) if out is None else out
@@ -93,7 +93,7 @@ def product_in_fp32(
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b, differentiable (once): x [n, in], weight [out, in] with any strides, bias [out]."""
+    """x Wᵀ + b, once differentiable: x [n, in], weight [out, in] with any strides, bias [out]."""
     if _low_autocast(x):
         found: Tensor = _LowLinear.apply(x if x.dim() == 2 else x.flatten(0, -2), weight, bias)
         return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
@@ -104,7 +104,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` by :func:`linear`."""
+    """``nn.Linear`` that uses :func:`linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, in] → [n, out]."""
@@ -114,7 +114,7 @@ class Linear(nn.Linear):
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        # A weight that stays as it is does not need what it is multiplied with, and the other way round.
+        # Save x only if the weight needs a gradient, and the weight only if x does.
         needs_x, needs_weight = ctx.needs_input_grad[:2]
         ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
         return product(x, weight.T, bias)
@@ -131,7 +131,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _LowLinear(torch.autograd.Function):
-    """What autocast to bfloat16 makes of a linear map, where the processor is not faster at its products."""
+    """A linear map under autocast to bfloat16, for processors that do not multiply bfloat16 faster than fp32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -155,7 +155,7 @@ class _LowLinear(torch.autograd.Function):
 
 
 def _low_autocast(x: Tensor) -> bool:
-    """Whether a linear map of ``x`` is now one that autocast would make in bfloat16, which this processor is slow at."""
+    """Whether autocast would compute a linear map of ``x`` in bfloat16, and this processor is slow at it."""
     return (
         x.device.type == "cpu"
         and x.dim() > 1
@@ -168,7 +168,7 @@ def _low_autocast(x: Tensor) -> bool:
 
 
 def _widened(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether a product of bfloat16 is to be made in fp32."""
+    """Whether to compute a bfloat16 product in fp32."""
     return (
         left.dtype == right.dtype == torch.bfloat16
         and left.device.type == "cpu"
@@ -189,7 +189,7 @@ def _own(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = 
 
 
 def _serves(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
-    """Whether our own may make the product; what is not of one form with it is torch's to refuse."""
+    """Whether graphmill's own kernel supports the product. Mismatched shapes go to torch, which raises for them."""
     if torch.compiler.is_compiling() or left.dim() != right.dim() or left.dim() not in (2, 3):
         return False
     *batch, rows, terms = left.shape

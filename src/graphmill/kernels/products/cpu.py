@@ -1,10 +1,10 @@
-"""Matrix products of fp32 on the CPU, compiled: blocks of six rows and 64 columns in registers, the right side packed.
+"""Matrix products of fp32 on the CPU, compiled: blocks of six rows and 64 columns in registers, with a packed right side.
 
-The right matrix is copied into panels of 64 columns (16 where registers have 256 bits), some hundred of its rows at a time,
-so that the panels stay in the second cache; with them meet six rows of the left matrix after the other (the order of BLIS,
-Van Zee and van de Geijn 2015, with one level of blocking fewer: rows of the left are read where they stand). Transposed
-operands need no copy of their own. Threads take rows of the result; each number is the sum of the same terms in the same
-order however many there are.
+The right matrix is copied into panels of 64 columns (16 for 256-bit registers), a few hundred of its rows at a time, so
+that the panels stay in the L2 cache. The left matrix is multiplied with them six rows at a time (the order of BLIS, Van
+Zee and van de Geijn 2015, with one level of blocking less: the left matrix is not packed). Transposed operands need no
+separate copy. Each thread takes rows of the result. Every number is the sum of the same terms in the same order,
+whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 SIX = 6
 """Rows of a block in registers."""
 _PANEL = (4 if wide_registers() else 1) * LANES
-"""Columns of a block in registers: six rows of them, and what they are multiplied with, fill all there are."""
+"""Columns of a block in registers: six rows of them and the operands fill all registers."""
 _COLUMNS = 1024
-"""Columns of the right matrix packed at a time, at most."""
+"""Largest number of columns of the right matrix that are packed at a time."""
 _TERMS = 256
-"""Terms that a sum gets at a time: a panel of them is 64 KiB."""
+"""Number of terms that are summed at a time: a panel of them is 64 KiB."""
 _PACKED = 1 << 19
-"""Numbers of the right matrix packed at a time, at most: 2 MiB."""
+"""Largest size (numbers) of the packed part of the right matrix: 2 MiB."""
 _TOGETHER = 96
-"""Rows of the left matrix that meet all panels before the next ones do: they stay in the second cache."""
+"""Number of rows of the left matrix that are multiplied with all panels before the next rows: they stay in the L2 cache."""
 _PART = 1024
-"""Terms that are worth a sum of their own, at least, where the result has few numbers."""
+"""Smallest number of terms of a partial sum, for results with few numbers."""
 _PARTS = 16
 _FEW = 1 << 16
 _HALVES, _MANY, _LONG = 2, 1 << 20, 16
-"""Results of more numbers, up to :data:`_MANY`, are two such sums where terms are :data:`_LONG` times as many as rows:
-gradients of the weights of whole layers, for which each thread then packs its half of the right side."""
+"""Larger results, up to :data:`_MANY` numbers, are two partial sums if there are :data:`_LONG` times as many terms as
+rows. These are gradients of a whole layer's weights; each thread then packs half of the right side."""
 _PIECES = 16
-"""Pieces that groups of rows are dealt out in."""
+"""Number of pieces in which groups of rows are distributed to threads."""
 _SIZE = 4
 """Bytes of a number."""
 _SHARE = 32
-"""Products that take as long as one element-wise operation, for the decision how many threads take part."""
+"""Number of multiplications that take as long as one element-wise operation; used to choose the number of threads."""
 _Side = namedtuple("_Side", "at batch row column")
-"""A matrix: its address, and how far its batches, rows and columns are apart."""
+"""A matrix: its address, and the strides of its batches, rows and columns."""
 _Product = namedtuple("_Product", "left right out bias onto batches rows most_terms last_terms columns")
 _Grouped = namedtuple("_Grouped", "left right out bounds pieces terms columns")
 
@@ -62,10 +62,10 @@ _one_by_two, _one_by_one = register_block(1, 2), register_block(1, 1)
 
 
 def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto: bool) -> None:
-    """``out`` becomes left · right (+ ``bias``), or, ``onto``, has it added. [n, k] · [k, m], or [h, n, k] · [h, k, m].
+    """Set ``out`` to left · right (+ ``bias``), or with ``onto`` add to it. [n, k] · [k, m], or [h, n, k] · [h, k, m].
 
-    fp32. Columns of ``out`` lie side by side; in ``left`` and ``right`` either rows or columns do. ``bias`` [m], not
-    together with ``onto``.
+    fp32. ``out`` has column stride 1; ``left`` and ``right`` have row or column stride 1. ``bias`` [m] is not allowed
+    with ``onto``.
     """
     if left.dim() == 2:
         rows, terms = left.shape
@@ -80,9 +80,9 @@ def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto
 
 
 def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, parts: int) -> None:
-    """Numbers that are long sums, as gradients of weights are: each part of the terms by itself, then their sum.
+    """For long sums, such as gradients of weights: compute partial sums over the terms, then add them up.
 
-    Otherwise each thread would read both operands whole.
+    Otherwise each thread would read both operands entirely.
     """
     rows, terms = left.shape
     size = terms // parts
@@ -99,7 +99,7 @@ def _run(
     out: Tensor, left: Tensor, left_strides: Sequence[int], right: Tensor, right_strides: Sequence[int],
     shape: Sequence[int], bias: Tensor | None, onto: bool, last_terms: int,
 ) -> None:  # fmt: skip
-    """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
+    """Run the compiled product. ``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
     batches, rows, terms = shape
     columns = out.shape[2]
     sides = (_Side._make((t.data_ptr(), *n)) for t, n in ((left, left_strides), (right, right_strides)))
@@ -114,7 +114,7 @@ def _run(
 def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
     """Rows ``bounds[g] : bounds[g + 1]`` of [n, k] times ``matrices[g]`` of [G, k, m]: [n, m]. fp32, all groups at once.
 
-    Each row's numbers lie side by side; matrices may be transposed ones.
+    Rows have column stride 1; matrices may be transposed.
     """
     terms, columns = matrices.shape[1:]
     out = rows.new_empty(len(rows), columns)
@@ -127,7 +127,7 @@ def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tenso
 
 
 def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tensor:
-    """[G, k, m]: for each group of ``rows`` [n, k] and ``gradient`` [n, m] the product rowsᵀ · gradient; zero for none."""
+    """[G, k, m]: per group of ``rows`` [n, k] and ``gradient`` [n, m], rowsᵀ · gradient; zero for an empty group."""
     terms, columns = rows.shape[1], gradient.shape[1]
     out = rows.new_empty(len(bounds) - 1, terms, columns)
     pieces = _pieces(bounds)
@@ -138,14 +138,14 @@ def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tens
 
 
 def _pieces(bounds: np.ndarray) -> np.ndarray:
-    """Where some pieces of about as many rows each begin, in groups."""
+    """Bounds of pieces with about equally many rows, as group numbers."""
     wanted = np.arange(1, _PIECES) * bounds[-1] // _PIECES
     return np.concatenate(([0], np.searchsorted(bounds[:-1], wanted), [len(bounds) - 1]))
 
 
 @_jit
 def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, packed: Any, to: int) -> None:
-    """Panels of columns, the last one narrower and filled up with zeros; in each, row after row."""
+    """Pack columns into panels, row by row. The last panel may be narrower, and is zero-padded."""
     for c in range(0, columns, _PANEL):
         wide, base = padded(min(_PANEL, columns - c)), to + c * terms
         for v in range(0, wide, LANES):
@@ -178,10 +178,10 @@ def _one_row(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
 
 @_jit
 def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, columns: int) -> None:
-    """Some rows of the left matrix times all panels, a panel after the other.
+    """Some rows of the left matrix times all panels, one panel after the other.
 
-    ``left``: address, place, a row's and a column's distance; ``panels``: address, place, terms; ``start``, which the sums
-    begin with: address, place, a row's distance, whether they do; ``out``: address, place, a row's distance.
+    ``left``: address, offset, row stride, column stride; ``panels``: address, offset, terms; ``start`` (initial values
+    of the sums): address, offset, row stride, whether they are used; ``out``: address, offset, row stride.
     """
     (a, at, row, step), (packed, base, terms) = left, panels
     (beginning, from_, leap, begun), (y, to, pitch) = start, out
@@ -201,11 +201,12 @@ def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, co
 
 @_jit
 def whole_blocks(left: Any, right: Any, out: Any, rows: int, columns: int) -> None:
-    """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], and what is there, with
-    ``onto``. Addresses all, fp32 or float64.
+    """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c]; with ``onto``, add
+    to ``out``.
 
-    ``left``: address, at, row, step; ``right``: address, beside, stride, terms; ``out``: address, to, pitch, onto. There is
-    room for whole blocks in ``left`` and ``out``, of six rows and of 16 columns; what is in it is of no account.
+    All are addresses of fp32 or float64 numbers. ``left``: address, at, row, step; ``right``: address, beside, stride,
+    terms; ``out``: address, to, pitch, onto. ``left`` and ``out`` must be padded to whole blocks of six rows and 16
+    columns; the content of the padding does not matter.
     """
     (a, at, row, step), (b, beside, stride, terms), (y, to, pitch, onto) = left, right, out
     for c in range(0, columns, _PANEL):
@@ -239,7 +240,7 @@ def _product(call: Any, first: int, last: int) -> None:
     widest = padded(min(columns, _COLUMNS))
     deepest = max(min(max(call.most_terms, call.last_terms), _PACKED // max(widest, 1)), 1)
     buffer = np.empty(widest * deepest + LANES, np.float32)
-    # Where a vector does not begin with a cache line it takes two.
+    # Align to a cache line: an unaligned vector spans two lines.
     packed = numbers_at((buffer.ctypes.data + LINE - 1) // LINE * LINE)
     for batch in range(first // units, (last - 1) // units + 1):
         terms = call.last_terms if batch == call.batches - 1 else call.most_terms
@@ -252,7 +253,7 @@ def _product(call: Any, first: int, last: int) -> None:
                 depth = min(deepest, terms - d)
                 panels = packed
                 if right.column == 1 and right.row == columns == line <= _PANEL:
-                    # One panel, and it is there.
+                    # The right side is a single panel already.
                     panels = numbers_at(right.at + _SIZE * (batch * right.batch + d * right.row))
                 else:
                     for t in range(0, depth, _TERMS):

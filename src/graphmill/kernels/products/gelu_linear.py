@@ -1,4 +1,4 @@
-"""GELU and the linear map behind it, keeping one array for the backward pass instead of two."""
+"""GELU followed by a linear map, which keeps one array for the backward pass instead of two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def gelu_linear_reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same from torch's parts, which save x and gelu(x)."""
+    """The same function from torch's operations, which save x and gelu(x)."""
     return F.linear(F.gelu(x), weight.to(x.dtype), bias.to(x.dtype))
 
 

@@ -1,6 +1,6 @@
-"""How many scores of a row are above its target's, and how many equal it: what a rank is made of, in one pass.
+"""Counts the scores of a row above its target's score, and those equal to it, in one pass; ranks follow from them.
 
-Torch compares into a matrix as large as the scores and adds that up, once for each question.
+torch would write a matrix as large as the scores for each comparison, and then sum it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
         from graphmill.kernels.rank_counts import cpu as rank_counts_cpu
 
         return rank_counts_cpu.rank_counts(scores, target.contiguous())
-    # Compared into floating point: on a CPU that counts ten times faster than booleans do, and is exact to 2²⁴ columns.
+    # Compare into floating point: on a CPU this counts ten times faster than booleans, and is exact up to 2²⁴ columns.
     kind = torch.float64 if scores.dtype == torch.float64 else torch.float32
     flags = torch.empty(scores.shape, dtype=kind, device=scores.device)
     above = torch.gt(scores, target[:, None], out=flags).sum(1).long()

@@ -26,7 +26,7 @@ def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
 def _count(scores: Any, target: Any, counts: Any, largest: Any, first: int, last: int) -> None:
     for row in range(first, last):
         own = target[row]
-        # Counters as wide as a score, so that both fit a vector of one length.
+        # Counters have the width of a score, so that both fit vectors of one length.
         above, tied, bad = np.int32(0), np.int32(0), np.int32(0)
         for c in range(scores.shape[1]):
             s = scores[row, c]

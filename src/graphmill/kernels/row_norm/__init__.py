@@ -1,4 +1,4 @@
-"""Rows divided by their norm, with a backward pass that reads each row twice instead of a dozen times."""
+"""Divides rows by their norm; the backward pass reads each row twice instead of a dozen times."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.runtime.threads import has_numba
 
 SMALLEST = 1e-12
-"""A row is divided by at least this: a zero row stays zero."""
+"""Lower bound of the divisor, so that a zero row stays zero."""
 
 
 def normalise_rows(x: Tensor) -> Tensor:
     """[n, d] → each row divided by max(‖row‖₂, 1e-12), in the dtype of ``x``; norms are taken in at least fp32.
 
-    With y = x / ‖x‖ the gradient is (g − y (y · g)) / ‖x‖; that of a zero row is g / 1e-12, as ``F.normalize`` has it.
+    With y = x / ‖x‖ the gradient is (g − y (y · g)) / ‖x‖; for a zero row it is g / 1e-12, as in ``F.normalize``.
     """
     out: Tensor = _NormaliseRows.apply(x)
     return out
 
 
 def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
-    """``first`` [n, d₀] ‖ each of ``others`` [n, d], its rows divided by max(‖row‖₂, 1e-12): [n, Σ d], of their one dtype.
+    """``first`` [n, d₀] ‖ ``others`` [n, d] with rows divided by max(‖row‖₂, 1e-12) → [n, Σ d], in their common dtype.
 
-    As :func:`normalise_rows` and ``torch.cat`` give, with one pass over each table, there and back.
+    The result is that of :func:`normalise_rows` and ``torch.cat``, with one pass over each table, forward and backward.
     """
     if not all(_compiled_serves(x) and x.dtype in (torch.float32, torch.float64) for x in (first, *others)):
         return torch.cat((first, *(normalise_rows(x) for x in others)), 1)
@@ -70,7 +70,7 @@ class _NormaliseRows(torch.autograd.Function):
             return found.to(ctx.dtype)
         norm, small = others
         along = (g * y).sum(1, keepdim=True)
-        # Where the divisor is the constant, moving along the row changes the result as any other direction does.
+        # If the divisor is the constant, the gradient along the row is not removed.
         along.masked_fill_(small, 0.0)
         out: Tensor = torch.addcmul(g, y, along, value=-1.0).div_(norm)
         return out.to(ctx.dtype)
@@ -104,5 +104,5 @@ class _BesideNormalised(torch.autograd.Function):
 
 
 def _places(begin: int, widths: list[int]) -> list[int]:
-    """The first columns of tables that stand side by side."""
+    """The first column of each table in their concatenation."""
     return [begin + sum(widths[:n]) for n in range(len(widths))]

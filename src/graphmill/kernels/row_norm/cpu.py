@@ -1,4 +1,4 @@
-"""``row_norm`` for the CPU, compiled. A row stays in the first cache between its norm and its result."""
+"""``row_norm`` for the CPU, compiled. A row stays in the L1 cache between its norm and its result."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int = 0) -> None:
-    """Rows of ``x`` [n, d] divided, to ``out`` from column ``place`` on; ``divisor`` [n], negative where it is the constant.
+    """Write the normalised rows of ``x`` [n, d] to ``out`` from column ``place`` on, and ``divisor`` [n], negative if
+    it is the constant.
 
-    All contiguous.
+    All arrays are contiguous.
     """
     arrays = (x.detach().numpy(), out.detach().numpy(), divisor.numpy())
     over_ranges(_forward, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
 
 
 def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int = 0) -> None:
-    """The gradient of the rows, to ``found`` [n, d]; ``gradient`` and ``out`` have theirs from column ``place`` on."""
+    """Write the gradient of the rows to ``found`` [n, d]. Their columns in ``gradient`` and ``out`` begin at ``place``."""
     arrays = (gradient.detach().numpy(), out.numpy(), divisor.numpy(), found.numpy())
     over_ranges(_backward, (*arrays, place), len(found), found.numel())
 
@@ -38,7 +39,7 @@ def _forward(x: Any, out: Any, divisor: Any, smallest: Any, place: int, first: i
         for j in range(width):
             total += source[j] * source[j]
         norm = np.sqrt(total)
-        # Asked in this way round NaN stays NaN.
+        # With the comparison in this form, NaN stays NaN.
         divisor[row] = -smallest if norm < smallest else norm
         inverse = one / (smallest if norm < smallest else norm)
         for j in range(width):
@@ -53,7 +54,7 @@ def _backward(gradient: Any, out: Any, divisor: Any, found: Any, place: int, fir
         along = one - one
         for j in range(width):
             along += given[j] * y[j]
-        # Where the divisor is the constant, moving along the row changes the result as any other direction does.
+        # If the divisor is the constant, the gradient along the row is not removed.
         along = one - one if divisor[row] < 0 else along
         inverse = one / abs(divisor[row])
         for j in range(width):

@@ -1,1 +1,1 @@
-"""What all compiled kernels stand on (README.md says how): compiling and its cache, threads, vectors, register blocks."""
+"""The basis of all compiled kernels (see README.md): compilation and its cache, threads, vectors, register blocks."""

@@ -1,5 +1,5 @@
-"""For code compiled by numba: elementary functions in a form that LLVM vectorises (the libraries' own calls do not), and
-reading ahead."""
+"""Functions for code compiled by numba: elementary functions in a form that LLVM can vectorise (it cannot vectorise
+library calls), and prefetching."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-# Sums may be reassociated and fused; infinities and NaN keep their meaning (a masked logit is −∞).
+# Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # e^x as 2^n·e^r: constants of the reduction (ln 2 in two parts), and 1/2! to 1/7!, enough for |r| ≤ ln 2 / 2.
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 8))
 _ZERO, _HALF, _ONE, _SMALLEST = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-87)
 EXP_FLOAT32 = (_LOG2E, _LN2_HIGH, _LN2_LOW, _TAYLOR, _SMALLEST)
-"""log₂ e, ln 2 in two parts, the series' factors from r² on, and below what the result is zero."""
+"""log₂ e, ln 2 in two parts, the series' coefficients from r² on, and the bound below which the result is zero."""
 
 
 @intrinsic
@@ -59,11 +59,11 @@ def _compiled_exp(x):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def prefetch(_typing: Any, array: Any, place: Any) -> Any:
-    """Have the cache line of element ``place`` of a contiguous array, counted through all axes, fetched meanwhile.
+    """Prefetch the cache line of element ``place`` (flat index) of a contiguous array.
 
-    In place of the array there may be its address (``vectors``).
+    An address (``vectors``) may be given instead of the array.
 
-    The processor itself reads ahead only within a page of 4 KiB and after a few misses: where rows of two or three arrays
+    The processor itself prefetches only within a page of 4 KiB and after a few misses. If rows of two or three arrays
     are read in turn, it hardly ever does.
     """
 
@@ -75,7 +75,7 @@ def prefetch(_typing: Any, array: Any, place: Any) -> Any:
             builder.module, ir.FunctionType(ir.VoidType(), [pointer, word, word, word]), "llvm.prefetch.p0i8"
         )
         line = builder.bitcast(builder.gep(data, [args[1]]), pointer)
-        # For reading, into all levels of the cache, data.
+        # Arguments: read access, all cache levels, data cache.
         builder.call(fetch, [line, word(0), word(3), word(1)])
         return context.get_dummy_value()
 

@@ -1,8 +1,8 @@
-"""How CPU kernels are compiled, and where their machine code is kept. Needs numba.
+"""Compiles CPU kernels and caches their machine code. Needs numba.
 
-numba keeps machine code by the file of one function alone: when a helper in another file changes, callers go on with
-the old code. Here the folder's name is a hash of all kernels' sources, of numba's and llvmlite's versions and of the
-processor, so that code of other sources is never found.
+numba's cache looks only at the file of the function itself: if a helper in another file changes, callers keep using the
+old code. Here the name of the cache folder is a hash of all kernels' sources, the versions of numba and llvmlite, and
+the processor. So code of other sources is never used.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import numba
 
 KERNELS = Path(__file__).resolve().parents[1]
 KEEP_FOLDERS, KEEP_DAYS = 4, 30
-"""Folders of other sources that are always kept, and for how long the others are."""
+"""Number of folders of other sources that are always kept, and the age in seconds up to which others are kept."""
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """``numba.njit`` with its machine code kept in :func:`cache_folder`. As ``@jit`` or ``@jit(nogil=True, …)``."""
     if function is None:
         return lambda each: jit(each, **options)
-    # numba asks for the folder when a function is decorated, and only then.
+    # numba reads the folder only when a function is decorated.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(cache_folder())
     try:
         return numba.njit(function, cache=True, **options)
@@ -42,9 +42,9 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 @cache
 def cache_folder() -> Path:
-    """The folder of these sources, made if need be; a temporary one, with one warning, where it cannot be written.
+    """The cache folder of these sources, made if needed. If it cannot be written, a temporary one, with one warning.
 
-    It is in ``$NUMBA_CACHE_DIR``, or else in the user's cache directory. Folders that nobody has used for a month go.
+    It is in ``$NUMBA_CACHE_DIR`` or in the user's cache directory. Folders unused for a month are removed.
     """
     base = _base()
     folder = base / source_hash()
@@ -78,7 +78,7 @@ def source_hash(kernels: Path = KERNELS) -> str:
 
 
 def prune(base: Path, current: Path) -> None:
-    """Remove what other sources left: all but the last few folders, once they are a month old."""
+    """Remove folders of other sources, except the last few and those less than a month old."""
     others = [each for each in base.iterdir() if each.is_dir() and each != current and len(each.name) == 16]
     by_use = sorted(others, key=lambda each: each.stat().st_mtime, reverse=True)
     for old in by_use[KEEP_FOLDERS:]:

@@ -1,4 +1,4 @@
-"""What the processor is good at, and with it which form of an operation is taken on the CPU."""
+"""Detects the processor's features, which decide the form of operations on the CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphmill.kernels.runtime.threads import has_numba
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 faster than fp32. True as well where torch cannot tell.
+    """Whether the CPU multiplies bfloat16 faster than fp32. Also True if torch cannot tell.
 
-    Intel's cores do with their tiles (AMX) alone, which a virtual machine may hide: of AVX-512's products of pairs they
-    start one a cycle where they start two of fp32's, and torch's library makes fewer of them a second than of fp32.
+    Intel's cores do so only with AMX, which a virtual machine may hide. Without it, they start one AVX-512 bfloat16
+    instruction per cycle but two of fp32, and torch's library is slower in bfloat16 than in fp32.
     """
     about: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     pairs = about.get("avx512_bf16") and "Intel" not in about.get("cpu_name", "")
@@ -23,7 +23,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def wide_registers() -> bool:
-    """Whether the processor has registers of 512 bits. It asks llvmlite, which comes with numba."""
+    """Whether the processor has 512-bit registers. It asks llvmlite, which comes with numba."""
     return bool(_features().get("avx512f"))
 
 
@@ -35,18 +35,18 @@ def _features() -> dict[str, bool]:
 
 @cache
 def own_blocks() -> bool:
-    """Whether the processor has the registers that our own blocks are made for: AVX-512's, or AVX2's with fused products."""
+    """Whether the processor has the registers for graphmill's own register blocks: AVX-512, or AVX2 with FMA."""
     return has_numba() and (wide_registers() or all(_features().get(name) for name in ("avx2", "fma")))
 
 
 @cache
 def own_products() -> bool:
-    """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
+    """Whether graphmill's own products were measured to be faster than torch's on this processor."""
     if not has_numba() or not wide_registers():
         return False
     from llvmlite import binding
 
-    # LLVM's names of AMD's cores. The fourth generation has these registers (and units of half their width), the fifth
-    # units as wide; MKL makes use of neither. On the third, which has none, MKL is the faster one for large products.
+    # LLVM's names of AMD's cores. Zen 4 has 512-bit registers (with units of half the width), and Zen 5 has units of
+    # the full width; MKL uses neither. On Zen 3, which has no such registers, MKL is faster for large products.
     name, _, generation = binding.get_host_cpu_name().partition("znver")
     return not name and generation.isdigit() and int(generation) >= 4

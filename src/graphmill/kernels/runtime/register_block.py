@@ -1,4 +1,4 @@
-"""A block of a matrix product that stays in registers from its first term to its last, for code compiled by numba.
+"""A block of a matrix product whose sums stay in registers, for code compiled by numba.
 
     six_by_four = register_block(6, 4)
     six_by_four((left, at, row, step), (right, beside, stride, terms), (start, from_, leap, begun), (out, to, pitch, count))
@@ -7,14 +7,14 @@ adds, for six rows r and four vectors of sixteen columns c,
 
     out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c]
 
-and, with ``begun``, ``start[from_ + r · leap + c]``. Of the last vector ``count`` columns are looked at in ``start`` and
-written, all sixteen are read of ``right``. ``left``, ``right``, ``start`` and ``out`` are addresses (``vectors``), and
-places are counted in numbers.
+and, with ``begun``, ``start[from_ + r · leap + c]``. In the last vector, ``count`` columns of ``start`` are read and
+``count`` columns are written, but all sixteen of ``right`` are read. ``left``, ``right``, ``start`` and ``out`` are
+addresses (``vectors``), and offsets are counted in numbers.
 
-The code is written out in LLVM's language: 24 sums that a loop carries along are 24 variables and 24 statements in Python's,
-for each size of a block anew. Six by four is what 32 registers of 512 bits hold beside their operands: each turn of the loop
-has 24 fused products for ten loads, as many as a processor with two units for them finishes while it loads. Sixteen
-registers of 256 bits hold six by one, which is twelve fused products for eight loads.
+The code is generated in LLVM IR, because in Python 24 sums of a loop would be 24 variables and 24 statements, for each
+block size again. Six by four is what 32 registers of 512 bits hold beside the operands: each iteration has 24 fused
+multiply-adds for ten loads, as many as a processor with two such units completes during the loads. Sixteen registers of
+256 bits hold six by one, with twelve fused multiply-adds for eight loads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INT64 = ir.IntType(64)
 
 
 def register_block(rows: int, vectors: int) -> Any:
-    """The function for blocks of this size."""
+    """Make the function for blocks of this size."""
 
     def declare(typing: Any, left: Any, right: Any, start: Any, out: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -129,7 +129,7 @@ class _Block:
         return self.builder.fadd(total, product, flags=FLAGS)
 
     def _begin(self, start: Any, from_: Any, leap: Any, begun: Any, mask: Any) -> list[Any]:
-        """What the sums begin with."""
+        """The initial values of the sums."""
         builder, nothing, loaded = self.builder, constant(self.kind, 0.0), []
         with builder.if_else(builder.trunc(begun, ir.IntType(1)) if begun.type != ir.IntType(1) else begun) as (
             yes,
@@ -176,7 +176,7 @@ def transpose(typing: Any, source: Any, at: Any, row: Any, out: Any, to: Any, pi
         rows = [block._load(pointer, builder.add(first, builder.mul(step, _INT64(r)))) for r in range(LANES)]
         lanes = ir.VectorType(ir.IntType(32), LANES)
         for distance in (8, 4, 2, 1):
-            # The upper part of one row changes places with the lower part of the other, in parts of ``distance``.
+            # Swap the upper part of one row with the lower part of another, in parts of ``distance``.
             low = [i if not i & distance else LANES + i - distance for i in range(LANES)]
             high = [i + distance if not i & distance else LANES + i for i in range(LANES)]
             for i in range(LANES):

@@ -1,4 +1,4 @@
-"""A block of a matrix product inside compiled code, its results in registers until they are complete."""
+"""A block of a matrix product inside compiled code. The results stay in registers until they are complete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GROUP = 8
 
 @_jit
 def block(left: Any, right: Any, out: Any, rows: int, count: int) -> None:
-    """At most eight rows of ``left`` times ``right``, of whose columns ``count``, at most 16, are looked at. Addresses all.
+    """At most eight rows of ``left`` times ``count`` (at most 16) columns of ``right``. All are addresses.
 
     ``left``: address, at, row, step; ``right``: address, beside, stride, terms; ``out``: address, to, pitch, onto.
 
-    out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], and what is there, with
-    ``onto``. Rows past the last are computed as the last once more.
+    out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c]; with ``onto``, add to
+    ``out``. Rows after the last repeat the last one.
     """
     (a, at, row, step), (b, beside, stride, terms), (y, to, pitch, onto) = left, right, out
     last = rows - 1

@@ -1,14 +1,13 @@
-"""Ranges of a compiled kernel on the threads that torch itself uses. Needs numba.
+"""Runs ranges of a compiled kernel on torch's own threads. Needs numba.
 
-Torch's threads are those of the OpenMP library that it brings along. To hand a range to a thread of another pool takes two
-wake-ups through the interpreter, 50 to 100 µs a call, while torch's own thread sleeps, and falls asleep in turn while the
-kernel runs. Here the kernel enters torch's team from inside compiled code (``GOMP_parallel``, the entry point that GCC's
-compiler uses for ``#pragma omp parallel``, in libgomp's ABI since GCC 4.9). Where torch brings another library, a pool of
-threads serves.
+torch's threads belong to the OpenMP library that it ships. Passing a range to a thread of another pool takes two wake-ups
+through the interpreter, 50 to 100 µs per call. Meanwhile torch's own threads fall asleep, and have to be woken again. Here
+compiled code itself starts a parallel region of torch's team (``GOMP_parallel``, the entry point that GCC uses for
+``#pragma omp parallel``, in libgomp's ABI since GCC 4.9). If torch ships another OpenMP library, a thread pool is used.
 
-A kernel is a compiled function of its arguments and a range, ``kernel(*arguments, first, last)``; it raises nothing. One
-with many has them as one tuple: its first parameter is then called ``arguments``. What Python calls is a kernel's driver
-(:func:`driver_of`), compiled as well, which enters the team.
+A kernel is a compiled function of its arguments and a range, ``kernel(*arguments, first, last)``, and must not raise. A
+kernel with many arguments takes them as one named tuple. Python calls the kernel's driver (:func:`driver_of`), which is
+compiled, too, and starts the team.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _pool_key: tuple[int, int] = (0, 0)
 
 
 def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) -> None:
-    """Call a kernel for contiguous ranges that cover ``0:count``, one a thread.
+    """Call a kernel for contiguous ranges that cover ``0:count``, one per thread.
 
-    ``size`` is the work in elements: of little work the caller's thread does all.
+    ``size`` is the work in elements. The calling thread does little work alone.
     """
     driver = driver_of(kernel)
     threads = min(torch.get_num_threads(), count) if size >= SMALL else 1
@@ -58,8 +57,8 @@ def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) 
 def driver_of(kernel: Any) -> Any:
     """The function ``driver(arguments, first, last, team)`` of a kernel.
 
-    numba keeps compiled code only of functions that stand in a file, by its name and line. So a driver's source is made
-    here, under the name of its kernel's file and at its kernel's line.
+    numba caches code only of functions in a file, by name and line. So the driver's source is compiled with the file
+    name and line of its kernel.
     """
     function = kernel.py_func
     known = [str(cell.cell_contents) for cell in function.__closure__ or () if isinstance(cell.cell_contents, int)]
@@ -76,7 +75,7 @@ def torch_team() -> tuple[int, int, int] | None:
     """The entry points of the OpenMP library that torch has loaded, if it is GCC's."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
         try:
-            # Only what is loaded already: a second copy of the library would have threads of its own.
+            # Only a library that is already loaded: a second copy would have its own threads.
             library = ctypes.CDLL(str(path), os.RTLD_NOLOAD | os.RTLD_NOW)
             addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _ENTRIES]
         except (OSError, AttributeError):
@@ -94,7 +93,7 @@ def _by_pool(driver: Callable[..., None], arguments: tuple[Any, ...], count: int
 
 
 def _executor(threads: int) -> ThreadPoolExecutor:
-    """One pool per process (a fork must not inherit threads that do not exist there) and thread count."""
+    """The thread pool, one per process and thread count. After a fork, the parent's threads do not exist in the child."""
     global _pool, _pool_key
     if _pool is None or _pool_key[0] != os.getpid() or _pool_key[1] < threads - 1:
         _pool, _pool_key = ThreadPoolExecutor(threads - 1, "graphmill-kernels"), (os.getpid(), threads - 1)
@@ -103,9 +102,9 @@ def _executor(threads: int) -> ThreadPoolExecutor:
 
 @intrinsic
 def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, team: Any) -> Any:
-    """``kernel(*arguments, first, last)``, by a team of threads where ``team`` names one. For compiled code only."""
+    """Call ``kernel(*arguments, first, last)``, on a team of threads if ``team`` names one. For compiled code only."""
     whole = types.int64
-    at_once = isinstance(arguments, types.BaseNamedTuple)  # which is passed as it is
+    at_once = isinstance(arguments, types.BaseNamedTuple)  # passed as it is
     call = typing.resolve_function_type(kernel, (*([arguments] if at_once else arguments.types), whole, whole), {})
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -114,7 +113,7 @@ def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, t
         function = context.declare_function(builder.module, compiled.fndesc)
 
         def run(where: Any, given: list[Any]) -> None:
-            # A kernel raises nothing, so its status is not looked at.
+            # A kernel does not raise, so its status is ignored.
             context.call_conv.call_function(
                 where, function, compiled.fndesc.restype, compiled.fndesc.argtypes, tuple(given)
             )
@@ -134,7 +133,7 @@ def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, t
 
 
 def _enter(builder: Any, given: list[Any], entries: list[Any], run: Callable[[Any, list[Any]], None]) -> None:
-    """Code that puts ``given`` and the entry points where all threads find them, and starts the team on :func:`_part`."""
+    """Generate code that stores ``given`` and the entry points in shared memory, and starts the team on :func:`_part`."""
     pointer, whole, half = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
     shared = [*given, *entries[1:3]]
     layout = ir.LiteralStructType([value.type for value in shared])
@@ -152,7 +151,7 @@ def _enter(builder: Any, given: list[Any], entries: list[Any], run: Callable[[An
 
 
 def _part(builder: Any, box: Any, layout: Any, run: Callable[[Any, list[Any]], None]) -> None:
-    """What one thread does: its share of the range."""
+    """Generate the code of one thread, which runs its part of the range."""
     half, whole = ir.IntType(32), ir.IntType(64)
     box = builder.bitcast(box, layout.as_pointer())
     places = range(len(layout.elements))
@@ -160,7 +159,7 @@ def _part(builder: Any, box: Any, layout: Any, run: Callable[[Any, list[Any]], N
         builder.load(builder.gep(box, [half(0), half(place)], inbounds=True)) for place in places
     )
     ask = ir.FunctionType(half, []).as_pointer()
-    # There may be fewer threads than were asked for.
+    # There may be fewer threads than requested.
     mine, threads = (builder.sext(builder.call(builder.inttoptr(f, ask), []), whole) for f in (number, count))
     size = builder.sub(last, first)
     bounds = [

@@ -1,6 +1,6 @@
-"""What code for vectors of sixteen numbers is written with, in LLVM's language.
+"""Generates LLVM IR for vectors of sixteen numbers.
 
-``vectors`` and ``register_block`` make functions of it that compiled kernels call; most kernels need only these.
+``vectors`` and ``register_block`` turn it into functions for compiled kernels. Most kernels need only these functions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def scalar(dtype: Any) -> ir.Type:
-    """LLVM's type of a number."""
+    """The LLVM type of a number."""
     return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
 
 
@@ -63,40 +63,40 @@ def first_lanes(builder: Any, count: Any) -> Any:
 
 
 def is_whole(builder: Any, count: Any) -> Any:
-    """Whether so many elements are all of a vector."""
+    """Whether ``count`` elements fill a vector."""
     return builder.icmp_signed(">=", count, count.type(LANES))
 
 
 def vector_at(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
-    """The address of a number, as one of a vector."""
+    """The address of a number, as a pointer to a vector."""
     where = builder.gep(pointer, [at], inbounds=True)
     return builder.bitcast(where, ir.VectorType(scalar(kind.dtype), LANES).as_pointer())
 
 
 def number_size(kind: Any) -> int:
-    """Bytes of one of a pointer's numbers."""
+    """Size in bytes of a pointer's numbers."""
     return {types.uint16: 2, types.float32: 4}.get(kind.dtype, 8)
 
 
 def widened(builder: Any, halves: Any) -> Any:
-    """Sixteen numbers of bfloat16 as fp32, of which each is the upper half."""
+    """Convert sixteen bfloat16 numbers to fp32: bfloat16 is the upper half of fp32."""
     bits = builder.shl(builder.zext(halves, INTS), constant(INTS, 16))
     return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
 
 
 def called(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
-    """A call of one of LLVM's own functions."""
+    """A call of an LLVM intrinsic."""
     kind = ir.FunctionType(result, [a.type for a in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def type_suffix(dtype: Any) -> str:
-    """What LLVM's own functions of such vectors are named with."""
+    """The type suffix of LLVM's intrinsics for such vectors."""
     return f"v{LANES}f{32 if dtype == types.float32 else 64}"
 
 
 def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
-    """The numbers of ``size`` bytes that the mask lets through, zeros for the others, which are not read."""
+    """Load the numbers of ``size`` bytes that the mask selects. The others are zero and are not read."""
     kind = where.type.pointee
     whole = isinstance(kind.element, ir.IntType)
     name = f"llvm.masked.load.v{LANES}{'i' if whole else 'f'}{8 * size}.p0"
@@ -104,5 +104,5 @@ def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
 
 
 def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
-    """The numbers of ``size`` bytes that the mask lets through."""
+    """Store the numbers of ``size`` bytes that the mask selects."""
     called(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, INT(size), mask)

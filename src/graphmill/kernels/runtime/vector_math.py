@@ -1,4 +1,4 @@
-"""What is computed with vectors of sixteen numbers (``vectors``) beside + - * /: sums, comparisons, choices, e^x, masks."""
+"""Functions of vectors of sixteen numbers (``vectors``) other than + - * /: sums, comparisons, selections, e^x, masks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from graphmill.kernels.runtime.words import WORD_CONSTANTS
 
 @intrinsic
 def larger(typing: Any, left: Any, right: Any) -> Any:
-    """The larger one by element; ``right`` where ``left`` is NaN."""
+    """The larger of the two, by element; ``right`` where ``left`` is NaN."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *values), *values)
@@ -44,10 +44,10 @@ def larger(typing: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def unless_finite(typing: Any, vector: Any, before: Any) -> Any:
-    """``before``, or NaN, by element where ``vector`` is an infinity or NaN. One step where a comparison takes three."""
+    """By element: ``before``, or NaN if ``vector`` is infinite or NaN; one instruction, where a comparison takes three."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        # The two are fused and nothing else: (x + y) · 0 for x · 0 + y · 0 might overflow.
+        # Only this multiplication and addition may be fused: (x + y) · 0 instead of x · 0 + y · 0 could overflow.
         none = builder.fmul(values[0], constant(values[0].type, 0.0), flags=("contract",))
         return builder.fadd(none, values[1], flags=("contract",))
 
@@ -65,13 +65,13 @@ def _as_bits(operation: str) -> Any:
     return declare
 
 
-# The elements that are at least, or above, a number, as bits of an integer, the first element's the lowest.
+# The elements that are at least (or above) a number, as bits of an integer; the first element is the lowest bit.
 reaching, exceeding = intrinsic(_as_bits(">=")), intrinsic(_as_bits(">"))
 
 
 @intrinsic
 def lowest_bit(typing: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; one is."""
+    """The position of the lowest set bit; at least one must be set."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return called(builder, "llvm.cttz.i64", ir.IntType(64), values[0], BIT(1))
@@ -81,7 +81,7 @@ def lowest_bit(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def count_bits(typing: Any, bits: Any) -> Any:
-    """How many bits are set."""
+    """The number of set bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return called(builder, "llvm.ctpop.i64", ir.IntType(64), values[0])
@@ -101,7 +101,7 @@ def above(typing: Any, left: Any, right: Any) -> Any:
 
 
 def _of_each(name: str, join: Any) -> Any:
-    """Two vectors' halves are folded into one vector, and so on: a third of the steps of sixteen reductions."""
+    """Fold the halves of two vectors into one vector, and so on: a third of the instructions of sixteen reductions."""
 
     def declare(typing: Any, vectors: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -146,7 +146,7 @@ def where_positive(typing: Any, vector: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def positive_bits(typing: Any, vector: Any) -> Any:
-    """A bit an element, the first one lowest: whether it is above zero."""
+    """One bit per element, the first one lowest: whether it is above zero."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         above = builder.fcmp_ordered(">", values[0], constant(values[0].type, 0.0))
@@ -157,7 +157,7 @@ def positive_bits(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def where_bits(typing: Any, bits: Any, left: Any, right: Any) -> Any:
-    """By element: ``left`` where its bit is set, else ``right``."""
+    """By element: ``left`` if its bit is set, else ``right``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return builder.select(builder.bitcast(values[0], ir.VectorType(ir.IntType(1), LANES)), values[1], values[2])
@@ -167,7 +167,7 @@ def where_bits(typing: Any, bits: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
-    """The first ``count`` elements of ``vector``, and the others of ``other``."""
+    """The first ``count`` elements of ``vector``, then those of ``other``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return builder.select(first_lanes(builder, values[1]), values[0], values[2])
@@ -177,7 +177,7 @@ def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
 
 @intrinsic
 def where_set(typing: Any, pointer: Any, at: Any, count: Any, left: Any, right: Any) -> Any:
-    """``left`` where one of the first ``count`` bytes from ``at`` on is not zero, else ``right``. Nothing behind is read."""
+    """By element: ``left`` if its byte from ``at`` on is not zero, else ``right``, as after ``count`` bytes (not read)."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind = ir.VectorType(ir.IntType(8), LANES)
@@ -246,7 +246,7 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
 
 @intrinsic
 def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: Any, kept: Any) -> Any:
-    """Each element times ``kept`` where its word is at least ``threshold``, else zero. ``place``: of the first element."""
+    """Each element times ``kept`` if its word is at least ``threshold``, else zero. ``place``: the first's position."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         vector_, place_, *numbers = values

@@ -1,28 +1,28 @@
-"""Vectors of sixteen numbers for code compiled by numba: what a compiler makes of a loop by itself, said outright.
+"""Explicit vectors of sixteen numbers for code compiled by numba.
 
-LLVM vectorises a simple loop over long rows. It does badly on rows of 50 numbers, where a third is left over from whole
-vectors, and it does not keep a block of results in registers while a loop runs over what they are sums of, which is what a
-matrix product lives on. Here a vector is a value like any other, of type ``<16 x float>`` or ``<16 x double>`` in LLVM's
-language: one register where the processor has 512 bits, two or four elsewhere; LLVM sees to that.
+LLVM vectorises a simple loop over long rows. It does badly on rows of 50 numbers, where a third remains after whole
+vectors. It also does not keep a block of sums in registers during a loop, which a fast matrix product needs. Here a
+vector is a value like any other, of type ``<16 x float>`` or ``<16 x double>`` in LLVM IR. LLVM maps it to one 512-bit
+register, or to two or four smaller ones.
 
-    a = address(array)              where a contiguous array begins; a[i] is an element; hold(array) after its last use
+    a = address(array)              address of a contiguous array; a[i] is an element; call hold(array) after its last use
     x = load(a, at)                 sixteen numbers; load_first(a, at, n): n of them (all from 16 on), the others zero
     store(a, at, x)                 and store_first(a, at, x, n)
-    spread(number), spread_at(a, at)    sixteen times the same
+    spread(number), spread_at(a, at)    the number in all sixteen elements
     x + y, x - y, x * y             by element; a sum of products may be fused
-    total(x), highest(x)            over the sixteen; larger(x, y) by element
-    highest_of_each((x, ...))       the highest of each of sixteen vectors, as one; total_of_each((x, ...)) their sums
+    total(x), highest(x)            over the sixteen elements; larger(x, y) is by element
+    highest_of_each((x, ...))       the highest of each of sixteen vectors, as one vector; total_of_each((x, ...)): the sums
     unless_finite(x, y)             y, or NaN where x is an infinity or NaN
     above(x, y)                     1 where x is above y, else 0
-    reaching(x, number)             at least the number, exceeding: above it, as bits; count_bits, lowest_bit of these
-    first_of(x, n, y)               n elements of x, the others of y; where_positive(a, x, y): by the sign of a
-    where_set(a, at, n, x, y)       elements of x where the byte is not zero, of y elsewhere and behind the first n bytes
+    reaching(x, number)             bits of the elements at least the number; exceeding: above it; count_bits, lowest_bit
+    first_of(x, n, y)               first n elements of x, then of y; where_positive(a, x, y): x or y by the sign of a
+    where_set(a, at, n, x, y)       elements of x where the byte is not zero, else of y; y after the first n bytes
     exponential(x)                  as compiled_math.exp
     keep(x, place, ...)             dropout of elements place to place + 15, by dropout.words
 
-Places are counted in numbers, and nothing checks them. Addresses, not arrays, are handed on: numba counts the references
-to an array, and threads would wait for each other. What part of a vector has been stored is not soon loaded again (by
-``store_first`` and ``load_first``, one after the other): a processor then waits until the store has reached its cache.
+Offsets are counted in numbers and are not checked. Pass addresses instead of arrays: numba counts the references to an
+array, and threads would wait for each other. Do not load a vector soon after storing a part of it (``load_first`` after
+``store_first``): the processor would wait until the store has reached its cache.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ LINE = 64
 
 @jit
 def padded(width: int) -> int:
-    """``width`` up to whole vectors."""
+    """``width``, rounded up to whole vectors."""
     return (width + LANES - 1) // LANES * LANES
 
 
 @intrinsic
 def address(typing: Any, array: Any) -> Any:
-    """Where a contiguous array begins."""
+    """The address of a contiguous array."""
     if array.layout != "C":
         raise TypingError("only a contiguous array has one address")
 
@@ -78,9 +78,9 @@ def address(typing: Any, array: Any) -> Any:
 
 @intrinsic
 def numbers_at(typing: Any, place: Any) -> Any:
-    """The numbers of fp32 that begin at an address in bytes, a tensor's ``data_ptr()``.
+    """The fp32 numbers at an address in bytes, such as a tensor's ``data_ptr()``.
 
-    To make an array of a tensor takes longer than a small kernel. Nothing keeps the memory but the caller.
+    Turning a tensor into an array takes longer than a small kernel. The caller must keep the memory alive.
     """
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -91,7 +91,7 @@ def numbers_at(typing: Any, place: Any) -> Any:
 
 @intrinsic
 def numbers_as(typing: Any, array: Any, place: Any) -> Any:
-    """As :func:`numbers_at`, numbers of the kind that ``array`` has."""
+    """Like :func:`numbers_at`, with the dtype of ``array``."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.inttoptr(values[1], context.get_value_type(signature.return_type))
@@ -121,7 +121,7 @@ def like(typing: Any, number: Any, value: Any) -> Any:
 
 @intrinsic
 def hold(typing: Any, array: Any) -> Any:
-    """Nothing; but an array made in a compiled function is there until here, whoever has but its address."""
+    """Do nothing, but keep an array of a compiled function alive until here while only its address is used."""
 
     def generate(context: Any, _builder: Any, _signature: Any, _values: Any) -> Any:
         return context.get_dummy_value()
@@ -131,16 +131,16 @@ def hold(typing: Any, array: Any) -> Any:
 
 @jit
 def whole_lines(array: Any) -> Any:
-    """Where an array's first cache line begins, as :func:`numbers_as` has it; the array is ``LANES`` longer than needed.
+    """The first cache line of an array (``LANES`` longer than needed), as an address like that of :func:`numbers_as`.
 
-    A vector that does not begin with a line takes two of them, to read and to write.
+    A vector that is not aligned to a line touches two of them in every read and write.
     """
     return numbers_as(array, (array.ctypes.data + LINE - 1) // LINE * LINE)
 
 
 @intrinsic
 def load(typing: Any, pointer: Any, at: Any) -> Any:
-    """Sixteen numbers from ``at`` on. Of uint16: bfloat16, as fp32."""
+    """Load sixteen numbers from ``at`` on. uint16 stands for bfloat16, which is converted to fp32."""
     low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -154,7 +154,7 @@ def load(typing: Any, pointer: Any, at: Any) -> Any:
 
 @intrinsic
 def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
-    """``count`` numbers from ``at`` on, and zeros. Nothing behind them is read. Of uint16: bfloat16, as fp32."""
+    """Load ``count`` numbers from ``at`` on, then zeros, without reading further; uint16 is bfloat16, made fp32."""
     low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -178,7 +178,7 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
-    """To sixteen numbers from ``at`` on."""
+    """Store sixteen numbers from ``at`` on."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         done = builder.store(values[2], vector_at(builder, pointer, values[0], values[1]))
@@ -190,7 +190,7 @@ def store(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
 
 @intrinsic
 def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> Any:
-    """The first ``count`` elements to numbers from ``at`` on; nothing behind them is touched."""
+    """Store the first ``count`` elements from ``at`` on, without writing further."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         where = vector_at(builder, pointer, values[0], values[1])

@@ -1,9 +1,9 @@
 """Causal self-attention over sequences of different lengths, without a mask and with little padding.
 
-Rows of all sequences stand one after the other in buckets: a bucket holds sequences of about one length, each padded at
-its *end* to the longest. There the causal mask is also the key-padding mask: a row sees itself and earlier rows of its
-sequence, and those are all real. Rows of padding see something and are never read. What a dense padded batch computes,
-this computes (reference: ``tests/kernels/sequence_attention/reference.py``).
+Sequences are sorted into buckets of similar length, and padded at the *end* to the longest of their bucket. The rows of
+all buckets are concatenated. With padding at the end, the causal mask is also the key-padding mask: a row attends to
+itself and earlier rows of its sequence, which are never padding. The results of padding rows are never read. The result
+is the same as that of a dense padded batch (reference: ``tests/kernels/sequence_attention/reference.py``).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from graphmill.kernels.dropout import draw_key, dropout
 from graphmill.kernels.runtime.threads import has_numba
 
 COMPILED_LENGTH = 4096
-"""The longest sequence for the compiled kernel, whose backward has two squares of that side for each thread."""
+"""Longest sequence of the compiled kernel, whose backward pass needs two square matrices of this size for each thread."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """``count`` sequences of ``length`` rows each (padding included), from row ``start`` on."""
+    """``count`` sequences of ``length`` rows each (including padding), from row ``start`` on."""
 
     start: int
     count: int
@@ -36,7 +36,7 @@ class Bucket:
 
     @property
     def rows(self) -> slice:
-        """Its rows in the matrix of all buckets."""
+        """The bucket's rows in the matrix of all buckets."""
         return slice(self.start, self.start + self.count * self.length)
 
 
@@ -46,7 +46,7 @@ def causal_attention(
     """softmax(Q Kᵀ / √(d / heads), causal) V per sequence and head.
 
     ``query``, ``key``, ``value``: [R, d] rows in buckets. ``p``: dropout on the attention weights. The softmax is at
-    least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
+    least fp32. Returns [R, d]. Memory: heads · count · length² numbers for each bucket.
     """
     if compiled(query, buckets):
         rate, keep = p if training else 0.0, torch.is_grad_enabled()
@@ -61,7 +61,7 @@ def causal_attention(
 
 
 def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
-    """Whether the compiled kernel takes these: on a CPU, in full precision."""
+    """Whether the compiled kernel is used: on a CPU, in full precision."""
     plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
     return (
@@ -70,7 +70,7 @@ def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
 
 
 def in_buckets(x: Tensor, buckets: Sequence[Bucket]) -> Sequence[Tensor]:
-    """[R, d] → the rows of each bucket, with one gradient for all of them."""
+    """[R, d] → the rows of each bucket; the gradient is one tensor for all buckets."""
     return torch.split(x, [bucket.count * bucket.length for bucket in buckets])
 
 
@@ -91,7 +91,7 @@ def join_heads(x: Tensor, bucket: Bucket, heads: int) -> Tensor:
 
 
 def causal_bias(length: int, like: Tensor) -> Tensor:
-    """[length, length]: 0 where j ≤ i, else the lowest finite number of the dtype."""
+    """[length, length]: 0 for j ≤ i, else the lowest finite number of the dtype."""
     lowest = torch.finfo(like.dtype).min
     return torch.full((length, length), lowest, dtype=like.dtype, device=like.device).triu_(1)
 
@@ -106,17 +106,17 @@ _Operands = namedtuple("_Operands", "query key value buckets heads p keep times 
 
 
 class CompiledAttention(torch.autograd.Function):
-    """Every sequence with its own length, by ``sequence_attention.cpu``; with ``times``, TiSASRec's attention.
+    """Attention by ``sequence_attention.cpu``, for each sequence's own length; with ``times``, TiSASRec's attention.
 
-    The gradients of query, key and value lie side by side in one memory, [R, 3 · d], so that whoever projected them in one
-    product need not put them together.
+    The gradients of query, key and value are views of one tensor [R, 3 · d], so that a caller who projected them in one
+    product need not concatenate them.
     """
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         """See :func:`causal_attention` and :func:`graphmill.kernels.sequence_attention.times.time_attention`.
 
-        ``keep``: whether there may be a backward pass. Parameters ask for a gradient even where none is computed.
+        ``keep``: whether there may be a backward pass; parameters require a gradient even without one.
         """
         from graphmill.kernels.sequence_attention import cpu as kernels
 
@@ -135,7 +135,7 @@ class CompiledAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of query, key, value and of the tables."""
+        """Gradients of query, key and value, and of the tables."""
         from graphmill.kernels.sequence_attention import cpu as kernels
 
         query, key, value, shares, *more = ctx.saved_tensors
@@ -150,7 +150,8 @@ class CompiledAttention(torch.autograd.Function):
 def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:
     dropped = training and p > 0.0
     if q.device.type != "cpu" or not dropped:
-        # Without dropout, and on devices with a fast generator, the fused kernel; it never stores the weights there.
+        # Without dropout, and on devices with a fast random generator, torch's fused kernel, which never stores the
+        # weights.
         rate = p if training else 0.0
         return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], None, rate, True).squeeze(1)
     bias = causal_bias(q.shape[1], q)

@@ -1,13 +1,12 @@
-"""Causal attention, plain and with relative times, for the CPU, compiled: a sequence's rows stay in the first caches.
+"""Causal attention, plain and with relative times, for the CPU, compiled. A sequence's rows stay in the L1 and L2 caches.
 
-Each query meets the keys up to its own row and no others: neither the half that the causal mask would throw away nor a
-padded, masked or dropped matrix of weights is ever made. Keys and values stand transposed where a query meets them all, so
-that every loop runs along memory, and eight queries are taken at a time. With times, an interval's row of R is
-looked up where it is needed. Kept for the way back are the softmax's shares; dropout's words are made again.
+Each query is multiplied only with the keys up to its own row, so there is no padded or masked matrix of weights. Keys
+and values are transposed if a query needs all of them, so that loops run along memory. Eight queries are processed at a
+time. With times, an interval's row of R is looked up on demand. The softmax is kept for the backward pass; dropout's
+words are recomputed.
 
-Threads take whole sequences, in pieces of about equal work whose number is fixed: the sums over pieces, and with them every
-result, do not depend on how many threads there are. fp32 or float64. The formulas are those of ``sequence_attention`` and
-``sequence_attention.times``.
+Threads take whole sequences, in a fixed number of pieces with about equal work, so results do not depend on the number
+of threads. fp32 or float64. The formulas are those of ``sequence_attention`` and ``sequence_attention.times``.
 """
 
 from __future__ import annotations
@@ -49,10 +48,11 @@ _PIECES = 16
 
 
 class Plan(NamedTuple):
-    """Where the sequences of a batch are.
+    """The layout of a batch's sequences.
 
-    ``sequences`` int64 [S, 4]: first row, length, place of its first share, place in its bucket's mask. ``bucket`` int64
-    [S]. ``bounds`` int64 [pieces + 1]: sequences of each piece. ``shares``, ``longest``: numbers.
+    ``sequences`` int64 [S, 4]: first row, length, offset of its softmax, offset in its bucket's mask. ``bucket`` int64
+    [S]: the bucket of each sequence. ``bounds`` int64 [pieces + 1]: sequences of each piece. ``shares``: size of the
+    softmax of all sequences. ``longest``: the longest length.
     """
 
     sequences: np.ndarray
@@ -70,7 +70,7 @@ _Backward = namedtuple("_Backward", "qkv gradient shares packed into_keys into_v
 
 
 class Times(NamedTuple):
-    """int64 [R] times, the longest interval, and the tables [span + 1, d] of keys and of values."""
+    """The times int64 [R], the longest interval, and the tables [span + 1, d] of keys and of values."""
 
     times: Tensor
     span: int
@@ -80,7 +80,7 @@ class Times(NamedTuple):
 
 @lru_cache(maxsize=16)
 def plan(buckets: tuple[Bucket, ...], heads: int) -> Plan:
-    """The plan of a batch; the same buckets come once a layer."""
+    """The plan of a batch. It is cached because every layer asks for the same buckets."""
     parts, shares = [], 0
     for bucket in buckets:
         number = np.arange(bucket.count)
@@ -105,9 +105,9 @@ def forward(
     query: Tensor, key: Tensor, value: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key],
     times: Times | None, keep: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """[R, d] each, rows contiguous in memory → output [R, d] and, with ``keep``, the shares.
+    """[R, d] each, with contiguous rows → output [R, d] and, with ``keep``, the softmax.
 
-    ``keys``: of each bucket's mask over [count · heads, length, length].
+    ``keys``: dropout keys of each bucket's mask over [count · heads, length, length].
     """
     rows, dim = query.shape
     out = query.new_empty(rows, dim)
@@ -122,7 +122,7 @@ def backward(
     query: Tensor, key: Tensor, value: Tensor, gradient: Tensor, shares: Tensor, where: Plan, heads: int, p: float,
     keys: Sequence[Key], times: Times | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """Gradients of query, key and value side by side, [R, 3 · d], their sums over rows, and those of the two tables."""
+    """Gradients of query, key and value in one [R, 3 · d], their sums over rows, and gradients of the two tables."""
     rows, dim = query.shape
     packed = query.new_empty(rows, 3 * dim)
     gradient = gradient.contiguous()
@@ -159,7 +159,7 @@ def _rows(query: Tensor, key: Tensor, value: Tensor) -> _Qkv:
 
 
 def _flat(x: Tensor) -> np.ndarray:
-    """The memory from the first element to the last."""
+    """A flat view of the memory from the first element to the last."""
     if not x.numel():
         return x.detach().reshape(-1).numpy()
     return x.detach().as_strided(((len(x) - 1) * x.stride(0) + x.shape[1],), (1,)).numpy()
@@ -167,7 +167,7 @@ def _flat(x: Tensor) -> np.ndarray:
 
 @_jit
 def _columns(source: Any, stride: int, start: int, column: int, width: int, length: int, out: Any) -> None:
-    """``out``: the transpose of one head of some rows in strips of 16 of its columns, zero past the last."""
+    """Write to ``out`` the transpose of one head of some rows, in strips of 16 columns, zero-padded."""
     for j in range(length):
         at, to = _U((start + j) * stride + column), _U(j // LANES * width * LANES + j % LANES)
         for c in range(_U(width)):
@@ -180,16 +180,16 @@ def _columns(source: Any, stride: int, start: int, column: int, width: int, leng
 
 @_jit
 def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
-    """Numbers from ``at`` on become e^(scale · x − the highest), zero past the ``count``-th. Returns 1 / their sum.
+    """Replace ``count`` numbers from ``at`` on by e^(scale · x − maximum), then zeros. Returns 1 / their sum.
 
-    ``lowest``: −∞, sixteen times.
+    ``lowest``: a vector of −∞.
     """
     top, by = lowest, spread(scale)
     for j in range(0, count, LANES):
         x = first_of(load(lines, at + j) * by, count - j, lowest)
         store(lines, at + j, x)
         top = larger(x, top)
-    # Where all are NaN the highest may be anything; their exponentials are NaN.
+    # If all are NaN, the maximum is undefined, but the exponentials are NaN.
     most, added = spread(highest(top)), spread(like(scale, 0))
     for j in range(0, count, LANES):
         x = exponential(load(lines, at + j) - most)
@@ -200,7 +200,7 @@ def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
 
 @_jit
 def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> None:
-    """``relation`` [j]: the interval between a row and each row from ``start`` up to it."""
+    """Set ``relation`` [j] to the interval between ``row`` and each row from ``start`` to it."""
     now = times[row]
     for j in range(row - start + 1):
         relation[j] = min(abs(now - times[start + j]), span)
@@ -208,7 +208,7 @@ def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> No
 
 @_jit
 def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int, line: Any) -> None:
-    """``line`` [j] += the row of ``left`` · the table's row of interval j; each an address and a place."""
+    """``line`` [j] += the row of ``left`` · the table's row of interval j. Each argument is an address and an offset."""
     (row, at), (rows, head), (out, to) = left, table, line
     for j in range(count):
         own, added = head + relation[j] * width, load_first(row, at, 0)
@@ -219,7 +219,7 @@ def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int,
 
 @_jit
 def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: int, out: Any) -> None:
-    """The row of ``out`` += Σ_j line[j] · the table's row of interval j; each an address and a place."""
+    """The row of ``out`` += Σ_j line[j] · the table's row of interval j. Each argument is an address and an offset."""
     (factors, at), (rows, head), (into, to) = line, table, out
     for c in range(0, width, LANES):
         added = load_first(into, to + c, width - c)
@@ -230,7 +230,7 @@ def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: 
 
 @_jit
 def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int, table: Any) -> None:
-    """The table's rows of each interval += line[j] · ``row``; each an address and a place."""
+    """The table's row of each interval += line[j] · ``row``. Each argument is an address and an offset."""
     (factors, at), (source, own), (into, head) = line, row, table
     for c in range(0, width, LANES):
         x = load_first(source, own + c, width - c)
@@ -241,7 +241,7 @@ def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int
 
 @_jit
 def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int) -> None:
-    """``lines`` (address, place, distance): products of some rows (likewise) with each of the first ``end`` columns."""
+    """Set ``lines`` (address, offset, stride) to dot products of rows (likewise) with each of ``end`` columns."""
     (table, own, stride), (line, at, size) = rows, lines
     for j in range(0, end, LANES):
         block((table, own, stride, 1), (columns, j * width, LANES, width), (line, at + j, size, False), count, LANES)
@@ -249,7 +249,7 @@ def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int)
 
 @_jit
 def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: int) -> None:
-    """``out`` (address, place, distance) = ``lines`` (address, place, and how far rows and terms are apart) · ``rows``."""
+    """``out`` = ``lines`` · ``rows``, each (address, offset, stride); ``lines`` has a row and a term stride."""
     (table, beside, stride), (into, to, pitch) = rows, out
     for c in range(0, width, LANES):
         block(lines, (table, beside + c, stride, terms), (into, to + c, pitch, False), count, width - c)
@@ -313,7 +313,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     size, dim = (n.longest + LANES - 1) // LANES * LANES, heads * width
     room, spans = np.empty(size * (width + 2 * size), qkv.q.dtype), np.empty(size, np.int64)
     columns, relation = address(room), address(spans)
-    # Gradients of the scores, and what the weights were, of all queries of a sequence.
+    # Gradients of the scores, and the weights, of all queries of a sequence.
     slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
     queries, keys, above, result = address(qkv.q), address(qkv.k), address(call.gradient), address(call.packed)
     tables, moments = (address(t.keys), address(t.values)), address(t.times)
@@ -367,7 +367,7 @@ def _backward(call: Any, first: int, last: int) -> None:
 
 @_jit
 def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, mask: Any, scale: Any) -> None:
-    """A query's slopes become the gradients of its scores; its weights are its shares times dropout's mask."""
+    """Replace a query's ``slopes`` by its scores' gradients, and its weights by its softmax times dropout's mask."""
     (known, mine), (dropping, number, low, high, threshold, kept) = shares, mask
     added, by = spread(like(scale, 0)), spread(scale)
     for j in range(0, count, LANES):
@@ -385,7 +385,7 @@ def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, m
 
 @_jit
 def _of_keys_and_values(lines: Any, queries: Any, above: Any, result: Any, place: Any, width: int) -> None:
-    """Gradients of keys and values: sums over the queries from a group's first row on, those before do not see it."""
+    """Gradients of keys and values: sums over queries from a group's first row on (earlier ones do not attend to it)."""
     (slopes, weights, size), (table, stride), (start, length, column, dim) = lines, queries, place
     for group in range(0, length, GROUP):
         count, terms, at = min(GROUP, length - group), length - group, group * size + group

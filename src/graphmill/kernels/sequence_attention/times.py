@@ -1,10 +1,10 @@
-"""TiSASRec's attention with relative times (Li et al. 2020), without any tensor over pairs of positions and width.
+"""TiSASRec's attention with relative times (Li et al. 2020), without a tensor of pairs of positions × width.
 
     e_ij = q_i · (k_j + R^K[r_ij]) / √d_h        o_i = Σ_j α_ij (v_j + R^V[r_ij])        r_ij = min(|t_i - t_j|, span)
 
-There are only span + 1 different rows of R. So q_i · R^K[r_ij] is looked up in Q R^Kᵀ ([length, span + 1] a sequence),
-and Σ_j α_ij R^V[r_ij] is (Σ_{j: r_ij = s} α_ij) R^V: the weights are added up by interval first. Absolute positions are
-added to keys and values by the caller, which is the same: q·k + q·p = q·(k + p). The plain form is in
+R has only span + 1 different rows. So q_i · R^K[r_ij] is looked up in Q R^Kᵀ ([length, span + 1] per sequence). Σ_j
+α_ij R^V[r_ij] is (Σ_{j: r_ij = s} α_ij) R^V, that is, the weights are first summed by interval. The caller adds
+absolute positions to keys and values, which is equivalent: q·k + q·p = q·(k + p). The plain form is in
 ``tests/kernels/sequence_attention/reference.py``.
 """
 
@@ -32,7 +32,7 @@ from graphmill.kernels.sequence_attention import (
 
 @dataclass(frozen=True)
 class Intervals:
-    """The times of a batch's rows: int64 [R] in ``buckets``; differences above ``span`` count as ``span``."""
+    """The times of a batch's rows, int64 [R], in ``buckets``. Differences above ``span`` count as ``span``."""
 
     times: Tensor
     buckets: Sequence[Bucket]
@@ -40,7 +40,7 @@ class Intervals:
 
     @cached_property
     def relations(self) -> list[Tensor]:
-        """min(|t_i - t_j|, span) of each bucket: int64 [count, length, length]. Made once, for those who need it whole."""
+        """min(|t_i - t_j|, span) of each bucket, int64 [count, length, length]. It is computed once, for the plain form."""
         relations = []
         for bucket in self.buckets:
             t = self.times[bucket.rows].view(bucket.count, bucket.length)
@@ -62,7 +62,7 @@ def time_attention(
     """Attention of every sequence; rows in buckets as in :mod:`graphmill.kernels.sequence_attention`.
 
     ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1, d].
-    Returns [R, d]. Memory: heads · Σ count · length² compiled, heads · Σ count · length · (length + span + 1) else.
+    Returns [R, d]. Memory: heads · Σ count · length² if compiled, else heads · Σ count · length · (length + span + 1).
     """
     buckets = intervals.buckets
     if compiled(query, buckets):
@@ -103,7 +103,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Tensor, r_key: Tensor, r_
 
 
 def _per_head(x: Tensor, tables: Tensor) -> Tensor:
-    """[count · heads, length, a] times [heads, a, b] by head → [count · heads, length, b]: one product a head."""
+    """[count · heads, length, a] times [heads, a, b] by head → [count · heads, length, b], with one product per head."""
     if len(tables) == 1:
         return (x.flatten(0, 1) @ tables[0]).unflatten(0, x.shape[:2]) if x.is_contiguous() else x @ tables[0]
     return (x.unflatten(0, (-1, len(tables))) @ tables).flatten(0, 1)

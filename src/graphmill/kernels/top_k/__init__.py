@@ -1,4 +1,4 @@
-"""The k best of every row of scores, in one order whatever computes them: higher first, of equal ones the first column."""
+"""The k highest scores of every row, in the same order in all forms: higher scores first, then lower columns."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Backend = Literal["auto", "numba", "torch"]
 
 
 class NotFiniteError(ValueError):
-    """A score is an infinity or NaN."""
+    """A score is infinite or NaN."""
 
 
 Left = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Columns left out of each row as CSR: of row r ``items[indptr[r] : indptr[r + 1]]``; repetitions do no harm."""
+"""Columns to leave out of each row, as CSR: ``items[indptr[r] : indptr[r + 1]]`` for row r. Repetitions are allowed."""
 
 
 def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend = "auto") -> tuple[Tensor, Tensor]:
     """Values and columns (int64) [B, k] of the k highest numbers of each row of ``scores`` [B, I], fp32 or float64.
 
-    What is ``left_out`` counts as −inf, and has its place behind all others. On the CPU a compiled scan reads every number
-    once and copies none; elsewhere torch sorts, with the same result. ``scores`` are left as they are.
+    Columns in ``left_out`` count as −inf and come last. On the CPU a compiled scan reads every number once, without a
+    copy. Elsewhere torch sorts, with the same result. ``scores`` are not changed.
 
-    Raises :class:`NotFiniteError` where a score is not finite, :class:`IndexError` for a column that is not there.
+    Raises :class:`NotFiniteError` if a score is not finite, and :class:`IndexError` for a column out of range.
     """
     k = min(k, scores.shape[1])
     if left_out is not None and len(left_out[1]) and not 0 <= left_out[1].min() <= left_out[1].max() < scores.shape[1]:
@@ -59,7 +59,7 @@ def _masked(scores: Tensor, left_out: Left | None) -> Tensor:
 
 
 def _by_torch(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    # torch.topk leaves the order of equal scores open: what ties with the last place is found again, in order of columns.
+    # torch.topk does not define the order of equal scores. Find those equal to the last one again, in order of columns.
     last = torch.topk(scores, k, dim=1).values[:, -1:]
     above = scores > last
     tied = scores == last

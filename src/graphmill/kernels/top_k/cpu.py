@@ -1,6 +1,6 @@
-"""The compiled search of ``top_k``: the highest number of each block first, then only the blocks that can hold one of the k.
+"""The compiled search of ``top_k``. It computes each block's maximum, then searches only promising blocks.
 
-What k of the blocks' maxima reach is a bound: k numbers are at least that high, so what is lower is none of the k best.
+A number that k of the blocks' maxima reach is a lower bound of the k best: smaller numbers cannot be among them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from graphmill.kernels.runtime.vector_math import (
 from graphmill.kernels.runtime.vectors import LANES, address, hold, like, load, load_first, padded, spread, store
 
 _WIDE, _NARROW = 64, LANES
-"""Numbers of a block. Wide blocks have fewer maxima, narrow ones a closer bound where there are few blocks for the k."""
+"""Size of a block. Wide blocks have fewer maxima. Narrow blocks give a tighter bound if there are few blocks for the k."""
 _ENOUGH = 2
-"""Wide blocks there must be for each of the k."""
+"""Smallest number of wide blocks for each of the k."""
 _NOWHERE = 1 << 62
 _TURNS = 40
-"""Of a bisection, at most: a bound need not be close."""
-# What is compared is known not to be NaN: without that, a maximum is taken one number at a time.
+"""Largest number of bisection steps: the bound need not be tight."""
+# Comparisons may assume that there are no NaN; otherwise LLVM would not vectorise a maximum.
 _jit = jit(nogil=True, fastmath={"nnan", "nsz"}, error_model="numpy")
 _summing = jit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 
 
 def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Tensor, Tensor, bool]:
-    """See :func:`graphmill.kernels.top_k.top_k`; ``scores`` contiguous, on the CPU. And whether all scores are finite."""
+    """:func:`graphmill.kernels.top_k.top_k` of contiguous ``scores`` on the CPU, and whether all scores are finite."""
     rows, columns = scores.shape
     k = min(k, columns)
     values = torch.full((rows, k), -torch.inf, dtype=scores.dtype)
@@ -60,7 +60,7 @@ def _worse(value: Any, place: int, other: Any, other_place: int) -> bool:
 
 @_jit
 def _sink(heap: Any, place: Any, at: int, size: int) -> None:
-    """The root of the heap is the worst of all."""
+    """Restore the heap order below ``at``. The root of the heap is the worst entry."""
     while True:
         low = 2 * at + 1
         if low >= size:
@@ -76,7 +76,7 @@ def _sink(heap: Any, place: Any, at: int, size: int) -> None:
 
 @_jit
 def _bound(maxima: Any, count: int, k: int, lowest: Any, zero: Any) -> Any:
-    """A number that at least k of the ``maxima`` reach, and not many more: by bisection, each time over all of them."""
+    """A number that at least k of the ``maxima`` reach, and few more, by bisection over all of them."""
     nothing, there = spread(lowest), spread(zero)
     smallest, largest = spread(-lowest), nothing
     for b in range(0, count, LANES):
@@ -89,7 +89,7 @@ def _bound(maxima: Any, count: int, k: int, lowest: Any, zero: Any) -> Any:
         return lowest
     least, most = -highest(spread(zero) - smallest), highest(largest)
     for _ in range(_TURNS):
-        middle = like(least, least + (most - least) / 2)  # rounded now: what reaches it is what reaches the bound
+        middle = like(least, least + (most - least) / 2)  # rounded here, so that the count is for the final bound
         reached = 0
         for b in range(0, count, LANES):
             reached += count_bits(reaching(load(maxima, b), middle))
@@ -104,7 +104,7 @@ def _bound(maxima: Any, count: int, k: int, lowest: Any, zero: Any) -> Any:
 
 @_summing
 def _of_block(numbers: Any, at: int, block: int) -> Any:
-    """The highest numbers of a block, as one vector."""
+    """The elementwise maximum of a block's vectors."""
     x = load(numbers, at)
     if block == _NARROW:
         return x
@@ -115,7 +115,7 @@ def _of_block(numbers: Any, at: int, block: int) -> Any:
 
 @_summing
 def _of_four(numbers: Any, at: int, block: int) -> Any:
-    """The same of four blocks that follow each other."""
+    """The elementwise maxima of the vectors of four consecutive blocks."""
     return (
         _of_block(numbers, at, block),
         _of_block(numbers, at + block, block),
@@ -126,7 +126,7 @@ def _of_four(numbers: Any, at: int, block: int) -> Any:
 
 @_summing
 def _maxima(numbers: Any, at: int, columns: int, block: int, maxima: Any, lowest: Any, zero: Any) -> bool:
-    """The highest number of each block, and whether all numbers are finite."""
+    """Compute the maximum of each block, and whether all numbers are finite."""
     wrong0, wrong1, wrong2, wrong3 = spread(zero), spread(zero), spread(zero), spread(zero)
     whole, tile = columns // block, LANES * block
     tiles = columns // tile
@@ -136,7 +136,7 @@ def _maxima(numbers: Any, at: int, columns: int, block: int, maxima: Any, lowest
         three = _of_four(numbers, here + tile // 2, block)
         four = _of_four(numbers, here + 3 * (tile // 4), block)
         store(maxima, t * LANES, highest_of_each(one + two + three + four))
-        # What has just been read is in the nearest cache.
+        # The numbers just read are in the L1 cache.
         for j in range(here, here + tile, 4 * LANES):
             wrong0, wrong1 = unless_finite(load(numbers, j), wrong0), unless_finite(load(numbers, j + LANES), wrong1)
             wrong2 = unless_finite(load(numbers, j + 2 * LANES), wrong2)
@@ -156,13 +156,13 @@ def _maxima(numbers: Any, at: int, columns: int, block: int, maxima: Any, lowest
 
 @_jit
 def _bits(count: int) -> int:
-    """The lowest ``count`` bits."""
+    """A mask of the lowest ``count`` bits."""
     return (1 << count) - 1 if count < 64 else -1
 
 
 @_jit
 def _reaching(numbers: Any, at: int, count: int, bound: Any) -> int:
-    """Which of ``count`` numbers, 64 at most, reach the bound, as bits."""
+    """Which of ``count`` numbers (at most 64) reach the bound, as bits."""
     if count == _WIDE:
         low = reaching(load(numbers, at), bound) | reaching(load(numbers, at + LANES), bound) << LANES
         high = reaching(load(numbers, at + 2 * LANES), bound) | reaching(load(numbers, at + 3 * LANES), bound) << LANES
@@ -177,9 +177,9 @@ def _reaching(numbers: Any, at: int, count: int, bound: Any) -> int:
 def _candidates(
     numbers: Any, place: Any, maxima: Any, bound: Any, left_out: Any, some: Any, where: Any, room: int, lowest: Any
 ) -> int:
-    """How many numbers reach the bound, those themselves and their columns, in order of columns.
+    """Collect the numbers that reach the bound and their columns, in order of columns; returns how many there are.
 
-    Where there is room for fewer: a number above ``room``.
+    Returns a number above ``room`` if they do not fit.
     """
     at, columns, block = place
     size, count = 0, -(-columns // block)
@@ -200,14 +200,14 @@ def _candidates(
 
 
 _MOST = 1024
-"""Candidates that are compared all with all, at most: of more a heap's branches cost less."""
+"""Largest number of candidates that are all compared with each other; for more, a heap is faster."""
 
 
 @_jit
 def _in_order(some: Any, where: Any, size: int, values: Any, found: Any, k: int, lowest: Any) -> None:
-    """The k highest, best first: each goes where the number of better ones says. Of equal ones the first is better.
+    """Write the k highest, best first: the rank of each is the number of better ones. Of equal ones the first is better.
 
-    That compares all with all, but in whole vectors and without a branch; a heap's branches are as often guessed wrong.
+    This compares all pairs, but in whole vectors and without branches. A heap's branches are hard to predict.
     """
     store(some, size, spread(lowest))
     for i in range(size):
@@ -226,7 +226,7 @@ def _in_order(some: Any, where: Any, size: int, values: Any, found: Any, k: int,
 def _by_heap(
     line: Any, maxima: Any, block: int, bound: Any, left_out: Any, heap: Any, place: Any, lowest: Any, k: int
 ) -> None:
-    """The same, for any number of candidates: where many are equal there may be as many as numbers."""
+    """Like ``_in_order``, for any number of candidates: with many equal scores, all numbers can be candidates."""
     for b in range(-(-len(line) // block)):
         if maxima[b] < bound:
             continue

@@ -1,7 +1,7 @@
-"""Rows projected by one of several matrices (TransR's relations), and the softmax over the edges of a node.
+"""Projects rows by one of several matrices (TransR's relations), and computes the softmax over the edges of a node.
 
-What belongs here: products grouped by relation, so that no matrix is gathered once a row (2,048 × 64 × 64 numbers where
-61 matrices would do), and KGAT's attention over edges, edge by edge and without edges × width in memory.
+Products are grouped by relation, so that no matrix is gathered for each row (2,048 × 64 × 64 numbers instead of 61
+matrices). KGAT's attention over edges needs no tensor of edges × width.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_blocks
 from graphmill.kernels.runtime.threads import has_numba
 
-MOST_PADDED = 1 << 18  # rows with their padding: an accelerator's calls cost more than it
+MOST_PADDED = 1 << 18  # rows including padding: up to here, padding costs an accelerator less than more launches
 EDGE_BYTES = 8 << 20
-"""Projected rows in memory at a time on a CPU, when edges are scored."""
+"""Bytes of projected rows in memory at a time on a CPU, when edges are scored."""
 
 
 def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
     """Each of the ``rows`` [n, d] times the matrix of its group, of ``matrices`` [G, d, k].
 
-    Rows ``bounds[g] : bounds[g + 1]`` are group g's. Returns [n, k] in the dtype of the rows. One product a group that has
-    rows, forward and backward; on an accelerator one of all groups, padded to at most :data:`MOST_PADDED` rows.
+    Rows ``bounds[g] : bounds[g + 1]`` belong to group g. Returns [n, k] in the dtype of the rows. One product per
+    nonempty group, forward and backward; on an accelerator one for all, up to :data:`MOST_PADDED` padded rows.
     """
     longest = max((stop - start for start, stop in pairwise(bounds)), default=0)
     if rows.device.type != "cpu" and 0 < longest * len(matrices) <= MOST_PADDED and len(matrices) > 1:
@@ -44,13 +44,13 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
 
 
 def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
-    """Whether compiled code does all groups: they have some dozen rows each, and a call takes longer than that product."""
+    """Whether compiled code computes all groups in one call: with a few dozen rows each, calls would cost most."""
     return (
         rows.device.type == "cpu"
         and rows.dtype == matrices.dtype == torch.float32
         and rows.is_contiguous()
         and len(rows) > 0
-        and len(matrices) > 1  # the threads share one product, and here a group is one thread's
+        and len(matrices) > 1  # with one matrix, torch's threads share the product; here one thread takes a group
         and own_blocks()
     )
 
@@ -93,28 +93,28 @@ class _Grouped(torch.autograd.Function):
 
 
 class RelationEdges(NamedTuple):
-    """The edges of relations ``first`` to ``last`` - 1, sorted by relation and head, and the nodes that occur in them."""
+    """The edges of relations ``first`` to ``last`` - 1, sorted by relation and head, and their nodes."""
 
     first: int
     last: int
     head_bounds: list[int]
-    """Where each relation's heads begin, and the last one's end; ``tail_bounds`` likewise."""
+    """Bounds of each relation's heads in ``heads``; ``tail_bounds`` likewise."""
     tail_bounds: list[int]
     edges: Tensor
-    """int64 [E]: which edges of all these are."""
+    """int64 [E]: positions of these edges among all edges."""
     heads: Tensor
-    """int64 [m]: nodes, relation after relation; ``tails`` [n] likewise."""
+    """int64 [m]: the head nodes, relation after relation; ``tails`` [n] likewise."""
     tails: Tensor
     indptr: Tensor
-    """int64 [m + 1]: where each head's edges begin."""
+    """int64 [m + 1]: bounds of each head's edges."""
     tail: Tensor
-    """int64 [E]: each edge's place in ``tails``."""
+    """int64 [E]: each edge's index into ``tails``."""
 
 
 def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: RelationEdges) -> None:
     """Fill ``logits`` at the edges of ``part`` with ⟨W_r t, tanh(W_r h + e_r)⟩ (KGAT, eq. 4); not differentiable.
 
-    ``logits`` [all edges], ``nodes`` [N, d], ``projections`` [R, d, k], ``translations`` [R, k] of all relations.
+    ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R, k].
     """
     matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
     if _whole_heads_serve(nodes, matrices, part):
@@ -134,7 +134,7 @@ def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translation
 
 
 def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> bool:
-    """Whether compiled code takes heads through projection, translation and edges at once."""
+    """Whether compiled code processes heads in blocks through projection, translation and edges."""
     return (
         nodes.device.type == "cpu"
         and nodes.dtype == matrices.dtype == torch.float32
@@ -146,8 +146,8 @@ def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> 
 def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:
     """π = ⟨t, tanh(h + e_r)⟩ of edges (KGAT, eq. 4); not differentiable.
 
-    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes that occur; ``translation`` [k] of one relation, or [m, k] of
-    the heads' ones; ``head``, ``tail`` int64 [E]: rows of those. Returns [E].
+    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes. ``translation``: [k] for one relation, or [m, k] with a
+    row for each head. ``head``, ``tail`` int64 [E]: rows of ``heads`` and ``tails``. Returns [E].
     """
     moved = torch.tanh(heads + translation)
     out = heads.new_empty(len(head))
@@ -159,9 +159,9 @@ def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: 
 
 
 def segment_softmax(logits: Tensor, row: Tensor, indptr: Tensor) -> Tensor:
-    """exp(a_e) / Σ over the edges of the same row, [E]. Sums in fp32 at least; a lone edge has 1.
+    """exp(a_e) / Σ over the edges of the same row, [E]. Sums are in at least fp32; a single edge gets 1.
 
-    ``row`` int64 [E] ascending; ``indptr`` int64 [rows + 1]: where each row's edges begin.
+    ``row`` int64 [E], ascending; ``indptr`` int64 [rows + 1]: bounds of each row's edges.
     """
     if logits.device.type == "cpu" and logits.dtype == torch.float32 and len(logits) and has_numba():
         from graphmill.kernels.translation.cpu import softmax_of_rows

@@ -1,8 +1,8 @@
-"""KGAT's scores of edges: heads go through some dozen at a time, products included.
+"""KGAT's scores of edges for the CPU, compiled: processes a few dozen heads at a time, matrix products included.
 
-The tails of some relations are projected first, into one table. Then some heads at a time are projected, moved and followed
-along their edges, and nothing of them is written but the scores. In calls of its own for each operation every projected row
-went through memory several times. The softmax over a node's edges is here as well, row by row.
+The tails of some relations are first projected into one table. Then a block of heads is projected, translated and
+followed along its edges, and only the scores are written. With a separate call for each operation, every projected row
+would go through memory several times. The module also has the softmax over a node's edges, row by row.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Rows that are projected together."""
 _AHEAD = 8
-"""How many edges ahead the rows of their tails are fetched: they are met at random."""
+"""Number of edges by which tail rows are prefetched, because their order is random."""
 _MOST = 80
 """From here on 1 − 2 / (e^x + 1) is 1."""
 _EDGES_OF_A_ROW = 8
-"""Edges that take as long as the projection of a head, more or less."""
+"""About as many edges take as long as the projection of one head."""
 
 
 Ends = tuple[Tensor, np.ndarray, Tensor, np.ndarray, Tensor, Tensor, Tensor]
@@ -56,9 +56,9 @@ _Score = namedtuple(
 def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: Tensor, ends: Ends) -> None:
     """``logits[edges[e]]`` = ⟨W_r t, tanh(W_r h + e_r)⟩ for edges of some relations, sorted by head. All fp32.
 
-    ``nodes`` [N, d], ``matrices`` [G, d, k], ``translations`` [G, k]; ``heads`` int64 [m], relation r's from
-    ``head_bounds[r]`` on, and ``tails`` [n] likewise: nodes; ``indptr`` int64 [m + 1]: each head's edges; ``tail`` int64
-    [E]: an edge's place in ``tails``; ``edges`` int64 [E]: its place in ``logits``.
+    ``nodes`` [N, d], ``matrices`` [G, d, k], ``translations`` [G, k]. ``heads`` int64 [m]: head nodes, with those of
+    relation r from ``head_bounds[r]`` on; ``tails`` [n] likewise. ``indptr`` int64 [m + 1]: bounds of each head's
+    edges. ``tail`` int64 [E]: an edge's index into ``tails``. ``edges`` int64 [E]: its index into ``logits``.
     """
     heads, head_bounds, tails, tail_bounds, indptr, tail, edges = ends
     width = matrices.shape[2]
@@ -76,7 +76,7 @@ def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: T
 
 def softmax_of_rows(logits: Tensor, indptr: Tensor) -> Tensor:
     """e^a / Σ over each row's edges, [E]; ``logits`` fp32 [E], ``indptr`` int64 [rows + 1]."""
-    # Sixteen numbers are read at once, also where a row has fewer.
+    # Sixteen numbers are read at once, even from a shorter row, so add padding.
     out = logits.new_empty(len(logits) + LANES)
     out[: len(logits)] = logits
     starts = indptr.numpy()
@@ -87,7 +87,7 @@ def softmax_of_rows(logits: Tensor, indptr: Tensor) -> Tensor:
 
 @_jit
 def _group_of(bounds: Any, row: int) -> int:
-    """The group that a row is of."""
+    """The group of a row."""
     group = 0
     while bounds[group + 1] <= row:
         group += 1
@@ -96,7 +96,7 @@ def _group_of(bounds: Any, row: int) -> int:
 
 @_jit
 def _padded_matrix(matrices: Any, group: int, depth: int, width: int, room: Any) -> None:
-    """A group's matrix with zeros up to whole vectors."""
+    """Copy a group's matrix with rows zero-padded to whole vectors."""
     line, start = padded(width), group * depth * width
     for t in range(depth):
         for c in range(0, width, LANES):
@@ -129,7 +129,7 @@ def _project(
         size = min(min(_TOGETHER, last - start), bounds[group + 1] - start)
         gather((table, pitch, 0), tails, start, size, depth, (given, 0, deep))
         whole_blocks((given, 0, deep, 1), (one, 0, line, depth), (given, found, line, False), size, width)
-        # Not there at once: the last block has six rows, and what follows may be another thread's.
+        # Not written to ``out`` directly: the last block has six rows, and the next rows may belong to another thread.
         for c in range(0, size * line, LANES):
             store(to, start * line + c, load(given, found + c))
         start += size
@@ -190,7 +190,7 @@ def _score(call: Any, first: int, last: int) -> None:
 
 @_jit
 def _tanh_of(room: Any, at: int, beside: Any, move: int, rows: int, line: int) -> None:
-    """tanh(row + translation) in place, as 1 − 2 / (e^2x + 1): to some 1e-7, whatever its size; NaN where one is."""
+    """Replace rows by tanh(row + translation), as 1 − 2 / (e^2x + 1), to about 1e-7 at any magnitude; NaN stays NaN."""
     one, two = spread(like(room[at], 1)), spread(like(room[at], 2))
     zero, most = spread(like(room[at], 0)), spread(like(room[at], -_MOST))
     for c in range(0, line, LANES):

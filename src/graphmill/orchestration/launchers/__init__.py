@@ -1,7 +1,7 @@
-"""Launchers of the worker under one contract: on this machine, under Slurm, on Ray, or on Kubernetes.
+"""Launchers of the worker with one contract: on this machine, under Slurm, on Ray, or on Kubernetes.
 
-Whatever starts it, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
-asked to stop, and ends with a documented exit code.
+With every launcher, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
+asked to stop, and exits with a documented code.
 """
 
 from graphmill.orchestration.launchers.contract import Worker, WorkerCommand
@@ -9,11 +9,11 @@ from graphmill.orchestration.launchers.settings import LauncherSettings
 
 
 def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
-    """Start the worker where ``settings`` say.
+    """Start the worker in the place that ``settings`` name.
 
     Raises:
-        MissingExtraError: what the place needs is not installed here.
-        ResourceError: the place cannot be reached, or refuses the job; says which and what to do.
+        MissingExtraError: a package for this place is not installed here.
+        ResourceError: the place cannot be reached, or refuses the job; the message says what to do.
     """
     if settings.kind == "ray":
         from graphmill.orchestration.launchers.ray import RayWorker

@@ -1,4 +1,4 @@
-"""What a launcher is given, and what it gives back."""
+"""The input and the output of a launcher."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 UNSEEN = 78
-"""Exit code of a worker that could not begin where it was sent (EX_CONFIG); its last line says why."""
+"""Exit code of a worker that could not start in its place (EX_CONFIG); its last line gives the reason."""
 
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """A worker to be started.
+    """A worker to start.
 
-    ``command`` and ``environment`` are what it needs beside its machine's own. ``cwd`` is the project's folder and
-    ``messages`` the file that it writes to, both as its machine sees them. ``name`` is for people.
+    ``command`` and ``environment`` are in addition to its machine's environment. ``cwd`` is the project's folder and
+    ``messages`` the file for its messages, both as paths on its machine. ``name`` is for display.
     """
 
     command: Sequence[str]
@@ -25,9 +25,10 @@ class WorkerCommand:
     name: str = "graphmill"
 
     def shell(self, python: str) -> str:
-        """One line of sh for another machine: go to the project's folder, or say that it is not there; then begin.
+        """One line of sh for another machine, which changes to the project's folder, or reports that it is missing, and
+        starts the worker.
 
-        ``python`` takes the place of this machine's interpreter.
+        ``python`` replaces this machine's interpreter.
         """
         unseen = (
             f"graphmill: this machine does not see {self.cwd} with the file {self.messages}; mount the project's folder "
@@ -39,22 +40,22 @@ class WorkerCommand:
 
 
 class Worker(Protocol):
-    """A worker that was started."""
+    """A started worker."""
 
     def poll(self) -> int | None:
-        """The exit code (negative: the signal), or None while it runs or waits for its turn."""
+        """The exit code (negative: the signal), or None while it runs or waits to start."""
 
     def stderr_tail(self) -> str:
-        """The last lines that it wrote, for a failure's message."""
+        """The last lines of its output, for an error message."""
 
     def note_descendants(self) -> None:
-        """Called now and then while it runs."""
+        """Record its present descendants. Call it now and then while it runs."""
 
     def waits_for(self) -> str:
-        """Why it has not begun, in a sentence; empty once it runs, and where nobody knows."""
+        """A sentence on why it has not started; empty once it runs, or if the reason is not known."""
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask it to save and end; after ``grace_seconds`` end all that is left."""
+        """Ask it to save and exit; after ``grace_seconds``, kill all that is left."""
 
     def kill(self) -> None:
-        """End all that is left of it, at once; harmless when nothing is."""
+        """Kill all that is left of it, at once. This is harmless if nothing is left."""

@@ -1,4 +1,4 @@
-"""Workers as Kubernetes Jobs: one pod, no restarts of its own (Dagster repeats the step, which resumes)."""
+"""Runs workers as Kubernetes Jobs: one pod without restarts (Dagster repeats the step, which resumes)."""
 
 import contextlib
 import re
@@ -12,7 +12,7 @@ from graphmill.orchestration.launchers.settings import LauncherSettings
 
 _ASK_EVERY_SECONDS = 1.0
 _LOST_SECONDS = 60.0
-"""How long the API server may be away before the worker counts as lost."""
+"""Seconds without an answer of the API server, after which the worker counts as lost."""
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 
 
@@ -25,7 +25,7 @@ def _unscheduled(status: Any) -> str:
 
 
 def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
-    """The Job: the image, the command, the environment, the data folder's volume, and what it asks for."""
+    """The manifest of the Job: image, command, environment, the data folder's volume, and resource requests."""
     asked: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
     if settings.memory_gib:
         asked["memory"] = f"{job.processes * settings.memory_gib:g}Gi"
@@ -65,7 +65,7 @@ def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_se
 
 
 class KubernetesWorker:
-    """A Job, and the pod that it made."""
+    """A Job and its pod."""
 
     def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
         try:
@@ -84,20 +84,20 @@ class KubernetesWorker:
             self._pods: Any = kubernetes.client.CoreV1Api()
             body: Any = manifest(settings, job, self._name)
             self._jobs.create_namespaced_job(self._namespace, body, _request_timeout=30)
-        except Exception as error:  # of urllib3, of the client, of a kubeconfig
+        except Exception as error:  # errors of urllib3, of the client, or of a kubeconfig
             raise ResourceError(
                 f"launcher: Kubernetes does not take the Job ({_first_line(error)}); look at launcher.context and "
                 "launcher.namespace, and whether `kubectl auth can-i create jobs` says yes"
             ) from None
 
     def poll(self) -> int | None:
-        """Asks the API server once a second."""
+        """Ask the API server, at most once a second."""
         if self._code is None and time.monotonic() - self._asked_at >= _ASK_EVERY_SECONDS:
             self._asked_at = time.monotonic()
             try:
                 self._code = self._state()
                 self._away = 0.0
-            except Exception:  # the API server is away, perhaps for a moment
+            except Exception:  # the API server may be unavailable only for a moment
                 self._away = self._away or time.monotonic()
                 if time.monotonic() - self._away > _LOST_SECONDS:
                     self._code, self._lost = -9, True
@@ -108,7 +108,7 @@ class KubernetesWorker:
         pods = self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
         if not pods:
             job = self._jobs.read_namespaced_job(self._name, self._namespace, _request_timeout=30)
-            return -9 if job.status.failed else None  # its pod went with its node
+            return -9 if job.status.failed else None  # its pod was lost with its node
         status = pods[0].status
         self._waits = _unscheduled(status)
         for each in status.container_statuses or ():
@@ -126,7 +126,7 @@ class KubernetesWorker:
         """The last lines of the pod's log, or why it has none."""
         if self._stuck:
             return self._stuck
-        with contextlib.suppress(Exception):  # there may be no pod yet, or none any more
+        with contextlib.suppress(Exception):  # the pod may not exist yet, or no longer exist
             selector = f"job-name={self._name}"
             pods = self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
             name = pods[0].metadata.name
@@ -134,26 +134,26 @@ class KubernetesWorker:
         return ""
 
     def waits_for(self) -> str:
-        """What the scheduler says of a pod that has no node: a volume claim that is not there, too little room."""
+        """The scheduler's message for a pod without a node, such as a missing volume claim or too few resources."""
         return self._waits
 
     def note_descendants(self) -> None:
-        """Kubernetes looks after its pods itself."""
+        """Do nothing: Kubernetes manages its pods."""
 
     def stop(self, grace_seconds: float) -> None:
-        """Delete the Job: its pod gets SIGTERM, and the grace to save."""
+        """Delete the Job: its pod gets SIGTERM and the grace period to save."""
         self._delete(int(grace_seconds))
         until = time.monotonic() + grace_seconds
         while self.poll() is None and time.monotonic() < until:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Delete what still runs, or may run beyond our sight; a Job that has ended stays a day, for its log."""
+        """Delete a Job that runs or may still run. A Job that has ended is kept for a day, for its log."""
         if self._code is None or self._lost:
             self._delete(0)
 
     def _delete(self, grace: int) -> None:
-        with contextlib.suppress(Exception):  # it may be gone
+        with contextlib.suppress(Exception):  # it may not exist any more
             self._jobs.delete_namespaced_job(
                 self._name,
                 self._namespace,
@@ -164,7 +164,7 @@ class KubernetesWorker:
 
 
 def _configure(config: Any, context: str) -> None:
-    """A context that is named, else the account of the pod that we are in, else the current context."""
+    """Use the named context, else the account of the pod in which this process runs, else the current context."""
     if not context:
         with contextlib.suppress(config.ConfigException):
             config.load_incluster_config()

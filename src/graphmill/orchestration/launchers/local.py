@@ -1,4 +1,4 @@
-"""Workers on this machine, and under Slurm, whose ``srun`` stays in the foreground and stands for its job here."""
+"""Runs workers on this machine, and under Slurm by ``srun``, which stays in the foreground and represents its job here."""
 
 import os
 import shlex
@@ -14,16 +14,17 @@ from graphmill.training.openmp_waiting import waiting_environment
 
 
 def local(job: WorkerCommand) -> ChildTree:
-    """A child process with this process's environment, and the settings of allocator and threads that pay here."""
+    """Start a child process with this process's environment and the best settings of allocator and threads for this
+    machine."""
     environment = {**allocator_environment(), **waiting_environment(), **os.environ, **job.environment}
     return ChildTree(job.command, env=environment, cwd=job.cwd)
 
 
 def slurm(settings: LauncherSettings, job: WorkerCommand) -> ChildTree:
-    """``srun`` with the worker; it takes our environment along, passes SIGTERM on, and ends with the worker's exit code.
+    """Start ``srun`` with the worker. It passes on this environment and SIGTERM, and exits with the worker's code.
 
     Raises:
-        ResourceError: there is no such command here.
+        ResourceError: the command does not exist on this machine.
     """
     command = shlex.split(settings.srun)
     if not command or shutil.which(command[0]) is None:
@@ -32,7 +33,7 @@ def slurm(settings: LauncherSettings, job: WorkerCommand) -> ChildTree:
             "tools here, or give their path in launcher.srun"
         )
     name = [f"--job-name={job.name}"]
-    # srun takes a first SIGINT for a question after its state.
+    # srun answers the first SIGINT with its state, so use SIGTERM.
     environment = {**os.environ, **job.environment}
     shell = ["sh", "-c", job.shell(settings.python)]
     return ChildTree([*command, *name, *shell], env=environment, cwd=None, ask_by=signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster, by its job API. Several processes are actors of a placement group (:mod:`.ray_group`)."""
+"""Runs workers on a Ray cluster, by its job API. Several processes are actors of a placement group (:mod:`.ray_group`)."""
 
 import contextlib
 import shlex
@@ -10,14 +10,14 @@ from graphmill.orchestration.launchers.contract import WorkerCommand
 from graphmill.orchestration.launchers.settings import LauncherSettings
 
 STOP_WAIT_SECONDS = 120
-"""How long Ray waits for a job that was asked to stop; longer than the grace that a step gives its worker."""
+"""Seconds that Ray waits for a job that was asked to stop; longer than the grace period that a step gives its worker."""
 _TAIL_BYTES = 4096
 _ASK_EVERY_SECONDS = 1.0
 WAITS_SECONDS = 30.0
-"""From then on a job that has not begun is said to wait."""
+"""After this many seconds, a job that has not started is reported as waiting."""
 WAITS = "launcher: no node of the Ray cluster has room for this training yet (see `ray status`); it starts when one has"
 _LOST_SECONDS = 60.0
-"""How long the dashboard may be away before the worker counts as lost."""
+"""Seconds without an answer of the dashboard, after which the worker counts as lost."""
 
 
 class RayWorker:
@@ -38,7 +38,7 @@ class RayWorker:
                 metadata={"job_name": job.name},
                 **_resources(settings, job),
             )
-        except Exception as error:  # of requests, of Ray's own, and plain ones, by version
+        except Exception as error:  # errors of requests, of Ray, or plain ones, depending on the version
             what = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise ResourceError(
                 f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head "
@@ -49,12 +49,12 @@ class RayWorker:
         self._pending, self._group, self._looked_at = False, job.processes > 1, self._seen_at
 
     def poll(self) -> int | None:
-        """Asks Ray once a second."""
+        """Ask Ray, at most once a second."""
         if self._code is None and time.monotonic() - self._asked_at >= _ASK_EVERY_SECONDS:
             self._asked_at = time.monotonic()
             try:
                 info = self._client.get_job_info(self._id)
-            except Exception:  # of requests and of Ray's own: the dashboard is away, perhaps for a moment
+            except Exception:  # errors of requests and of Ray: the dashboard may be unavailable only for a moment
                 if self._asked_at - self._seen_at > _LOST_SECONDS:
                     self._code = -9
                 return self._code
@@ -63,19 +63,19 @@ class RayWorker:
             if str(info.status) == "SUCCEEDED":
                 self._code = 0
             elif str(info.status) in ("FAILED", "STOPPED"):
-                # A driver that was lost with its node has no exit code: it may go better elsewhere.
+                # A driver that was lost with its node has no exit code. It may succeed on another node.
                 self._code = int(info.driver_exit_code) if info.driver_exit_code is not None else -9
         return self._code
 
     def stderr_tail(self) -> str:
-        """The end of what the job printed."""
+        """The end of the job's output."""
         try:
             return str(self._client.get_job_logs(self._id))[-_TAIL_BYTES:]
-        except Exception:  # a cluster that is gone tells nothing
+        except Exception:  # the cluster is gone, so there is no output
             return ""
 
     def waits_for(self) -> str:
-        """A job, or the placement group of its actors, that no node has room for."""
+        """Report a job, or the placement group of its actors, for which no node has enough resources."""
         now = time.monotonic()
         if now - self._looked_at < WAITS_SECONDS:
             return ""
@@ -83,17 +83,17 @@ class RayWorker:
         return WAITS if self._pending or (self._group and self.stderr_tail().rstrip().endswith(WAITS)) else ""
 
     def note_descendants(self) -> None:
-        """Ray looks after its processes itself."""
+        """Do nothing: Ray manages its processes."""
 
     def stop(self, grace_seconds: float) -> None:
-        """SIGTERM to the job's processes; Ray kills what is left after its own time."""
+        """Send SIGTERM to the job's processes. Ray kills what is left after its own timeout."""
         self.kill()
         until = time.monotonic() + grace_seconds
         while self.poll() is None and time.monotonic() < until:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Ask Ray to end the job; where it does not answer, the job ends with its cluster or goes on alone."""
+        """Ask Ray to end the job. If Ray does not answer, the job ends with its cluster or continues."""
         if self.poll() in (None, -9):
             with contextlib.suppress(Exception):
                 self._client.stop_job(self._id)
@@ -109,6 +109,6 @@ def _line(settings: LauncherSettings, job: WorkerCommand) -> str:
 
 def _resources(settings: LauncherSettings, job: WorkerCommand) -> dict[str, Any]:
     if job.processes > 1:
-        return {}  # the placement group asks for them
+        return {}  # the placement group requests them
     memory = {"entrypoint_memory": int(settings.memory_gib * 2**30)} if settings.memory_gib else {}
     return {"entrypoint_num_cpus": settings.cpus, "entrypoint_num_gpus": settings.gpus, **memory}

@@ -1,8 +1,9 @@
 """``python -m graphmill.orchestration.launchers.ray_group PROCESSES CPUS GPUS MEMORY_GIB ARGUMENTS…``, as a Ray job.
 
-Starts one actor for each process in a placement group, spread over the nodes where it can be, and gives each worker
-torchrun's variables. When one ends badly or its actor is lost, all end: the next attempt goes on from the checkpoint.
-The job ends after its last worker: on a stop the first one still writes the checkpoint when the others have ended.
+It starts one actor per process in a placement group, spread over the nodes if possible, and gives each worker
+torchrun's variables. If one fails or its actor is lost, all are ended, and the next attempt resumes from the
+checkpoint. The job ends after its last worker: after a stop request, the first worker may still be writing the
+checkpoint when the others have ended.
 """
 
 import os
@@ -18,9 +19,9 @@ from graphmill.orchestration.launchers.ray import STOP_WAIT_SECONDS, WAITS, WAIT
 KILLED = 128 + signal.SIGKILL
 _LOOK_SECONDS = 0.3
 _SAVE_SECONDS = STOP_WAIT_SECONDS - 20.0
-"""How long workers that were asked to stop may take; then they are killed, before Ray kills this process."""
+"""Seconds for workers that were asked to stop. Then they are killed, before Ray kills this process."""
 _LOSS_SECONDS = 30.0
-"""The same where one of them was lost, which the others notice as a rule."""
+"""The same after a worker was lost, which the others usually notice."""
 
 
 class Rank:
@@ -30,7 +31,7 @@ class Rank:
         self._process: subprocess.Popen[bytes] | None = None
 
     def meeting_place(self) -> tuple[str, int]:
-        """This node's address, and a port that is free on it."""
+        """This node's address and a free port on it."""
         import ray
 
         with socket.socket() as probe:
@@ -38,7 +39,7 @@ class Rank:
             return str(ray.util.get_node_ip_address()), int(probe.getsockname()[1])
 
     def start(self, arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
-        """Start the worker; what it prints goes to the job's log."""
+        """Start the worker; its output goes to the job's log."""
         from graphmill.runs.launch import end_with_parent
 
         command = [sys.executable, *arguments]
@@ -47,24 +48,24 @@ class Rank:
         )
 
     def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """The worker's exit code; None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
     def stop(self) -> None:
-        """Ask it to save and end."""
+        """Ask the worker to save and exit."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the worker at once."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 def main(arguments: list[str]) -> int:
-    """Run all ranks; the exit code of the first that did not end well, else 0."""
+    """Run all ranks; returns the exit code of the first that failed, else 0."""
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -102,7 +103,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _wait(ranks: list[Any], asked: list[int]) -> int:
-    """Until all have ended; the code of the first that ended badly, else 0. One that ended badly ends the others."""
+    """Wait until all have ended; returns the code of the first that failed, else 0. A failed rank ends the others."""
     import ray
 
     bad: list[int] = []
@@ -125,7 +126,7 @@ def _wait(ranks: list[Any], asked: list[int]) -> int:
 
 
 def _each(ranks: list[Any], method: str) -> list[int | None]:
-    """What every rank's method returns; of a lost actor, whose worker goes with it, KILLED."""
+    """Call a method of every rank and return the results; KILLED for a lost actor, whose worker is lost with it."""
     import ray
 
     found: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Where trainings run: the section ``launcher`` of a model's YAML, or of the resource ``worker`` for all models."""
+"""The section ``launcher`` of a model's YAML, or of the resource ``worker`` for all models: where trainings run."""
 
 from typing import Literal, Self
 
@@ -23,7 +23,7 @@ _ONLY = {
 
 
 class LauncherSettings(Settings):
-    """Where a training runs, and what it asks for there."""
+    """Where a training runs, and which resources it requests."""
 
     kind: Literal["local", "torchrun", "ray", "k8s", "slurm"] = setting(
         "local",
@@ -60,5 +60,5 @@ class LauncherSettings(Settings):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the worker may be on another machine, so that files between it and us are on shared storage."""
+        """Whether the worker may be on another machine, so that files that both use must be on shared storage."""
         return self.kind not in ("local", "torchrun")

@@ -1,1 +1,1 @@
-"""A run's parameters, curves and results in a tracker such as MLflow, beside its own files, which need none."""
+"""Sends a run's parameters, curves and results to a tracker such as MLflow, in addition to the run's own files."""

@@ -1,7 +1,7 @@
-"""Keeps a tracker up to date with a run directory, from a thread that nothing waits for.
+"""Keeps a tracker up to date with a run directory, in a background thread.
 
-What was sent is noted in the run's ``tracker.json``; what is missing is in ``metrics.jsonl``. So a server that is lost loses
-nothing: the next look, the next start of the same run, or ``graphmill track RUN`` sends the rest.
+The run's ``tracker.json`` records what was sent; ``metrics.jsonl`` has the rest. So nothing is lost if the server is
+down: the next attempt, the next start of the same run, or ``graphmill track RUN`` sends the rest.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ FILE = "tracker.json"
 CARD = "card.md"
 ALIAS = "champion"
 END_SECONDS = 20.0
-"""How long a finished training waits for its tracker; an interrupted one, a tenth of it."""
+"""Seconds that a finished training waits for its tracker. An interrupted training waits a tenth of it."""
 LONGEST_PAUSE = 300.0
 _TABLES = {"losses": "loss", "valid": "valid", "health": "health", "per_second": "per_second"}
 _NUMBERS = ("learning_rate", "seconds", "memory_bytes")
 
 
 def tracker_of(run: Path) -> TrackerSettings:
-    """The section ``tracker`` of a run's settings file. Raises :class:`InputError` where there is no such file."""
+    """The section ``tracker`` of a run's settings file. Raises :class:`InputError` if there is no such file."""
     try:
         written = json.loads((run / "settings.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{run} is no run directory: its settings.json cannot be read ({error})") from None
+        raise InputError(f"{run} is not a run directory: its settings.json cannot be read ({error})") from None
     return TrackerSettings.model_validate(written.get("tracker", {}))
 
 
@@ -47,7 +47,7 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
     """Send what the tracker does not have yet, and return the number of epochs sent.
 
     Raises:
-        Exception: whatever the tracker raises where its server is not there. What was sent until then is noted.
+        Exception: any exception of the tracker, such as an unreachable server. Data sent before it is recorded as sent.
     """
     tracker = tracker or open_tracker(settings)
     state = _state(run, settings)
@@ -72,7 +72,8 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
 
 @contextlib.contextmanager
 def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) -> Iterator[None]:
-    """Send while the block runs, every ``tracker.every_seconds``, and what is left at its end; raises nothing of its own."""
+    """Send every ``tracker.every_seconds`` while the block runs, and the rest at its end. Errors of the tracker are not
+    raised."""
     if settings.writer == "none":
         yield
         return
@@ -88,7 +89,7 @@ def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) 
 
 
 def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
-    """:func:`send` for what came about after the training, by the run's own settings; a sentence where it failed."""
+    """:func:`send` results that were made after the training, by the run's own settings. Returns an error message or ""."""
     with contextlib.suppress(InputError, ValueError):
         settings = tracker_of(run)
         if settings.writer != "none":
@@ -97,7 +98,7 @@ def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
 
 
 def mirror_alias(version: Path, about: Mapping[str, Any], seconds: float = END_SECONDS) -> str:
-    """Tell the tracker of the run that ``version``, a promoted folder, is live; a sentence where that failed."""
+    """Tell the tracker of the run that the promoted folder ``version`` is live. Returns an error message or ""."""
     with contextlib.suppress(InputError, ValueError):
         settings = tracker_of(version)
         if settings.writer != "none":
@@ -118,7 +119,7 @@ def _alias(version: Path, about: Mapping[str, Any], settings: TrackerSettings) -
 
 
 class _Mirror(threading.Thread):
-    """Looks every so often; ends with the process, whatever it waits for."""
+    """A daemon thread that sends regularly. It ends with the process."""
 
     def __init__(self, run: Path, settings: TrackerSettings) -> None:
         super().__init__(name="graphmill-tracker", daemon=True)
@@ -136,18 +137,18 @@ class _Mirror(threading.Thread):
                 tracker = tracker or open_tracker(self._settings)
                 send(self._run, self._settings, tracker)
                 pause, self._problem = self._settings.every_seconds, ""
-            except Exception as error:  # whatever a tracker raises is its own trouble, and no reason to stop
+            except Exception as error:  # an error of the tracker must not stop the training
                 pause, self._problem = min(2 * pause, LONGEST_PAUSE), _sentence(error)
 
     def end(self, seconds: float) -> str:
-        """Send what is left within ``seconds``; what went wrong, or ""."""
+        """Send the rest within ``seconds``. Returns an error message or ""."""
         self._over.set()
         self.join(seconds)
         return f"no answer within {seconds:g} s" if self.is_alive() else self._problem
 
 
 def _within(seconds: float, work: Callable[[], Any]) -> str:
-    """Do ``work`` in a thread; what went wrong, or ""."""
+    """Do ``work`` in a thread. Returns an error message or ""."""
     problem: list[str] = []
 
     def run() -> None:
@@ -169,7 +170,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:
-    """What is noted, for the same tracker; else a new beginning, whose key is noted before anything is sent."""
+    """The recorded state, if it is of the same tracker; else a new state. Its key is recorded before anything is sent."""
     where = [settings.writer, settings.address, settings.experiment]
     try:
         state: dict[str, Any] = json.loads((run / FILE).read_text(encoding="utf-8"))
@@ -202,7 +203,7 @@ def _about(run: Path, key: str) -> About:
 
 
 def _points(record: Mapping[str, Any]) -> Iterator[Point]:
-    """The curves of one epoch; what is no finite number is left out."""
+    """The points of one epoch's curves. Values that are not finite are left out."""
     now, values = time.time(), {name: record[name] for name in _NUMBERS if name in record}
     for table, prefix in _TABLES.items():
         values |= {f"{prefix}/{name}": value for name, value in record.get(table, {}).items()}
@@ -212,7 +213,7 @@ def _points(record: Mapping[str, Any]) -> Iterator[Point]:
 
 
 def _results(run: Path) -> tuple[dict[str, float], dict[str, str]]:
-    """Final figures, and where the files are: the tracker gets no copies."""
+    """Final figures, and the paths of the files: the tracker gets no copies."""
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     figures = {f"final/{name}": value for name, value in report["metrics"].items()}
     figures |= {name: report[name] for name in ("best_epoch", "epochs_done", "seconds", "peak_memory_bytes")}

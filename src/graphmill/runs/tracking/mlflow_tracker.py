@@ -1,4 +1,4 @@
-"""MLflow as a tracker, by its client alone (``mlflow-skinny``)."""
+"""A tracker for MLflow. It needs only MLflow's client (``mlflow-skinny``)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _KEY = "graphmill.key"
 _VERSION = "graphmill.version"
 _CARD = "mlflow.note.content"
 _LONGEST = 5000
-"""Characters of a parameter or tag that every MLflow server takes."""
+"""Number of characters of a parameter or tag that every MLflow server accepts."""
 _BATCH, _PARAMETERS = 1000, 100
 _NOT_IN_NAMES = re.compile(r"[^\w\-. /:]")
 
 
 class MlflowTracker:
-    """Writes to the server at ``tracker.address``, or ``$MLFLOW_TRACKING_URI``; credentials are in the environment."""
+    """Writes to the server at ``tracker.address``, or ``$MLFLOW_TRACKING_URI``; credentials come from the environment."""
 
     def __init__(self, settings: TrackerSettings) -> None:
-        # MLflow waits for minutes by default. Here another attempt comes anyway.
+        # MLflow retries for minutes by default. Here this is not needed, because a later attempt follows.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -89,5 +89,5 @@ class MlflowTracker:
 
 
 def _name(name: str) -> str:
-    """``recall@20`` as MLflow takes it: ``recall_at_20``."""
+    """A name that MLflow accepts: ``recall@20`` becomes ``recall_at_20``."""
     return _NOT_IN_NAMES.sub("_", name.replace("@", "_at_"))

@@ -57,7 +57,7 @@ _MLFLOW = "graphmill.runs.tracking.mlflow_tracker:MlflowTracker"
 
 
 def open_tracker(settings: TrackerSettings) -> Tracker:
-    """The tracker of this section. Raises :class:`SettingsError` where its class cannot be imported."""
+    """Open the tracker of this section. Raises :class:`SettingsError` if its class cannot be imported."""
     made: Tracker = _class(_MLFLOW if settings.writer == "mlflow" else settings.writer)(settings)
     return made
 
@@ -71,7 +71,7 @@ def _class(writer: str) -> Any:
 
 
 def require_tracker(settings: TrackerSettings) -> None:
-    """Raise :class:`SettingsError` for what is missing on this machine; reaches no server."""
+    """Raise :class:`SettingsError` if a package is missing on this machine. Contacts no server."""
     if settings.writer == "mlflow" and find_spec("mlflow") is None:
         raise SettingsError('tracker.writer: mlflow is not installed: pip install "graphmill[tracking]"')
     if settings.writer not in ("none", "mlflow"):

@@ -1,4 +1,4 @@
-"""What a step of BPR-MF holds and does, from the sizes of the graph: the planner's formulas."""
+"""Memory and operations of a BPR-MF step, from the sizes of the graph: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphmill.training.planning import Cost
 
 
 def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, execution: Execution, precision: str) -> Cost:
-    """The cost of one process; ``batching`` is "full": the tables are all there is."""
+    """The cost of one process; ``batching`` is "full": there is no sampling."""
     size, d = sizes_of(graph), settings.model.embedding_dim
     table = (size.users + size.items) * d
     pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
@@ -19,9 +19,9 @@ def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, executi
     rows = (2.0 + negatives) * pairs
     return Cost(
         weights=table * WIDE,
-        # The rows of the view in both orders, the sampler's pairs, order and keys.
+        # The view's rows in both orders; the sampler's pairs, order and keys.
         held=size.edges * 64,
-        # Of rows that are looked up a product as well; a gradient of each table before it is added up.
+        # Products too, if rows are looked up; a gradient of each table before summation.
         step=int((pairs_kept(chunk, negatives, d, in_place) * (1 if in_place else 4 / 3) + 2 * table) * WIDE),
         gradients=table * WIDE,
         evaluation=int((2 * table + SCORES) * WIDE),

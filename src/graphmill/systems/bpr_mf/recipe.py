@@ -1,4 +1,4 @@
-"""BPR-MF as the engine sees it. Its vectors are a baseline for other recommenders, and a start for KGAT (``init_from``)."""
+"""The recipe of BPR-MF. Its vectors are a baseline for other recommenders, and initial vectors for KGAT (``init_from``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NORM = "norm"
 
 
 class BprMfRecipe(RecommenderRecipe):
-    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; of several j the mean."""
+    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; averaged over several j."""
 
     settings: BprMfSettings
     term_names = (NORM,)
@@ -29,7 +29,7 @@ class BprMfRecipe(RecommenderRecipe):
         return Encoded({USERS: model.user, ITEMS: model.item})
 
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
-        """The loss of the pairs, and the norm of the step's vectors; of several negatives' norms the mean."""
+        """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
         assert encoded is not None
         loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
         count = float(len(chunk))

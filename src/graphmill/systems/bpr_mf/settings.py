@@ -1,4 +1,4 @@
-"""Everything that a BPR-MF training can be told beyond what recommenders share. Importable without torch."""
+"""The settings of BPR-MF beyond those that all recommenders share. Importable without torch."""
 
 from typing import ClassVar, Literal
 
@@ -14,7 +14,7 @@ class BprMfModel(Settings):
 
 
 class BprMfObjective(RecommenderObjective):
-    """The loss of the pairs, with the norm of the step's vectors."""
+    """The loss of the pairs and the norm of the step's vectors."""
 
     regularisation: float = setting(
         0.01, "λ of ½‖·‖² of the vectors of the user, the item and the negative, averaged over the step", ge=0.0
@@ -22,7 +22,7 @@ class BprMfObjective(RecommenderObjective):
 
 
 class BprMfTraining(SteadyTraining):
-    """Training defaults: cheap epochs, so many of them."""
+    """Training defaults: many epochs, since they are cheap."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)
     epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)

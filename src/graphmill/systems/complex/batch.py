@@ -1,4 +1,4 @@
-"""The data of one ComplEx step: links, and the nodes that their targets are told from."""
+"""The data of one ComplEx step: links, and the candidates for their targets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ SOFTMAX, N3 = "softmax", "n3"
 class ComplexBatch(RowBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
-    ``candidates``: by type number, the global numbers that a target of the type is told from; a type that is missing has
-    all its nodes. ``own_degree`` float32 [B]: log of the training links into the tail, this one among them. ``degree``: by
-    type number the relations int64 [U], ascending, that ask for it in the step, and float32 [U, candidates] of
-    log(1 + training links into each) by them; empty where popularity takes no part.
+    ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
+    type, all its nodes. ``own_degree`` float32 [B]: log of the number of training links into the tail, this link
+    included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
+    and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
+    use popularity.
     """
 
     head: np.ndarray
@@ -37,11 +38,11 @@ class ComplexBatch(RowBatch):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Links, for both terms."""
+        """The number of links, for both terms."""
         return {SOFTMAX: float(len(self)), N3: float(len(self))}
 
     def split(self, parts: int) -> Sequence[ComplexBatch]:
-        """Runs of links."""
+        """Contiguous chunks of links."""
         bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
         return [self._rows(slice(a, b)) for a, b in pairwise(bounds.tolist())]
 
@@ -50,7 +51,7 @@ class ComplexBatch(RowBatch):
         return self._rows(slice(rank, None, world))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, those of the candidates by type number."""
+        """All arrays; arrays of the candidates by type number."""
         return super().arrays() | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
 
     def _rows(self, rows: slice) -> ComplexBatch:

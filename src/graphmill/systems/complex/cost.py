@@ -1,4 +1,4 @@
-"""What a step of ComplEx holds and does, from the settings and the sizes of the graph: the planner's formulas."""
+"""Memory and operations of a ComplEx step, from the settings and the sizes of the graph: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _REVERSED: WeakKeyDictionary[TypedGraph, bool] = WeakKeyDictionary()
 
 
 def _reversed(graph: TypedGraph) -> bool:
-    """Whether the graph holds the reverse of every relation; kept, as a planner asks many times."""
+    """Whether the graph has the reverse of every relation; cached, since a planner asks many times."""
     if graph not in _REVERSED:
         _REVERSED[graph] = TrainEdges(graph).reversed
     return _REVERSED[graph]
 
 
 def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
-    """Candidates that a link's target is told from: a mean over the training edges, of both directions."""
+    """Candidates per link's target: the mean over the training edges in both directions."""
     counts = {t.name: float(t.count) for t in graph.node_types}
     wanted = settings.objective.candidates
     total = weight = 0.0
@@ -50,10 +50,10 @@ def step_cost(
     products = 3 * 2.0 * batch * candidates * d
     return Cost(
         weights=parameters * _WIDE,
-        # The links both ways as four numbers each, their order, and the sparse edges.
+        # The links in both directions as four numbers each, their order, and the sparse edges.
         held=int(2 * edges * 64),
-        # Scores, their exponentials and gradients; the rows that are looked up, and what is made of them; the table's
-        # gradient once for each of its three uses.
+        # Scores, their exponentials and gradients; the looked-up rows and their products; the table's gradient once for
+        # each of its three uses.
         step=int((6 * chunk * candidates + 16 * chunk * d + 3 * parameters) * _WIDE),
         gradients=parameters * _WIDE,
         evaluation=int(ranking_bytes(held_out, max(t.count for t in graph.node_types)) + parameters * _WIDE),

@@ -21,7 +21,7 @@ def scoring_arrays(model: ComplEx, links: TrainingLinks) -> dict[str, np.ndarray
 
 
 class ComplexExport(ExportedScorer):
-    """Products of the tables' rows, with the popularity of the target where the model has it."""
+    """Products of the tables' rows, with the popularity of the target if the model uses it."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays))

@@ -1,4 +1,4 @@
-"""ComplEx as the engine sees it: typed links, each target told from the nodes of its type."""
+"""The recipe of ComplEx: for typed links, a softmax over the nodes of the target's type."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class ComplexRecipe(TableRecipe):
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
-    A link's own part in its target's degree is left out while it is trained on.
+    In training, a target's degree does not count the link itself.
 
-    Every relation is asked for its targets. Where the graph does not hold a relation's reverse, its inverse stands in,
-    with a vector of its own (reciprocal relations, Lacroix et al. 2018). Everything random is keyed by
+    Every relation is trained to predict its targets. If the graph does not have a relation's reverse, the model adds an
+    inverse relation with its own vector (reciprocal relations, Lacroix et al. 2018). Everything random is keyed by
     ``settings.training.seed``.
     """
 
@@ -77,17 +77,17 @@ class ComplexRecipe(TableRecipe):
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> ComplEx:
-        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         m = self.settings.model
         return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Tables alone: no weight decay."""
+        """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Both tables: by node id, and by relation."""
+        """Keys of both tables: node ids, and relations."""
         names = ["|".join(r.key) for r in self.graph.relations]
         relations = [*names, *(f"inverse of {n}" for n in names)][: self.num_relations]
         ids = self.graph.node_table().column("id").to_pylist()
@@ -97,7 +97,7 @@ class ComplexRecipe(TableRecipe):
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ComplexBatch:
-        """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type among them."""
+        """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type in the step."""
         chosen = self.rows_of_step(epoch, index)
         head, relation, tail, kind = self.links[chosen].T
         wanted, candidates = self.settings.objective.candidates, {}
@@ -116,7 +116,7 @@ class ComplexRecipe(TableRecipe):
         return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
 
     def encode(self, model: nn.Module, batch: ComplexBatch) -> Encoded | None:
-        """Chunks share nothing but the tables."""
+        """Nothing: chunks share only the tables."""
         return None
 
     def terms(self, model: nn.Module, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
@@ -135,9 +135,9 @@ class ComplexRecipe(TableRecipe):
         return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
 
     def _cross_entropy(self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, tail: Tensor) -> Tensor:
-        """Σ −log softmax over the links that ask for a type.
+        """Σ −log softmax over the links whose targets are of one type.
 
-        Of drawn candidates each stands for several, and the target itself is left out of them.
+        A sampled candidate counts for several nodes; the target itself is not among the candidates.
         """
         mine = np.flatnonzero(chunk.kind == kind)
         rows, node_type, candidates = self._tensor(mine), self.graph.node_types[kind], chunk.candidates.get(kind)
@@ -166,17 +166,17 @@ class ComplexRecipe(TableRecipe):
     # ---------------------------------------------------------------- evaluation and export
 
     def scorer(self, model: nn.Module) -> ComplexScorer:
-        """Scores of the graph's relations, and of the inverses that it does not hold."""
+        """Scores of the graph's relations, and of the inverses that the graph does not have."""
         assert isinstance(model, ComplEx)
         return ComplexScorer(model, self.edges)
 
     def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
-        """What a score needs beside the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
+        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
         assert isinstance(model, ComplEx)
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """The tails of every relation; of a graph without reverses the heads as well, as tails of the inverses."""
+        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
         if (split, limit) not in self._queries:
             ask = link_queries if self.edges.reversed else both_sides
             self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
@@ -192,7 +192,7 @@ class ComplexRecipe(TableRecipe):
         return self.measured(ranking.macro, final=final)
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Links."""
+        """The number of links per step."""
         return "links", len(self.links) / -(-len(self.links) // self.batch_size)
 
 
@@ -222,7 +222,7 @@ class ComplexScorer:
 
 
 def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """``values`` of the ascending ``keys`` at ``wanted``, 0 where there is none."""
+    """The ``values`` at ``wanted`` of the ascending ``keys``; 0 for a missing key."""
     place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
     return (
         np.where(keys[place] == wanted, values[place], np.float32(0))

@@ -1,4 +1,4 @@
-"""Everything that a ComplEx training can be told. Importable without torch: the Launchpad is generated from it."""
+"""The settings of ComplEx. Importable without torch: the Launchpad is generated from it."""
 
 from typing import ClassVar, Literal
 
@@ -10,7 +10,7 @@ from graphmill.training.settings import OPTIMIZER, OptimizerName
 
 
 class ComplexModel(Settings):
-    """Two tables: vectors of nodes, and vectors of relations and of their inverses, if the graph lacks these."""
+    """Two tables: vectors of nodes, and vectors of relations and of the inverses that the graph lacks."""
 
     embedding_dim: int = setting(128, "Width of the vectors; for ComplEx, half real and half imaginary", ge=2)
     scoring: Literal["complex", "distmult"] = setting(
@@ -32,7 +32,7 @@ class ComplexModel(Settings):
 
 
 class ComplexObjective(Settings):
-    """Cross-entropy of a link's target among the nodes of its type, and the norms of the vectors."""
+    """Cross-entropy of a link's target over the nodes of its type, and the norms of the vectors."""
 
     candidates: int = setting(
         1000, "Number of nodes of each target type in a step's softmax, drawn for each step; 0 = all of them", ge=0

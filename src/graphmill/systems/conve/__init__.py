@@ -1,4 +1,4 @@
-"""The ConvE recipe: triples to entity embeddings, each query scored against every entity."""
+"""ConvE: entity embeddings from triples; each query is scored against every entity."""
 
 from graphmill.systems.entry import Entry
 

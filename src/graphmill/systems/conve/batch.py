@@ -14,10 +14,10 @@ LOSS = "bce"
 
 @dataclass(frozen=True)
 class ConveBatch(RowBatch):
-    """Queries ``head``, ``relation`` int64 [B], and what they are scored against.
+    """Queries ``head``, ``relation`` int64 [B], and their candidates.
 
     kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
-    [B, 1 + k], the true tail first, −1 for none. ``parts``: into how many blocks of entities the loss is cut.
+    [B, 1 + k], the true tail first, −1 for none. ``parts``: the number of blocks of entities in the loss.
     """
 
     head: np.ndarray
@@ -30,13 +30,14 @@ class ConveBatch(RowBatch):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Scores in the loss: their mean is what is minimised."""
+        """The number of scores in the loss, which is their mean."""
         if self.candidates is not None:
             return {LOSS: float((self.candidates >= 0).sum())}
         return {LOSS: float(len(self.head)) * self.entities}
 
     def split(self, parts: int) -> Sequence[ConveBatch]:
-        """One chunk that cuts its loss over entities; rows stay together, as the batch norms were told."""
+        """One chunk whose loss is computed in blocks of entities; rows stay together, because the batch norms need all
+        of them."""
         return (replace(self, parts=parts),)
 
     def shard(self, rank: int, world: int) -> ConveBatch:

@@ -1,4 +1,4 @@
-"""What a step of ConvE holds and does, from the settings and the number of entities: the planner's formulas."""
+"""Memory and operations of a ConvE step, from the settings and the number of entities: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDE = 4
 
 
 def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, execution: Execution, precision: str) -> Cost:
-    """The cost of one process; ``batching`` is "full", for there are no messages to sample."""
+    """The cost of one process; ``batching`` is "full": there are no messages to sample."""
     m, a = settings.model, settings.acceleration
     batch = settings.step_size() // a.processes
     entities, relations, d = graph.num_nodes, 2 * len(graph.relations), m.embedding_dim
@@ -25,10 +25,12 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     parameters = table + relations * d + maps * d + small
     block = entities_per_block(batch, entities, parts=execution.loss_chunks)
     sampled = settings.objective.loop == "slcwa"
-    # The feature map's stages that are kept: convolution, norm, ReLU, dropout; its gradient and a copy on the way back.
+    # The stored stages of the feature map: convolution, norm, ReLU, dropout; its gradient and a copy in the backward
+    # pass.
     feature = batch * maps * _WIDE * (4 if execution.checkpointing else 6)
     candidates = batch * (1 + settings.objective.negatives_per_positive) * d * 4 * _WIDE
-    # Scores of a block, their sigmoid, softplus and the products' copies; the table's gradient, twice where it is added.
+    # Scores of a block, their sigmoid, softplus and the products' copies; the table's gradient, twice while it is
+    # added.
     loss = candidates if sampled else 4 * batch * block * _WIDE
     scores = 0.0 if sampled else 2.0 * batch * entities * d
     train = sum(relation.edges for relation in graph.relations)

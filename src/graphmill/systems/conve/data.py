@@ -1,6 +1,6 @@
-"""What ConvE trains on: the training triples of a typed graph and their inverses, grouped into queries.
+"""The training data of ConvE: the training triples of a typed graph and their inverses, grouped into queries.
 
-Entities are the graph's nodes by global number. Relation r of the graph is r here, and its inverse is r + M.
+Entities are the graph's nodes by global number. Relation r of the graph has the number r; its inverse has r + M.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ConveData:
-    """Training triples, both ways, as labels grouped by query.
+    """Training triples in both directions, as labels grouped by query.
 
     ``triples`` int64 [T, 3]: (head, relation, tail) in graph order, without inverses. Query q asks for the tails of
-    (``query_head[q]``, ``query_relation[q]``); its known ones are ``tails[indptr[q] : indptr[q + 1]]``, ascending.
+    (``query_head[q]``, ``query_relation[q]``); its known tails are ``tails[indptr[q] : indptr[q + 1]]``, ascending.
     """
 
     def __init__(self, graph: TypedGraph) -> None:
@@ -42,7 +42,7 @@ class ConveData:
 
     @property
     def num_queries(self) -> int:
-        """Distinct (head, relation) with a known tail, inverses included."""
+        """The number of distinct (head, relation) with a known tail, inverses included."""
         return len(self.query_head)
 
     @cached_property
@@ -52,7 +52,7 @@ class ConveData:
 
     @cached_property
     def label_keys(self) -> np.ndarray:
-        """Sorted int64 keys ``query × entities + tail``: what random tails are filtered against."""
+        """Sorted int64 keys ``query × entities + tail``: random tails that are in them are dropped."""
         return self.label_query * self.num_entities + self.tails
 
     def positives(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

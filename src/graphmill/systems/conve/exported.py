@@ -1,4 +1,4 @@
-"""Scores of links from ConvE's exported vectors and the rest of its network."""
+"""Scores of links from ConvE's exported vectors and the other tensors of its network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _NETWORK = "network."
 
 
 def scoring_arrays(model: ConvE, links: TrainingLinks) -> dict[str, np.ndarray]:
-    """``network.*``: all tensors but the entities' vectors; ``picture`` [2]: its height and width; the training links."""
+    """``network.*``: all tensors but the entities' vectors; ``picture`` [2]: height and width of the picture; the
+    training links."""
     config = model.config
     arrays = {
         _NETWORK + name: value.detach().float().cpu().numpy()
@@ -28,7 +29,7 @@ def scoring_arrays(model: ConvE, links: TrainingLinks) -> dict[str, np.ndarray]:
 
 
 class ConveExport(ExportedScorer):
-    """The network in eval mode. Its BatchNorms use the statistics of the training."""
+    """The network in eval mode. Its BatchNorms use the running statistics of the training."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays))

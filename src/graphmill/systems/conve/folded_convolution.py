@@ -1,10 +1,10 @@
-"""Convolution of a one-channel picture, batch norm, ReLU, dropout of whole maps and the linear layer after them, folded.
+"""Convolution of a one-channel picture, batch norm, ReLU, dropout of whole maps and the next linear layer, fused.
 
-A batch norm after a linear map is known before the map is computed: with windows u (and a last entry 1) of mean μ and
-covariance Σ, channel w · u has mean w · μ and variance wᵀΣw. So the norm's scale and shift, and the dropout's factor of
-0 or 1/(1 − p), go into the filters, and the maps (batch × channels × positions, by far the largest thing here) are written
-by one product, rectified in place and read by the linear layer. Going back, their gradient takes their own place. The
-operations one after the other read or write memory of that size about twenty times.
+The statistics of a batch norm after a linear map can be computed before the map: with windows u (and a last entry 1) of
+mean μ and covariance Σ, channel w · u has mean w · μ and variance wᵀΣw. So the norm's scale and shift, and the
+dropout's factor of 0 or 1/(1 − p), are multiplied into the filters. One product writes the maps (batch × channels ×
+positions, by far the largest tensor here), ReLU changes them in place, and the linear layer reads them. In the backward
+pass their gradient overwrites them. Separate operations would read or write memory of this size about twenty times.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _ROWS = 128
 
 
 def windows(picture: Tensor, kernel: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """[B, H, W] → what each filter entry meets, with a last row of ones, and its moments.
+    """[B, H, W] → the inputs of each filter entry, with a last row of ones, and their moments.
 
     Windows u: [B, K + 1, P] for K = kh · kw and P = (H − kh + 1)(W − kw + 1). Moments: Σ u uᵀ over rows and positions,
-    float64 where the device has it, [K + 1, K + 1]; the last column is Σ u and its end the number of windows. Moments of
-    several batches (or processes) add up.
+    float64 where the device has it, [K + 1, K + 1]; the last column is Σ u and its last entry the number of windows.
+    Moments of several batches (or processes) can be added.
     """
     cells, total = _Windows.apply(picture, *kernel)
     return cells, total
@@ -42,9 +42,9 @@ def channel_statistics(total: Tensor, filters: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def folded_filters(filters: Tensor, scale: Tensor, shift: Tensor, keep: Tensor | None, rows: int) -> Tensor:
-    """What :func:`rectified_linear` takes: [rows, C, K + 1] with scale · filters and shift, times ``keep`` [rows, C].
+    """The filters for :func:`rectified_linear`: [rows, C, K + 1] with scale · filters and shift, times ``keep`` [rows, C].
 
-    filters [C, K], scale and shift [C]. ``keep`` is not negative, so that it may act before the ReLU.
+    filters [C, K], scale and shift [C]. ``keep`` is not negative, so it can be applied before the ReLU.
     """
     one = torch.cat([scale[:, None] * filters, shift[:, None]], dim=1)
     return one.expand(rows, -1, -1) if keep is None else keep[:, :, None] * one
@@ -53,7 +53,7 @@ def folded_filters(filters: Tensor, scale: Tensor, shift: Tensor, keep: Tensor |
 def rectified_linear(filters: Tensor, cells: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """ReLU(filters · cells) flattened, through the linear layer: [B, C, K + 1], [B, K + 1, P], [d, C · P], [d] → [B, d].
 
-    All of one dtype, which is that of the products. Backward may be called once: the maps' gradient is written over them.
+    All have one dtype, that of the products. Backward may be called once: the maps' gradient overwrites the maps.
     """
     found: Tensor = _RectifiedLinear.apply(filters, cells, weight, bias)
     return found
@@ -70,7 +70,7 @@ class _Windows(torch.autograd.Function):
             for entry in range(height * width):
                 i, j = divmod(entry, width)
                 found[:, entry] = picture[:, i : i + rows, j : j + columns]
-        else:  # one launch for all entries; torch's unfold of a batch of pictures is one a picture
+        else:  # one launch for all entries; torch's unfold needs one launch per picture
             seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
             found[:, :-1].unflatten(1, (height, width)).copy_(seen)
         found[:, -1] = 1.0
@@ -116,7 +116,7 @@ class _RectifiedLinear(torch.autograd.Function):
         ctx.spent = True
         filters, cells, weight, maps = ctx.saved_tensors
         into_weight = product(gradient.T.contiguous(), maps)
-        # In parts, so that no second memory of this size is needed.
+        # In parts, so that no second buffer of this size is needed.
         size = max(part_bytes(maps.device, _ROWS * maps[0].nbytes) // max(maps[0].nbytes, 1), 1) if len(maps) else 1
         for low in range(0, len(maps), size):
             part = maps[low : low + size]

@@ -1,6 +1,6 @@
-"""A run as ``config.json``, ``.pt`` checkpoints (``torch.save``) and a training history, for scripts that read those.
+"""Writes a run as ``config.json``, ``.pt`` checkpoints (``torch.save``) and a training history, for scripts that read these.
 
-A checkpoint names every size of the network, so that the model can be rebuilt from it alone.
+A checkpoint has every size of the network, so that the model can be rebuilt from it alone.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def write_torch_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list[Path]:
-    """Write ``config.json``, ``checkpoints/checkpoint_epoch_<k>.pt`` (all that the run keeps), ``best_model.pt``,
+    """Writes ``config.json``, ``checkpoints/checkpoint_epoch_<k>.pt`` (all that the run has), ``best_model.pt``,
     ``final_model.pt`` and ``training_history.json`` into ``out``; returns their paths.
 
-    Raises :class:`InputError` where the run has no checkpoint.
+    Raises :class:`InputError` if the run has no checkpoint.
     """  # fmt: skip
     store = CheckpointStore(run.checkpoints)
     kept = store.list()

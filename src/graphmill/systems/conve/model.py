@@ -1,7 +1,7 @@
 """ConvE (Dettmers et al., "Convolutional 2D Knowledge Graph Embeddings", AAAI 2018): the network alone.
 
-s(h, r, t) = x(h, r) · e_t + b_t, where x is the *tower*: both embeddings as pictures, one above the other, through a
-convolution and a linear layer back to the embedding's width. Losses, batches and inverse relations are the recipe's.
+s(h, r, t) = x(h, r) · e_t + b_t, where x is the *tower*: it stacks both embeddings as pictures, and applies a
+convolution and a linear layer back to the embedding's width. The recipe has losses, batches and inverse relations.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from graphmill.systems.conve.synced_norm import SyncedBatchNorm, statistics_kept
 
 @dataclass(frozen=True)
 class ConvEConfig:
-    """Everything that is needed to build the same network again.
+    """The sizes from which the same network can be rebuilt.
 
-    ``num_relations`` counts the inverse ones. The picture is ``embedding_height`` × ``embedding_width`` =
-    ``embedding_dim``; two of them are stacked, so the convolution sees twice the height.
+    ``num_relations`` includes the inverse relations. The picture is ``embedding_height`` × ``embedding_width`` =
+    ``embedding_dim``; two pictures are stacked, so the convolution's input has twice the height.
     """
 
     num_entities: int
@@ -42,7 +42,7 @@ class ConvEConfig:
 
     @property
     def positions(self) -> tuple[int, int]:
-        """Height and width of what the convolution puts out (no padding, stride 1)."""
+        """Height and width of the convolution's output (no padding, stride 1)."""
         return 2 * self.embedding_height - self.kernel_height + 1, self.embedding_width - self.kernel_width + 1
 
     @property
@@ -52,14 +52,14 @@ class ConvEConfig:
         return self.output_channels * height * width
 
     def to_dict(self) -> dict[str, int | float | bool]:
-        """Plain values; ``ConvEConfig(**values)`` is the inverse."""
+        """The fields as plain values; ``ConvEConfig(**values)`` is the inverse."""
         return asdict(self)
 
 
 class ConvE(nn.Module):
     """Tower and entity table.
 
-    Tables are Xavier-normal, everything else is torch's default (as in the authors' code and PyKEEN).
+    Tables are initialised Xavier-normal, everything else by torch's default (as in the authors' code and PyKEEN).
     """
 
     def __init__(self, config: ConvEConfig, *, checkpointing: bool = False) -> None:
@@ -77,8 +77,9 @@ class ConvE(nn.Module):
         self.output_norm = SyncedBatchNorm(d)
 
     def forward(self, heads: Tensor, relations: Tensor) -> Tensor:
-        """int64 [B], int64 [B] → x [B, d], at least fp32. In training, B is the whole step: the norms look at it."""
-        # The loss has filled the table's gradient before this part's comes; B rows are then added to it, not N.
+        """int64 [B], int64 [B] → x [B, d], at least fp32. In training, B must be the whole step: the norms use its
+        statistics."""
+        # The loss fills the table's gradient before this backward pass runs, which then adds B rows to it, not N.
         picture = self.picture(table_rows(self.entities, heads), F.embedding(relations, self.relations))
         if self.checkpointing and torch.is_grad_enabled():
             from torch.utils.checkpoint import checkpoint
@@ -102,7 +103,7 @@ class ConvE(nn.Module):
         """[B, 1, 2 · height, width] → [B, d]: norm, dropout, convolution, norm, ReLU, dropout of whole maps, linear."""
         c = self.config
         if torch.compiler.is_compiling():
-            # torch.compile fuses the plain operations itself, and cannot look into kernels of another maker.
+            # torch.compile fuses the plain operations itself, but cannot compile our own kernels.
             x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
             maps = F.relu(self.feature_norm(self.convolution(x)))
             return self.projection(F.dropout2d(maps, c.feature_map_dropout, self.training).flatten(1))
@@ -122,14 +123,14 @@ class ConvE(nn.Module):
                     keep = F.dropout(x.new_ones(len(x), c.output_channels), c.feature_map_dropout, True)
             else:
                 mean, variance = norm.running_mean - self.convolution.bias, norm.running_var
-            # In training the convolution's bias is taken out again with the mean, so it does not occur.
+            # In training the norm subtracts the convolution's bias with the mean, so it is left out.
             scale = (variance + norm.eps).rsqrt() * norm.weight
             shift = norm.bias - mean * scale
             filters = folded_filters(kernels, scale.to(x.dtype), shift.to(x.dtype), keep, len(x))
             return rectified_linear(filters.to(low), cells.to(low), layer.weight.to(low), layer.bias.to(low))
 
     def scores(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """x [B, d] → scores against every entity [B, N]; ``out`` is the memory to use, where given."""
+        """x [B, d] → scores against every entity [B, N]; ``out``: a buffer for the result, or None."""
         keys = self.entities.T
         if self.entity_bias is None:
             return torch.mm(x, keys, out=out)

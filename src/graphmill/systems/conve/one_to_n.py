@@ -1,9 +1,9 @@
 """The 1-N loss of ConvE (Dettmers et al. 2018) without storing batch × entities: each query against every entity.
 
 BCE(s, y) = softplus(s) − y·s, so a row's loss is Σ softplus(s_n) − zero · Σ s_n − (one − zero) · Σ_{n positive} s_n,
-and its gradient in s is σ(s) − y. The loss is a scalar: its gradient is known, up to the factor that arrives later, as
-soon as a block of scores is there. So one pass over blocks of entities makes the loss *and* all gradients, nothing is
-recomputed, and a block's scores are dropped before the next are made: memory is batch × block, whatever the number of
+and its gradient in s is σ(s) − y. The loss is a scalar, so its gradient can be computed from a block of scores at once,
+up to a factor that arrives later. One pass over blocks of entities computes the loss *and* all gradients without
+recomputation. A block's scores are freed before the next block: memory is batch × block, whatever the number of
 entities.
 """
 
@@ -19,8 +19,8 @@ from graphmill.kernels.products import add_product_, product
 
 _CPU = torch.device("cpu")
 
-#: Scores held at a time on a CPU. Smaller blocks make the products slower, larger ones gain
-#: nothing (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
+#: Scores held at a time on a CPU. Smaller blocks make the products slower; larger ones are not faster (measured at 2 to
+#: 16 MiB). If batch × entities is smaller, there is one block.
 BLOCK_BYTES = 16 * 2**20
 
 
@@ -30,7 +30,8 @@ def smoothed_targets(epsilon: float, entities: int) -> tuple[float, float]:
 
 
 def entities_per_block(batch: int, entities: int, *, parts: int = 1, device: torch.device = _CPU) -> int:
-    """Entities scored at a time: what fits :data:`BLOCK_BYTES`, more on an accelerator, at least ``parts`` even blocks."""
+    """Entities scored at a time: as many as fit :data:`BLOCK_BYTES`, more on an accelerator, in at least ``parts`` even
+    blocks."""
     size = max(1, part_bytes(device, BLOCK_BYTES) // (4 * max(batch, 1)))
     size = max(1, min(size, -(-entities // max(parts, 1))))
     return -(-entities // -(-entities // size))
@@ -52,15 +53,14 @@ def one_to_n_loss(
     """Σ_b Σ_n BCE(σ(x_b · e_n + b_n), y_bn) as a 0-d tensor, at least fp32.
 
     Args:
-        x: [B, d] queries. entities: [N, d]. bias: [N] or None.
-        rows, columns: int64 [P], distinct pairs: where y is ``one``; elsewhere it is ``zero``.
-        block: entities scored at a time (:func:`entities_per_block`); it changes no result beyond rounding.
-        dtype: the matrix products' (bf16, fp16), or None for that of ``entities``. Logistic function, logarithm and
-            sums are at least fp32 in any case.
-        expected: the gradient that backward will bring, where it is known (1 over what the loss is divided by): scaling the
-            tables' gradients then costs nothing. With any other gradient the result is the same.
+        x: [B, d] queries. entities: [N, d]. bias: [N] or None. rows, columns: int64 [P], distinct pairs for which y is
+        ``one``; elsewhere it is ``zero``. block: entities scored at a time (:func:`entities_per_block`); it changes no
+        result beyond rounding. dtype: dtype of the matrix products (bf16, fp16), or None for the dtype of ``entities``.
+        Logistic function, logarithm and sums are always at least fp32. expected: the incoming gradient of the loss, if
+        known (1 over the loss's divisor): then scaling the tables' gradients costs nothing. Another gradient gives the
+        same result.
 
-    The gradients exist when this returns; backward may be called once.
+    The gradients are already computed when this returns; backward may be called once.
     """
     return _OneToN.apply(x, entities, bias, rows, columns, one, zero, block, dtype, expected)
 
@@ -74,7 +74,7 @@ class _OneToN(torch.autograd.Function):
         low = dtype or entities.dtype
         queries = x.to(low)
         across = queries.T.contiguous()  # the products are a tenth faster with tall results than with wide ones
-        # Products in low precision are not scaled: what is divided by millions is no number of fp16's.
+        # Products in low precision are not scaled: a number divided by millions underflows in fp16.
         scale = expected if low == wide else 1.0
         scaled = queries if scale == 1.0 else queries * scale
         count, batch = len(entities), len(x)
@@ -88,7 +88,7 @@ class _OneToN(torch.autograd.Function):
             rows = rows[order]
         edges = torch.arange(0, count + block, block, device=columns.device)
         bounds = torch.searchsorted(columns, edges).tolist() if block < count else [0, len(columns)]
-        # One block's memory serves all of them: fresh pages cost as much as what is done with them.
+        # All blocks use the same memory: new pages cost as much as the computation.
         memory = torch.empty(block, batch, dtype=wide, device=x.device)
         for number, low_end in enumerate(range(0, count, block)):
             high_end = min(low_end + block, count)
@@ -110,7 +110,7 @@ class _OneToN(torch.autograd.Function):
             total -= (one - zero) * known.to(total.dtype).sum()
             if not (need_x or need_e or need_b):
                 continue
-            # The pairs are distinct, so nothing is added up and the order of writes does not matter.
+            # The pairs are distinct, so no two writes meet and their order does not matter.
             scores.view(-1).index_add_(0, place, scores.new_full(row.shape, zero - one))
             if below is not None:
                 below.index_add_(0, column, below.new_full(column.shape, zero - one))
@@ -139,20 +139,21 @@ class _OneToN(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("the 1-N loss scales its gradients in place: backward can be called once only")
         factor = gradient / ctx.scale
-        # To look at a number is free on the CPU; elsewhere it would wait for the device.
+        # Reading a number is free on the CPU; elsewhere it would wait for the device.
         as_expected = factor.device.type == "cpu" and abs(factor.item() - 1.0) < torch.finfo(factor.dtype).eps * 2
         found = [
             None if g is None else (g if as_expected else g.mul_(factor.to(g.dtype))).to(dtype)
             for g, dtype in zip(ctx.gradients, ctx.dtypes, strict=True)
         ]
-        ctx.gradients = None  # so that the parameter may take the memory over instead of copying it
+        ctx.gradients = None  # so that the parameter can take the memory instead of copying it
         return (*found, None, None, None, None, None, None, None)
 
 
 def _slopes(scores: Tensor, bias: Tensor | None, zero: float, entity_sums: Tensor | None) -> Tensor:
-    """``scores`` [n, B] becomes σ(s) − zero, s = scores + bias of the row. Returns parts of Σ softplus(s) − zero · s.
+    """Overwrites ``scores`` [n, B] with σ(s) − zero, where s = scores + bias of the row. Returns parts of Σ softplus(s)
+    − zero · s.
 
-    ``entity_sums`` [n] is overwritten by the slopes' sums over a row.
+    Overwrites ``entity_sums`` [n] with the sums of the slopes over each row.
     """
     if bias is not None:
         scores += bias[:, None]

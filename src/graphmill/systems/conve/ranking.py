@@ -1,4 +1,4 @@
-"""Filtered ranking on both sides: tails of (head, relation), and heads as tails of the inverse relation."""
+"""Filtered ranking of both sides: tails of (head, relation), and heads as tails of the inverse relation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ SIDES = ("tail", "head")
 class ConveScorer:
     """Scores every candidate of a relation or an inverse relation, in fp32 and eval mode.
 
-    The scores of a call lie in memory that the next call uses again: fresh pages for each block would cost more than
-    the product that fills them.
+    The next call overwrites the scores of a call: new pages for each block would cost more than the product.
     """
 
     def __init__(self, model: ConvE, graph: TypedGraph, poll: Callable[[], None] = lambda: None) -> None:
@@ -55,7 +54,7 @@ class ConveScorer:
 
 
 def rank_both_sides(scorer: ConveScorer, queries: LinkQueries, ks: Sequence[int]) -> LinkRanking:
-    """Exact filtered ranks of all queries; ``micro`` is the usual figure, over queries of both sides."""
+    """Exact filtered ranks of all queries; ``micro`` is the usual metric, over queries of both sides."""
     return rank_links(scorer, queries, ks=ks, auc_negatives=0)
 
 
@@ -69,16 +68,17 @@ def ranking_report(
     baselines: Mapping[str, LinkRanking] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Figures of a split as plain values: over all queries, per side, per relation and by the target's degree.
+    """Metrics of a split as plain values: over all queries, per side, per relation and by the target's degree.
 
-    Each stands beside ``baseline``: the ranking by how often training has the candidate with the relation. Keys:
-    ``both``, ``tail``, ``head`` and ``baseline`` (metrics over queries); ``relations``: a row each with ``name``,
-    ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``; ``by_degree``: a row for
-    each range of the target's training degree, ``low`` to ``high`` (−1: no end), with ``baseline_mrr``.
+    Each comes with its ``baseline``: the ranking by the number of training triples of the candidate with the relation.
+    Keys: ``both``, ``tail``, ``head`` and ``baseline`` (metrics over queries); ``relations``: one row per relation with
+    ``name``, ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``; ``by_degree``: a
+    row for each range of the target's training degree, ``low`` to ``high`` (−1: no upper bound), with ``baseline_mrr``.
 
     ``baselines``: further rankings of the same queries, by name. ``micro`` and ``macro``: metrics by scorer, the model
-    and frequency (``degree``) among them; ``against``: the best baseline, by micro MRR, as
-    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``strata``: parts of the queries, by scorer.
+    and frequency (``degree``) included; ``against``: the best baseline, by micro MRR, as
+    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``strata``: metrics of parts of the
+    queries, by scorer.
     """
     queries = both_sides(graph, split)
     found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)
@@ -121,7 +121,7 @@ def ranking_report(
 
 
 def _mean(parts: Sequence[tuple[dict[str, float], int]]) -> dict[str, float]:
-    """Means weighted by queries of what is a mean over queries; AMRI, which is not, is left to the whole."""
+    """Means of metrics, weighted by queries; without AMRI, which is not a mean over queries."""
     total = sum(count for _, count in parts)
     names = [name for name in parts[0][0] if name != "amri"]
     return {name: sum(metrics[name] * count for metrics, count in parts) / total for name in names}

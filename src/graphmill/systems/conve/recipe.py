@@ -1,4 +1,4 @@
-"""ConvE as the engine sees it: queries against every entity, on the triples of a typed graph."""
+"""The recipe of ConvE: queries against every entity, on the triples of a typed graph."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ConveRecipe(TableRecipe):
 
     @property
     def advice(self) -> list[str]:
-        """What is to be said before the first step: that a small graph gets too few of them."""
+        """Advice before the first step: a small graph gets too few steps."""
         steps, epochs = self.phases[0].steps_per_epoch, self.settings.training.epochs
         asked, triples = self.settings.acceleration, len(self.data.triples)
         if triples > SMALL_GRAPH or asked.batch_size or asked.batch_size_per_device or steps * epochs >= FEW_STEPS:
@@ -85,18 +85,18 @@ class ConveRecipe(TableRecipe):
 
     @property
     def sampled(self) -> bool:
-        """Whether the loss looks at a few random tails instead of all entities."""
+        """Whether the loss uses a few random tails instead of all entities."""
         return self.settings.objective.loop == "slcwa"
 
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> ConvE:
-        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         return ConvE(self.config)
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Weight decay acts on the convolution's and the linear layer's weights alone."""
+        """Weight decay acts only on the weights of the convolution and the linear layer."""
         dense = ("convolution.weight", "projection.weight")
         return self.groups(model, lambda name, _: name in dense)
 
@@ -110,7 +110,7 @@ class ConveRecipe(TableRecipe):
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
-        """Rows of one shuffled order per epoch, in steps of even size: none is so small that its norm means nothing."""
+        """Rows of one shuffled order per epoch, in steps of even size: none is too small for its batch norm."""
         chosen = self.rows_of_step(epoch, index)
         if self.sampled:
             return self._sampled_batch(chosen, epoch, index)
@@ -129,13 +129,13 @@ class ConveRecipe(TableRecipe):
         return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
 
     def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
-        """The tower of the step's whole batch: its norms look at all rows."""
+        """The tower of the step's whole batch: its norms use all rows."""
         assert isinstance(model, ConvE)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
     def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
-        """Binary cross-entropy summed over the scores of the loss."""
+        """Binary cross-entropy, summed over the scores."""
         assert encoded is not None
         assert isinstance(model, ConvE)
         x = encoded.tensors["x"]
@@ -176,7 +176,7 @@ class ConveRecipe(TableRecipe):
         return ConveScorer(model, self.graph)
 
     def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
-        """What a score needs beside the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
+        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         assert isinstance(model, ConvE)
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
@@ -198,7 +198,7 @@ class ConveRecipe(TableRecipe):
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
     ) -> dict[str, Any]:
-        """Figures over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
+        """Metrics over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
         assert isinstance(model, ConvE)
         seed = self.settings.training.seed
         return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
@@ -212,7 +212,7 @@ class ConveRecipe(TableRecipe):
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)
 
     def tracer(self, model: nn.Module, precision: str) -> ConveTracer:
-        """Per-example gradients of the weights that ``model`` has."""
+        """A tracer: per-example gradients at the weights of ``model``."""
         assert isinstance(model, ConvE)
         return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
 
@@ -221,13 +221,13 @@ class ConveRecipe(TableRecipe):
         return self.data.triples if split == "train" else triples_of(self.graph, split)
 
     def traced_labels(self, triples: np.ndarray) -> np.ndarray:
-        """The label of a triple's tail, and that of its head as the tail of the inverse relation."""
+        """The label of a triple's tail, and the label of its head as the tail of the inverse relation."""
         return both_directions(triples, self.data.num_relations).reshape(2, -1, 3)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """Convolution and norms: many small operations. The rest is matrix products and a kernel of its own."""
+        """Convolution and norms, which are many small operations. The rest is matrix products and one kernel."""
         return [Compilable(model, "hidden")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Queries (triples, in slcwa)."""
+        """The number of queries per step (triples, with slcwa)."""
         return ("triples" if self.sampled else "queries"), self.rows / -(-self.rows // self.batch_size)

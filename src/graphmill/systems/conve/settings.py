@@ -1,4 +1,4 @@
-"""Everything that a ConvE training can be told. Importable without torch: the Launchpad is generated from it."""
+"""The settings of ConvE. Importable without torch: the Launchpad is generated from it."""
 
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +10,7 @@ from graphmill.training.settings import AccelerationSettings
 
 
 def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width of an embedding's picture; 0 stands for what makes it closest to a square, lying."""
+    """Height and width of an embedding's picture; 0: chosen so that it is closest to a square, not higher than wide."""
     if height and width:
         return height, width
     if height or width:
@@ -21,7 +21,7 @@ def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
 
 
 class ConveModel(Settings):
-    """The network. Head and relation become two images, one above the other, so the convolution sees twice the height."""
+    """The network. Head and relation become two stacked images, so the convolution's input has twice the height."""
 
     embedding_dim: int = setting(200, "Width of entity and relation vectors", ge=2)
     embedding_height: int = setting(
@@ -115,7 +115,7 @@ class ConveSettings(LinkSettings):
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
 
 
-# Settings and what they reach: docs/explanation/conve.md; ready files: examples/conve/.
+# The settings and their results: docs/explanation/conve.md; complete files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},
@@ -136,14 +136,15 @@ SMALL_GRAPH = 20_000
 
 
 def preset_of_graph(links: int) -> tuple[str, str] | None:
-    """The preset that ``auto`` stands for on a graph of so many training triples, and why; None: any."""
+    """The preset that ``auto`` chooses for a graph with this number of training triples, and the reason; None: any
+    preset."""
     if links > SMALL_GRAPH:
         return None
     return "small_graph", f"{links:,} training triples, at most {SMALL_GRAPH:,}: small batches and many steps"
 
 
 def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: usable memory of the device."""
     gib = memory_bytes / 2**30
     if gib < 2:
         return "low_memory", f"{gib:.1f} GiB of memory for {device}"

@@ -1,6 +1,6 @@
-"""Batch normalisation whose statistics are those of the whole step, however it is spread over processes.
+"""Batch normalisation with the statistics of the whole step, over all processes.
 
-``torch.nn.SyncBatchNorm`` exists for CUDA alone. With one process this is torch's own batch norm.
+``torch.nn.SyncBatchNorm`` supports only CUDA. With one process this is torch's own batch norm.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 class SyncedBatchNorm(nn.Module):
     """Normalises channel 1 of [B, C, ...] (Ioffe & Szegedy 2015), in fp32 or wider; affine, with running statistics.
 
-    Over several processes mean and variance are weighted by each one's number of entries, and the backward pass is that
-    of the whole batch; a process may hold no row. A batch of a single entry per channel gives β.
+    With several processes, mean and variance are weighted by each process's number of entries, and the backward pass is
+    that of the whole batch; a process may have no row. A batch with a single entry per channel gives β.
     """
 
     weight: nn.Parameter
@@ -43,7 +43,7 @@ class SyncedBatchNorm(nn.Module):
             return F.batch_norm(wide, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         entries = wide.numel() // max(wide.shape[1], 1)
         if not _several_processes() and entries > 1:
-            # A copy takes the update where it must not count twice: in the recomputation of a checkpointed layer.
+            # In the recomputation of a checkpointed layer a copy takes the update, so that it does not count twice.
             mean = self.running_mean if self.recording else self.running_mean.clone()
             variance = self.running_var if self.recording else self.running_var.clone()
             return F.batch_norm(wide, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
@@ -63,7 +63,8 @@ class SyncedBatchNorm(nn.Module):
 
     @torch.no_grad()
     def record(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Take one batch's statistics [C] (the variance biased) of ``count`` entries a channel into the running ones."""
+        """Adds one batch's statistics [C] (with biased variance) of ``count`` entries per channel to the running
+        statistics."""
         if self.recording:
             unbiased = variance * (count / (count - 1).clamp(min=1.0))
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
@@ -72,7 +73,8 @@ class SyncedBatchNorm(nn.Module):
 
 @contextmanager
 def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Leave running statistics alone meanwhile: a checkpointed layer runs twice, but is one pass over the batch."""
+    """Keeps running statistics unchanged in this context: a checkpointed layer runs twice, but is one pass over the
+    batch."""
     norms = [module for module in model.modules() if isinstance(module, SyncedBatchNorm)]
     for norm in norms:
         norm.recording = False
@@ -88,7 +90,7 @@ def _several_processes() -> bool:
 
 
 def summed_over_processes(x: Tensor) -> Tensor:
-    """The sum over all processes; its gradient is likewise the sum of theirs."""
+    """The sum over all processes; its gradient is the sum of their gradients."""
     if not _several_processes():
         return x
     from torch.distributed.nn.functional import all_reduce

@@ -1,10 +1,10 @@
-"""ConvE's per-example gradients in factors, by hand: one forward per query, one backward per label, no autograd graph.
+"""ConvE's per-example gradients as factors, without autograd: one forward pass per query, one backward pass per label.
 
-Notation of one query q: picture → norm 0 → convolution → norm 1 → ReLU = a_q → linear → norm 2 → ReLU = x_q. Of a
+Notation of one query q: picture → norm 0 → convolution → norm 1 → ReLU = a_q → linear → norm 2 → ReLU = x_q. For a
 label (q, t): ℓ = softplus(s_t) − one · s_t with s_t = x_q · e_t + b_t, so ∂ℓ/∂s_t = c = σ(s_t) − one, and the backward
 pass starts from c · e_t. A whole row starts from g E instead, g = σ(s) − y over all entities.
 
-Feature maps are kept with the channel last, so that every step but the folding is a matrix product.
+Feature maps have the channel last, so that every step except the fold is a matrix product.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass
 class _Queries:
-    """What the backward passes of a query's labels share; m queries, P positions, C channels, k kernel entries."""
+    """Values that the backward passes of a query's labels share; m queries, P positions, C channels, k kernel entries."""
 
     head: Tensor
     relation: Tensor
     picture: Tensor  # [m, 2 · height · width], normed, before scale and shift
     windows: Tensor  # [m, P, k + 1], the last column is 1
-    blocked: Tensor  # bool [m, P · C], where ReLU lets nothing through
+    blocked: Tensor  # bool [m, P · C], where ReLU is 0
     features: Tensor  # [m, P · C]
     hidden: Tensor  # [m, d], normed, before scale and shift
     x: Tensor  # [m, d]
 
 
 class ConveTracer:
-    """``targets``: of a known tail and of another entity (label smoothing included)."""
+    """``targets``: the target of a known tail and of another entity (label smoothing included)."""
 
     layers = (
         "entities",
@@ -67,7 +67,7 @@ class ConveTracer:
         self.kernel = (c.kernel_height, c.kernel_width)
         with torch.no_grad():
             weight = model.projection.weight.view(c.embedding_dim, c.output_channels, positions)
-            # Channel last, as the feature maps are here.
+            # Channel last, as in the feature maps.
             self.weight = weight.transpose(1, 2).reshape(c.embedding_dim, -1).contiguous()
             self.filters = model.convolution.weight.view(c.output_channels, -1)
         assert model.convolution.bias is not None
@@ -109,7 +109,7 @@ class ConveTracer:
         return factors
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
-        """The distinct queries among ``asked`` [n, 2], run forward, and which of them each is."""
+        """The forward pass of the distinct queries in ``asked`` [n, 2], and the place of each row among them."""
         width = 2 * self.data.num_relations
         keys, which = np.unique(asked[:, 0] * width + asked[:, 1], return_inverse=True)
         head, relation = self._tensor(keys // width), self._tensor(keys % width)
@@ -172,7 +172,7 @@ class ConveTracer:
         return factors, into[:, : c.embedding_dim], into[:, c.embedding_dim :]
 
     def scale_of(self, parameter: str, values: Tensor) -> Tensor:
-        """A parameter-shaped tensor [k1, ...] in the order in which this tracer's factors have their entries."""
+        """A parameter-shaped tensor [k1, ...] in the order of the entries of this tracer's factors."""
         return values[:, self.order.to(values.device)] if parameter == "projection.weight" else values
 
     def _tensor(self, array: np.ndarray) -> Tensor:
@@ -184,6 +184,6 @@ def _scale(norm: SyncedBatchNorm) -> Tensor:
 
 
 def _norm(x: Tensor, norm: SyncedBatchNorm) -> tuple[Tensor, Tensor]:
-    """The norm, channels on the last axis (a norm of one channel takes any): without and with scale and shift."""
+    """The norm without and with scale and shift; channels are the last axis (any axis for a norm of one channel)."""
     normed = (x - norm.running_mean) * (norm.running_var + norm.eps).rsqrt()
     return normed, normed * norm.weight + norm.bias

@@ -1,4 +1,4 @@
-"""The DRAGON recipe: a user-item graph, a frozen item-item graph of features and a user-user graph of shared items."""
+"""DRAGON: a user-item graph, a frozen item-item graph from features, and a user-user graph from shared items."""
 
 from graphmill.systems.entry import Entry
 

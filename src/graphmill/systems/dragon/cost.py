@@ -1,4 +1,4 @@
-"""What a step of DRAGON holds and does, from the sizes of the graph and its features: the planner's formulas."""
+"""Memory and operations of a DRAGON step, from the sizes of the graph and its features: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphmill.training.planning import Cost
 
 _HIDDEN = 4  # times the embedding's width
 _ENTRY = 48  # bytes of an entry of a homogeneous graph, in both orientations
-_NEAREST = 130 << 20  # numbers that the search for the nearest items holds, its blocks of similarities and their order
+_NEAREST = 130 << 20  # numbers held by the search for the nearest items: blocks of similarities and their order
 
 
 def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execution: Execution, precision: str) -> Cost:
@@ -27,11 +27,11 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     alike = users * m.user_neighbours
     rows = settings.step_size() / settings.acceleration.processes
     negatives = settings.objective.negatives_per_positive
-    # Rows of the homogeneous graphs that a chunk follows, each once.
+    # Rows of the homogeneous graphs that a chunk uses, each once.
     chunk = rows / max(execution.loss_chunks, 1)
     some_users, some_items = min(chunk, users), min(chunk * (1 + negatives), items)
     parts = some_users / max(users, 1) * alike + some_items / max(items, 1) * near
-    # Normalised and joined, propagated, weighed; hidden layers.
+    # Normalised and concatenated, propagated, weighted; hidden layers.
     kept = users * sets * d * 4 + items * sets * (d * 4 + (0 if execution.checkpointing else hidden))
     in_place = pairs_in_place(settings, precision)
     loss = pairs_kept(chunk, negatives, width, in_place) + (some_users + some_items) * width * 2
@@ -42,14 +42,14 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
     held = sum(items * f for f in size.widths) * WIDE + edges * size.bytes_per_edge + (near + alike) * _ENTRY
     evaluation = (users + items) * (sets * d * 3 + width * 2) + 2 * by_id + SCORES
-    if m.identity_dim:  # both parts, and put side by side
+    if m.identity_dim:  # both parts, and their concatenation
         evaluation += (users + items) * width
     return Cost(
         weights=int(parameters * WIDE),
         held=int(held),
         step=int((kept + loss + items * hidden) * WIDE + parts * _ENTRY * 2),
         gradients=int(parameters * WIDE),
-        # Before the first step, the item-item graph is made with about as much as an evaluation may take.
+        # Making the item-item graph before the first step takes about as much memory as an evaluation.
         evaluation=int(max(evaluation, _NEAREST if m.item_layers and items > 2048 else 0) * WIDE),
         flop=dense * (3 + again),
         low_flop=dense * (3 + again) if precision != "fp32" else 0.0,

@@ -1,4 +1,5 @@
-"""DRAGON's two homogeneous graphs, made once from the training data: items alike in features, users alike in items."""
+"""DRAGON's two homogeneous graphs, made once from the training data: items with similar features, users with common
+items."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from graphmill.systems.recommenders.modalities import Modality
 
 
 def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> SparseMatrix:
-    """S = Σ_m w_m S_m [I, I]: row i of S_m has the ``k`` items nearest to i by cosine, i itself included, 1 / k each.
+    """S = Σ_m w_m S_m [I, I]: row i of S_m has the ``k`` items nearest to i by cosine, i included, with weight 1 / k each.
 
-    ``weights`` are divided by their sum; none: equal. An item without features has itself alone, and is nobody's
-    neighbour. Equally near items are taken in ascending order. Compared block by block: no I × I matrix is made.
+    ``weights`` are divided by their sum; none: equal. An item without features has only itself as a neighbour, and no
+    other item has it. Ties are broken by item number. Items are compared block by block, without an I × I matrix.
 
-    Raises :class:`SettingsError` where there are not as many weights as sets.
+    Raises :class:`SettingsError` if the numbers of weights and sets differ.
     """
     if weights and len(weights) != len(sets):
         names = ", ".join(s.name for s in sets)
@@ -47,14 +48,14 @@ def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> Sp
 
 
 def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
-    """α [U, U]: row u has the ``k`` users that share most training items with it (fewer where there are not so many).
+    """α [U, U]: row u has the ``k`` users that share the most training items with u, or fewer if there are fewer.
+    ``weighting``: "softmax" over the numbers of shared items (as the authors do), or "mean". A user without shared
+    items has an empty row.
 
-    ``weighting``: "softmax" over the numbers of shared items (the authors'), or "mean". A user who shares nothing has an
-    empty row.
-
-    The authors fill rows of fewer than k neighbours by drawing from them again, every epoch anew, before the softmax: one
-    that stands there m times has m times its weight. Here each stands there once. Where all share equally many that is the
-    mean of theirs; elsewhere near it and not equal: theirs gives a few hundredths less, at most, to who shares most.
+    The authors fill a row with fewer than k neighbours by resampling them in every epoch, before the softmax: a
+    neighbour that occurs m times has m times its weight. Here each neighbour occurs once. If all neighbours share
+    equally many items, this is the mean of the authors' weights. Otherwise it is only close to it: theirs gives the
+    neighbour with the most shared items at most a few hundredths less.
     """
     neighbours, shared = top_co_occurrence(view.train, view.train_by_item, k)
     row = neighbours.row.astype(np.int64)
@@ -67,7 +68,7 @@ def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
 
 
 def _nearest_pairs(modality: Modality, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(item, neighbour) int64 pairs, each item's own among them."""
+    """(item, neighbour) int64 pairs, including each item with itself."""
     items = len(modality.features)
     own = np.arange(items)
     has = np.flatnonzero(modality.present & (modality.features != 0).any(1))
@@ -82,6 +83,6 @@ def _nearest_pairs(modality: Modality, k: int) -> tuple[np.ndarray, np.ndarray]:
 def _added_up(
     row: np.ndarray, column: np.ndarray, value: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries at one place (of two modalities) as one: fewer to multiply."""
+    """Adds up entries at the same place (from two modalities), so that products have fewer entries."""
     keys, where = np.unique(row.astype(np.int64) * size + column, return_inverse=True)
     return keys // size, keys % size, np.bincount(where.reshape(-1), weights=value)

@@ -1,4 +1,4 @@
-"""DRAGON (Zhou et al., ECAI 2023): two representations, of the user-item graph and of user-user and item-item graphs."""
+"""DRAGON (Zhou et al., ECAI 2023): representations from the user-item graph, and from user-user and item-item graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ HIDDEN = 4
 
 @dataclass(frozen=True)
 class DragonConfig:
-    """Sizes. ``fusion``: "concatenate" or "sum" over modalities. ``identity_dim``: of vectors by id, which go behind."""
+    """Sizes. ``fusion``: "concatenate" or "sum" over modalities. ``identity_dim``: width of the id embeddings, which
+    are appended."""
 
     num_users: int
     num_items: int
@@ -40,16 +41,16 @@ class Dragon(nn.Module):
 
         X_m = rows of [P_m ; lrelu(F_m W + b) V + c], each divided by its norm;   R_m = Σ_{ℓ ≤ L} Â^ℓ X_m
 
-    user = [w_{u,m} R_m,u]_m and item = [R_m,i]_m, concatenated (or summed) over m. Then the homogeneous graphs add
+    user = [w_{u,m} R_m,u]_m and item = [R_m,i]_m, concatenated (or summed) over m. The homogeneous graphs then add
 
-        item ← item + Sⁿ item          S: the nearest items by their features, frozen
-        user ← user + Σ_k α_uk user_k  over the users that share most items
+        item ← item + Sⁿ item          S: the nearest items by features, frozen user ← user + Σ_k α_uk user_k  over the
+        users with the most shared items
 
-    The second part is linear in its rows, so a loss takes it for the rows that it needs (:meth:`heterogeneous`,
+    The second part is linear in its rows, so a loss computes it only for the rows that it needs (:meth:`heterogeneous`,
     :meth:`add_users`, :meth:`add_items`).
 
-    Items are what their features say, and nothing else. With ``identity_dim`` (not in the publication) ``identities``,
-    a vector for each user and each item, are trained beside that; a score is the sum of both parts'.
+    Item vectors depend only on features. With ``identity_dim`` (not in the publication), ``identities`` are trained
+    too: a vector per user and item. A score is then the sum of the scores of both parts.
     """  # fmt: skip
 
     def __init__(self, config: DragonConfig, features: Sequence[Tensor]) -> None:
@@ -77,7 +78,7 @@ class Dragon(nn.Module):
         parts = [checkpoint(t, use_reentrant=False) if self.checkpointing else t() for t in self.towers]
         items = torch.cat(parts, dim=1)
         users, items = self._propagated(graph, users, items)
-        # One column of weights a modality, the same for all its columns of the representation.
+        # One column of weights per modality, for all its columns of the representation.
         count, d = len(self.towers), self.config.embedding_dim
         weighted = users.view(-1, count, d) * self.modality_weights.unsqueeze(2)
         if self.config.fusion == "sum":
@@ -92,13 +93,15 @@ class Dragon(nn.Module):
         return users, items
 
     def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
-        """``users`` [U, width] with what similar users add: all rows, or ``rows`` int64 [m], to which ``graph`` was cut."""
+        """``users`` [U, width] plus the sum over similar users: all rows, or only ``rows`` int64 [m]; ``graph`` then
+        has only these."""
         return propagate(graph, users) + (users if rows is None else table_rows(users, rows))
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
     ) -> Tensor:
-        """``items`` [I, width] with what similar items add: all rows, or ``rows`` int64 [m], to which ``cut`` is cut."""
+        """``items`` [I, width] plus the sum over similar items: all rows, or only ``rows`` int64 [m]; ``cut`` selects
+        rows."""
         near = items
         for _ in range(self.config.item_layers - 1):
             near = propagate(graph, near)
@@ -107,7 +110,7 @@ class Dragon(nn.Module):
 
 
 class FeatureTower(nn.Module):
-    """Features to normalised item vectors: f → hidden → d."""
+    """Maps features to normalised item vectors: f → hidden → d."""
 
     features: Tensor
 

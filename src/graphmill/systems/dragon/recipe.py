@@ -1,4 +1,4 @@
-"""DRAGON as the engine sees it: the user-item graph once a step, the homogeneous graphs for the rows of a chunk."""
+"""The recipe of DRAGON: the user-item graph once per step, the homogeneous graphs for the rows of a chunk."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class DragonRecipe(MultimodalRecipe):
         return self
 
     def on_view(self) -> Self:
-        """:meth:`MultimodalRecipe.on_view`: the homogeneous graphs, too."""
+        """:meth:`MultimodalRecipe.on_view`, including the homogeneous graphs."""
         m, view = self.settings.model, self.view
-        # Kept on the CPU, where rows are cut from them for a step there; what is multiplied goes to the device.
+        # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
         self.similar_items = (
             item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         )
@@ -77,20 +77,20 @@ class DragonRecipe(MultimodalRecipe):
         return Dragon(config, self.features())
 
     def to(self, device: torch.device) -> None:
-        """The graphs to the device; the features go with the network."""
+        """Moves the graphs to the device; the features move with the network."""
         super().to(device)
         self.user_item = self.user_item.to(device)
         self._items_there = None if self.similar_items is None else self.similar_items.to(device)
         self._users_there = None if self.similar_users is None else self.similar_users.to(device)
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Weight decay acts on matrices, not on preferences, vectors by id, modality weights and biases."""
+        """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Preferences and modality weights by user, under the name of their modality; the towers whole.
+        """Keys of preferences and modality weights are users, with the name of the modality; towers have no row keys.
 
-        Vectors by id have BPR-MF's labels.
+        Id embeddings have BPR-MF's labels.
         """
         names, users = [x.name for x in self.modalities], self.ids("user")
         out: dict[str, tuple[str, list[str]]] = {}
@@ -112,7 +112,7 @@ class DragonRecipe(MultimodalRecipe):
         return Encoded({USERS: users, ITEMS: items})
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors: the homogeneous graphs are followed for the rows that the chunk has, each once."""
+        """Final vectors: the homogeneous graphs are applied for the rows of the chunk, each once."""
         assert isinstance(model, Dragon)
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
@@ -140,20 +140,20 @@ class DragonRecipe(MultimodalRecipe):
         return model.add_items(items, self._items_there, rows, cut)
 
     def _cut(self, here: SparseMatrix, there: SparseMatrix, some: np.ndarray, rows: Tensor) -> SparseMatrix:
-        """The rows ``some``, on the device ``rows``, of a graph that is on the CPU and on the device."""
+        """The rows ``some`` (on the device: ``rows``) of a graph that is on the CPU and on the device."""
         most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
         if self.device.type == "cpu" or not most:
             return select_rows(here, some).to(self.device)
         return cut_rows(there, rows, most)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """The feature towers; the products with the graphs stay outside."""
+        """The feature towers, without the products with the graphs."""
         assert isinstance(model, Dragon)
         return [Compilable(tower, "forward") for tower in model.towers]
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
-        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns;
-        and what vectors by id are trained by: the loss of the same pairs, and their norm.
+        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
+        columns; and for id embeddings the loss of the same pairs, and their norm.
         """
         assert isinstance(model, Dragon)
         found = self._identity_terms(model, chunk)
@@ -166,7 +166,8 @@ class DragonRecipe(MultimodalRecipe):
         return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
 
     def _identity_terms(self, model: Dragon, chunk: PairBatch) -> list[Term]:
-        """A loss of their own, since beside vectors that fit the pairs already the features would learn next to nothing."""
+        """Id embeddings have a separate loss: in a joint loss they would fit the pairs and the features would learn
+        almost nothing."""
         if model.identities is None:
             return []
         negatives = chunk.negatives.reshape(len(chunk), -1)
@@ -190,6 +191,6 @@ class DragonRecipe(MultimodalRecipe):
 
     @property
     def embedding_width(self) -> int:
-        """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
+        """The width of concatenated (or summed) modalities, plus that of the id embeddings."""
         m = self.settings.model
         return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim

@@ -1,4 +1,4 @@
-"""Everything that a DRAGON training can be told beyond what recommenders share. Importable without torch."""
+"""The settings of DRAGON beyond those that all recommenders share. Importable without torch."""
 
 from typing import Any, Literal
 
@@ -69,7 +69,7 @@ class DragonModel(Settings):
 
 
 class DragonObjective(RecommenderObjective):
-    """The loss of the pairs (either one, with log₂ as the authors write it), with the norm of the tables."""
+    """The loss of the pairs (with log₂, as the authors write it) and the norm of the tables."""
 
     regularisation: float = setting(
         0.001,
@@ -95,6 +95,6 @@ class DragonSettings(RecommenderSettings):
     objective: DragonObjective = setting(DragonObjective(), "The loss")
 
 
-# large_batch: a step costs the same at any batch size. Its rate and patience are those whose quality was measured
+# large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality
 # (benchmarks/LOG.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}

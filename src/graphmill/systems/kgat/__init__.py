@@ -1,4 +1,4 @@
-"""KGAT: a recommender on the collaborative knowledge graph, with two phases an epoch."""
+"""KGAT: a recommender on the collaborative knowledge graph, with two phases per epoch."""
 
 from graphmill.systems.entry import Entry
 

@@ -1,4 +1,4 @@
-"""The data of one step of KGAT's knowledge phase: facts, and tails that make them false."""
+"""The data of one step of KGAT's knowledge phase: facts and false tails."""
 
 from __future__ import annotations
 

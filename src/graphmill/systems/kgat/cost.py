@@ -1,7 +1,5 @@
-"""What a step of KGAT holds and does, from the sizes of the graph: the planner's formulas.
-
-Both phases hold about the same but for the layers' states, which the interactions' phase has; time is a mean over the steps
-of both.
+"""Memory and operations of a KGAT step, from the sizes of the graph: the planner's formulas. Both phases need about the
+same memory, except for the layers' states in the interaction phase; time is the mean over the steps of both.
 """
 
 from __future__ import annotations
@@ -39,23 +37,25 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     compiled = device.type == "cpu" and precision == "fp32" and has_numba()
     pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
-    # What a step looks up, on every process the whole batch's nodes, each once; the last layer has them alone.
+    # The nodes that a step looks up: on every process those of the whole batch, each once. The last layer computes only
+    # these.
     looked_up = min(settings.step_size() * (2 + negatives), nodes)
     for place, (a, b) in enumerate(pairwise(dims), 1):
         wide = 2 * a if m.aggregation == "graphsage" else a
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
         some = both and compiled and by_rows(a * b)
-        # The layer before computes what the last one reads: those rows and, of a node of mean degree, their neighbours.
+        # The layer before computes the input of the last one: these rows and their neighbours (assuming the mean
+        # degree).
         asked = looked_up + (nodes - looked_up) * (1 - math.exp(-edges / nodes * looked_up / nodes))
         rows = {len(dims) - 1: looked_up, len(dims) - 2: asked}.get(place, nodes) if some else nodes
         dense += 2.0 * rows * (wide + both * a) * b
-        if some:  # the neighbourhoods, the result, and a bit or a byte an output; not of the last layer's other rows
+        if some:  # neighbourhoods, result, a bit or byte per output; not other rows of the last layer
             kept += (looked_up if place == len(dims) - 1 else nodes) * (a + 1.25 * b)
-            # Some rows go through all of a layer at a time: what is between its operations stays in the cache. Gradients of
-            # a part of the rows go along the edges of these.
+            # A layer processes some rows at a time, so intermediate results stay in the cache. Gradients of a part of
+            # the rows use only the edges of these rows.
             moved += 0.5 * (4.0 * edges * a * rows / nodes + rows * (12.0 * a + 8.0 * b))
-        else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
+        else:  # the products' inputs, and each result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
         inputs += nodes * a
@@ -74,12 +74,12 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     one, other = dense * (3 + again), projections
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
-        # The second phase's optimizer has moments of the vectors as well.
+        # The second phase's optimizer also has moments of the vectors.
         held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
-        # All states, put side by side and scaled; before them the attention: projected ends, and what heads are moved by and
-        # to, of a relation or of some together, and logits.
+        # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
+        # translated heads, for one relation or a group, and logits.
         evaluation=int(
             (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
         ),

@@ -1,7 +1,7 @@
-"""KGAT's collaborative knowledge graph: interactions and facts, each in both directions, with a number a relation.
+"""KGAT's collaborative knowledge graph: interactions and facts, each in both directions, with a number per relation.
 
 Relation 0 is "interacts", 1 its inverse; fact relation r is 2 + r, its inverse 2 + R + r. Nodes have the graph's global
-numbers. Edges are sorted by (head, tail, relation): parallel edges stay apart, their weights are added by the product.
+numbers. Edges are sorted by (head, tail, relation): parallel edges stay separate; the product adds their weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOGETHER = 65_536
 class CollaborativeGraph:
     """``tail`` int32 [E], ``relation`` [E] in the smallest unsigned type; edges of head h are ``indptr[h] : indptr[h + 1]``.
 
-    ``matrix``: their places, with the weights of the first epoch.
+    ``matrix``: the adjacency matrix with the weights of the first epoch.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CollaborativeGraph:
         first_weights: str,
         joined: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """``joined``: global numbers int64 of further interactions, users and items."""
+        """``joined``: int64 global numbers of users and items of additional interactions."""
         none = np.zeros(0, np.int64)
         users, items = joined or (none, none)
         user = np.concatenate((view.train.row.astype(np.int64) + view.user_offset, users))
@@ -54,7 +54,7 @@ class CollaborativeGraph:
         self.num_nodes, self.num_relations = num_nodes, 2 + 2 * names
         self.indptr = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=num_nodes))))
         self.tail = tail.astype(np.int32)[order]
-        # NumPy sorts numbers of 16 bits and less by counting.
+        # NumPy sorts integers of at most 16 bits by counting, which is fast.
         self.relation = relation.astype(np.min_scalar_type(self.num_relations))[order]
         self.names = ["interacts", "interacts, inverse"]
         self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
@@ -66,7 +66,7 @@ class CollaborativeGraph:
 
     @property
     def head(self) -> np.ndarray:
-        """int32 [E], made anew each time: of millions of edges it takes memory that only a few steps need."""
+        """int32 [E], computed at each call: only a few steps need it, and it takes memory."""
         return np.repeat(np.arange(self.num_nodes, dtype=np.int32), np.diff(self.indptr))
 
     @cached_property
@@ -76,11 +76,11 @@ class CollaborativeGraph:
 
     @cached_property
     def matrix(self) -> SparseMatrix:
-        """All edges' places, with the weights of the first epoch."""
+        """The adjacency matrix of all edges with the weights of the first epoch."""
         return sparse_matrix(self.head, self.tail, self.first_values, (self.num_nodes, self.num_nodes)).to(self.device)
 
     def to(self, device: torch.device) -> None:
-        """The matrix and the edges by relation to the device."""
+        """Moves the matrix and the edges by relation to the device."""
         if "matrix" in self.__dict__:
             self.matrix = self.matrix.to(device)
         self.device = device
@@ -88,11 +88,11 @@ class CollaborativeGraph:
             self.__dict__.pop(made, None)
 
     def release(self) -> None:
-        """Free the first weights, where each rank has those of its own edges."""
+        """Frees the first weights; each rank has those of its own edges."""
         self.__dict__.pop("first_values", None)
 
     def _weights(self, kind: str) -> np.ndarray:
-        """Of each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), degrees counted in its relation."""
+        """For each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), with degrees in its relation."""
         out = self.relation * np.int64(self.num_nodes) + self.head
         out_degree = _counts_at(out)
         if kind == "random_walk":
@@ -111,19 +111,20 @@ class CollaborativeGraph:
 
     @cached_property
     def _order_keys(self) -> np.ndarray:
-        """int64 [E], ascending: a number for each head, tail and relation. Repeated facts are repeated."""
+        """int64 [E], ascending: a number for each head, tail and relation. Repeated facts have repeated keys."""
         return (self.head * np.int64(self.num_nodes) + self.tail) * self.num_relations + self.relation
 
     @cached_property
     def _places(self) -> Tensor:
-        """int64 [E]: where each edge is in the matrix's transpose."""
+        """int64 [E]: the place of each edge in the matrix's transpose."""
         order = self.matrix.order
         places = torch.empty_like(order)
         places[order] = torch.arange(len(order), device=order.device)
         return places
 
     def interactions(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """int64, ascending: the edges of some training pairs in both directions, each once. Nodes have global numbers."""
+        """int64, ascending: the edges of the given training pairs in both directions, each once. Nodes have global
+        numbers."""
         count, relations = np.int64(self.num_nodes), self.num_relations
         there, back = (users * count + items) * relations, (items * count + users) * relations + 1
         keys = sorted_unique(np.concatenate((there, back)))
@@ -132,7 +133,7 @@ class CollaborativeGraph:
         return found
 
     def without(self, matrix: SparseMatrix, edges: Tensor) -> SparseMatrix:
-        """``matrix``, of this graph's entries, with 0 in place of ``edges``; the weights of the others stay."""
+        """``matrix``, which has this graph's entries, with weight 0 for ``edges``; other weights are unchanged."""
         value, transposed = matrix.forward.value.clone(), matrix.transpose.value.clone()
         value[edges], transposed[self._places[edges]] = 0.0, 0.0
         return replace(
@@ -143,7 +144,7 @@ class CollaborativeGraph:
 
     @cached_property
     def scored(self) -> list[RelationEdges]:
-        """All edges, by relation; relations with few nodes together, up to some thousand rows."""
+        """All edges by relation; small relations are grouped, up to some thousand rows."""
         ends = self.head, self.relation, self.tail
         return edges_by_relation(*ends, self.num_nodes, self.num_relations, self.device)
 
@@ -160,7 +161,7 @@ class CollaborativeGraph:
 
     @cached_property
     def heads(self) -> np.ndarray:
-        """int64: nodes with at least one edge: what the knowledge phase draws from."""
+        """int64: nodes with at least one edge, from which the knowledge phase draws."""
         return np.flatnonzero(np.diff(self.indptr) > 0)
 
     @cached_property
@@ -168,20 +169,20 @@ class CollaborativeGraph:
         return sorted_unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
 
     def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Heads, relations, tails and tails that are no such fact, int64 [B], sorted by relation.
+        """Draws heads, relations, tails and false tails, int64 [B], sorted by relation.
 
-        Heads are uniform over nodes with edges (without replacement while there are enough), then one of the head's
-        edges; the false tail is uniform over all nodes.
+        The head is uniform over nodes with edges (without replacement if there are enough), the fact is uniform over
+        the head's edges, and the false tail is uniform over all nodes.
         """
         rng = generator(*key)
-        # In the order of the graph: looked up at random, its rows and keys are as many misses of the cache.
+        # In the order of the graph: random look-ups of its rows and keys would each miss the cache.
         head = np.sort(rng.choice(self.heads, batch_size, replace=len(self.heads) < batch_size))
         counts = self.indptr[head + 1] - self.indptr[head]
         edge = self.indptr[head] + (rng.random(batch_size) * counts).astype(np.int64)
         relation = self.relation[edge]
         wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)[:, 0]
         order = np.argsort(relation, kind="stable")
-        order = order[wrong[order] >= 0]  # a head that is joined to every node in a relation has no false tail
+        order = order[wrong[order] >= 0]  # a head with edges to every node in a relation has no false tail
         relation, tail = relation[order].astype(np.int64), self.tail[edge[order]].astype(np.int64)
         return head[order], relation, tail, wrong[order]
 
@@ -194,7 +195,7 @@ def edges_by_relation(
     num_relations: int,
     device: torch.device,
 ) -> list[RelationEdges]:
-    """Edges, sorted by head, as :func:`graphmill.kernels.translation.score_edges_` wants them."""
+    """Edges sorted by head, in the form that :func:`graphmill.kernels.translation.score_edges_` requires."""
     order = np.argsort(relation, kind="stable")
     of = relation[order] * np.int64(num_nodes)
     heads, tails = sorted_unique(of + head[order]), sorted_unique(of + tail[order])

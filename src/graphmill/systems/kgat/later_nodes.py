@@ -1,4 +1,4 @@
-"""Nodes that joined after the training: their facts among the others, and the vectors that fit them best."""
+"""Nodes added after the training: the graph with their facts, and the vectors that fit these best."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
-    """The collaborative graph with the new nodes, numbered behind all others, types in turn."""
+    """The collaborative graph with the new nodes, which have the last numbers, type after type."""
     graph, known, met = recipe.graph, knowledge_view(recipe.graph), interaction_relation(recipe.graph)
     first = dict(zip((t.name for t in graph.node_types), later.first.tolist(), strict=False))
     heads, relations, tails = [known.head], [known.relation], [known.tail]
@@ -43,8 +43,8 @@ def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
 
 def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: np.ndarray) -> np.ndarray:
     """float32 [new, d]: for each new node v the e that minimises Σ ‖W_r e + e_r − W_r e_t‖² + λ ‖e − m‖² over its edges
-    (r, t) to known nodes: what the facts are trained by, in closed form. ``first`` [new, d]: m, the mean of its type; λ is
-    what a fact weighs on average, so that one fact and the mean count alike.
+    (r, t) to known nodes: the training loss of facts, solved in closed form. ``first`` [new, d]: m, the mean of the
+    node's type. λ is the mean weight of a fact, so that one fact and m count equally.
     """
     vectors = model.nodes().detach().double().cpu().numpy()
     projections = model.projections.detach().double().cpu().numpy()  # [R, d, k]

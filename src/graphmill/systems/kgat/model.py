@@ -1,6 +1,6 @@
 """KGAT: Knowledge Graph Attention Network (Wang et al. 2019).
 
-Vectors of all nodes, relations with a translation and a projection each (TransR), and layers that mix a node with its
+Vectors of all nodes; a translation and a projection per relation (TransR); layers that combine a node with its
 neighbours in the collaborative knowledge graph, weighted by the attention of the epoch.
 """
 
@@ -28,14 +28,14 @@ _TOGETHER = 8_192
 
 
 class NeighbourSums(Protocol):
-    """A rank's rows of a matrix whose other rows, and those of what it is multiplied with, are other ranks'."""
+    """A rank's rows of a matrix A, where both A and X are sharded by rows over the ranks."""
 
     def product(self, x: Tensor) -> Tensor:
-        """This rank's rows of X → its rows of A X."""
+        """This rank's rows of X → this rank's rows of A X."""
 
 
 class Layer(nn.Module):
-    """One mixing of nodes e with their neighbourhood n = A e; σ is the leaky ReLU.
+    """Combines nodes e with their neighbourhood n = A e; σ is the leaky ReLU.
 
     bi_interaction: σ((e + n) W₁ + b₁) + σ((e ⊙ n) W₂ + b₂); gcn: σ((e + n) W + b); graphsage: σ([e ‖ n] W + b).
     """
@@ -51,7 +51,7 @@ class Layer(nn.Module):
         self.dropout = rate
 
     def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums) -> Tensor:
-        """[N, dim_in] → [N, dim_out]; where tables are divided, of this rank's nodes."""
+        """[N, dim_in] → [N, dim_out]; with sharded tables, this rank's nodes."""
         if not isinstance(matrix, SparseMatrix):
             parts = zip(nodes.split(_TOGETHER), matrix.product(nodes).split(_TOGETHER), strict=True)
             return torch.cat([checkpoint(self._mixed, *part, use_reentrant=False) for part in parts])
@@ -68,9 +68,8 @@ class Layer(nn.Module):
     def at(
         self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, asked: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The result for all nodes or, not ``whole``, for ``rows`` int64 [n] alone; and those rows of ``nodes``.
-
-        ``asked`` int64 [m], ascending: of the ``whole`` result other rows are of no account.
+        """The result for all nodes or, without ``whole``, only for ``rows`` int64 [n]; and these rows of ``nodes``.
+        ``asked`` int64 [m], ascending: other rows of the ``whole`` result are not used.
         """
         if self.kind == "bi_interaction":
             known = *self._maps(), self.slope, self.dropout, self.training
@@ -85,7 +84,7 @@ class Layer(nn.Module):
 class Kgat(nn.Module):
     """``counts``: nodes of each type, in the graph's order; ``edges``: of the collaborative knowledge graph.
 
-    ``attention`` [edges] is the weight of each edge in the epoch at hand: a buffer, and part of every checkpoint.
+    ``attention`` [edges] is the weight of each edge in the current epoch: a buffer, and part of every checkpoint.
     """
 
     attention: Tensor
@@ -106,7 +105,7 @@ class Kgat(nn.Module):
         super().__init__()
         self.layer_length = layer_length
         self.tables = nn.ParameterList([nn.Parameter(torch.empty(count, dim)) for count in counts])
-        # As one table of all nodes, whose bound depends on how many there are.
+        # Initialised as one table of all nodes: the bound depends on their number.
         bound = (6.0 / (sum(counts) + dim)) ** 0.5
         for table in self.tables:
             nn.init.uniform_(table, -bound, bound)
@@ -120,18 +119,18 @@ class Kgat(nn.Module):
         self.checkpointing = False
 
     def nodes(self) -> Tensor:
-        """[N, d]: the vectors of all nodes in the graph's order, as they are trained."""
+        """[N, d]: the trainable vectors of all nodes in the graph's order."""
         return torch.cat(list(self.tables))
 
     def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums, rows: Tensor | None = None) -> list[Tensor]:
-        """e⁰ and each layer's result, [N, d] or, of ``rows`` int64 [n] (ascending, each once), [n, d]; :meth:`final` makes
-        vectors of them.
+        """e⁰ and each layer's result: [N, d] or, for ``rows`` int64 [n] (ascending, distinct), [n, d]; :meth:`final`
+        makes vectors from them.
         """
         out, state = [], nodes
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             run: Any = layer if rows is None else layer.at
-            # The last layer's result is of no use to another one, and of the one before it reads its rows' neighbours.
+            # No layer reads the last layer's result, and the last layer reads only the neighbours of its rows.
             more: tuple[Any, ...] = ()
             if rows is not None:
                 assert isinstance(matrix, SparseMatrix), "rows of divided tables are fetched from the results"
@@ -147,7 +146,7 @@ class Kgat(nn.Module):
         return [*out, state]
 
     def final(self, states: Sequence[Tensor]) -> Tensor:
-        """[n, d + Σ layer dims], at least fp32: the node's own vector ‖ each layer's result, scaled to ``layer_length``."""
+        """[n, d + Σ layer dims], at least fp32: the node's vector ‖ each layer's result, scaled to ``layer_length``."""
         wide = [x if x.dtype == torch.float64 else x.float() for x in states]
         joined, own = beside_normalised(*wide), wide[0].shape[1]
         if self.layer_length == 1.0:

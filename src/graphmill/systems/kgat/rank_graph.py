@@ -21,12 +21,12 @@ _EDGE = 110.0
 
 
 def node_bytes(graph: CollaborativeGraph, dim: int) -> np.ndarray:
-    """[N] What a node and the edges into it take: vector, gradient, the moments of two phases, two results of a layer."""
+    """[N] bytes of a node and the edges into it: vector, gradient, the moments of two phases, two results of a layer."""
     return 8.0 * 4.0 * dim + _EDGE * np.diff(graph.indptr)
 
 
 class RankGraph:
-    """Edges of this rank's nodes, which have the numbers ``bounds`` say; ``matrix`` has the weights of the first epoch."""
+    """Edges of this rank's nodes, whose numbers are in ``bounds``; ``matrix`` has the weights of the first epoch."""
 
     def __init__(self, whole: CollaborativeGraph, ranks: Ranks, bounds: Bounds, device: torch.device) -> None:
         self.ranks, self.bounds, self.device = ranks, bounds, device
@@ -42,14 +42,15 @@ class RankGraph:
         self.matrix = ShardedMatrix(ranks, bounds, indptr - indptr[0], column, value, device)
 
     def without(self, matrix: ShardedMatrix, edges: Tensor) -> ShardedMatrix:
-        """``matrix`` with 0 in place of ``edges``, of which this rank may have some; they have the numbers of all."""
+        """``matrix`` with weight 0 for those of ``edges`` that this rank has; edges have their numbers in the whole
+        graph."""
         value = matrix.rows.value.clone()
         value[edges[(edges >= self.first_edge) & (edges < self.last_edge)] - self.first_edge] = 0.0
         return matrix.with_values(value)
 
     @cached_property
     def _ends(self) -> tuple[RowExchange, list[RelationEdges], Tensor]:
-        """Heads and tails, fetched as one table; the edges by relation, of that table's rows; the head of each edge."""
+        """Heads and tails, fetched as one table; the edges by relation, as rows of this table; the head of each edge."""
         nodes = sorted_unique(np.concatenate((self.tail, np.arange(self.first, self.last))))
         head, tail = np.searchsorted(nodes, self.head), np.searchsorted(nodes, self.tail)
         parts = edges_by_relation(head, self.relation, tail, max(len(nodes), 1), self.num_relations, self.device)
@@ -58,7 +59,7 @@ class RankGraph:
 
     @torch.no_grad()
     def attention(self, model: Kgat) -> Tensor:
-        """[edges of this rank]: :meth:`CollaborativeGraph.attention`. All of a head's edges are its rank's."""
+        """[edges of this rank]: :meth:`CollaborativeGraph.attention`. A head's rank has all its edges."""
         exchange, parts, row = self._ends
         table = exchange.forward(model.nodes())
         logits = table.new_empty(len(self.head))

@@ -1,7 +1,7 @@
-"""KGAT as the engine sees it: a phase on interactions ("cf") and one on facts ("kg"), with an optimizer each.
+"""The recipe of KGAT: a phase on interactions ("cf") and a phase on facts ("kg"), each with its own optimizer.
 
-Attention is renewed at the start of every epoch but the first, from the vectors as the last one left them, and kept in
-the model's buffer. Evaluation and export take the attention of the vectors as they are then.
+Attention is recomputed from the current vectors at the start of every epoch after the first, and kept in the model's
+buffer. Evaluation and export compute it from the current vectors.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KgatRecipe(RecommenderRecipe):
             self.phases.append(self._kg_phase(cf))
 
     def _check_masks(self) -> None:
-        """SettingsError where a step would leave out most of what it is to propagate over."""
+        """Raises SettingsError if a step would mask most edges of the graph."""
         size, pairs = self.settings.step_size(), self.sampler.num_pairs
         if self.settings.objective.mask_pairs and 2 * size > pairs:
             raise SettingsError(
@@ -99,7 +99,7 @@ class KgatRecipe(RecommenderRecipe):
         )
 
     def shard(self, ranks: Ranks) -> None:
-        """Nodes in ranges over all types, each table and the edges' attention where they are cut."""
+        """Divides the nodes of all types into ranges, and with them each table and the attention of the edges."""
         self._nodes_of = divide(node_bytes(self.facts, self.settings.model.embedding_dim), ranks.world)
         bounds = {
             f"tables.{number}": tuple(min(max(b - kind.offset, 0), kind.count) for b in self._nodes_of)
@@ -109,7 +109,7 @@ class KgatRecipe(RecommenderRecipe):
         self.shards = Shards(ranks, bounds)
 
     def to(self, device: torch.device) -> None:
-        """The graph to the device; where tables are divided, the edges of this rank's nodes."""
+        """Moves the graph to the device; with sharded tables, only the edges of this rank's nodes."""
         super().to(device)
         self.facts.to(device)
         if self.shards is not None:
@@ -118,7 +118,7 @@ class KgatRecipe(RecommenderRecipe):
         self._weighted = None
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Both phases train the nodes' vectors, each with moments of its own; weight decay acts on the layers."""
+        """Both phases train the nodes' vectors, each with its own moments; weight decay acts on the layers."""
         own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
         groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
         out = []
@@ -129,7 +129,8 @@ class KgatRecipe(RecommenderRecipe):
         return out
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Tables by node type and id (BPR-MF's have the same labels), relations by name, layers whole."""
+        """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row
+        keys."""
         ids = self.ids("all")
         out: dict[str, tuple[str, list[str]]] = {name: (name, []) for name, _ in model.named_parameters()}
         for number, kind in enumerate(self.graph.node_types):
@@ -138,7 +139,7 @@ class KgatRecipe(RecommenderRecipe):
         return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """The attention of this epoch, from the vectors as they are."""
+        """Computes the attention of this epoch from the current vectors."""
         assert isinstance(model, Kgat)
         if epoch and self.settings.model.attention:
             model.attention.copy_(self._part.attention(model))
@@ -163,10 +164,10 @@ class KgatRecipe(RecommenderRecipe):
         return batch.users + self.view.user_offset, items + self.view.item_offset
 
     def encode(self, model: nn.Module, batch: Any) -> Encoded:
-        """kg: the vectors of all nodes as they are trained; cf: those of the batch's nodes, beside them every layer's
-        result.
+        """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
 
-        Looked up within compiled layers, rows need no gradient of the size of all nodes, nor a last layer of all of them.
+        The compiled layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
+        computes only these rows.
         """
         assert isinstance(model, Kgat)
         nodes = model.nodes()
@@ -182,14 +183,14 @@ class KgatRecipe(RecommenderRecipe):
         return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
 
     def _encoded_of_all_ranks(self, model: Kgat, nodes: Tensor, batch: Any) -> Encoded:
-        """:meth:`encode` where tables are divided: of the nodes that this rank's share reads, and which ones these are."""
+        """:meth:`encode` with sharded tables: for the nodes that this rank's part of the batch reads, and their numbers."""
         assert self.shards is not None
         assert self.mine is not None
         if isinstance(batch, FactBatch):
             wanted = sorted_unique(np.concatenate((batch.heads, batch.tails, batch.wrong_tails)))
             states = [nodes]
         else:
-            # A small batch leaves some ranks nothing of it.
+            # With a small batch, some ranks have no rows.
             asked = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
             wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in asked]))
             model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
@@ -204,11 +205,11 @@ class KgatRecipe(RecommenderRecipe):
 
     @property
     def _part(self) -> CollaborativeGraph | RankGraph:
-        """The edges that this process goes over."""
+        """The edges that this process computes."""
         return self.facts if self.mine is None else self.mine
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
-        """Final vectors of users and items, with the attention of the vectors as they are."""
+        """Final vectors of users and items, with the attention of the current vectors."""
         rows, view = torch.from_numpy(self.all_vectors(model)).to(self.device), self.view
         return (
             rows[view.user_offset : view.user_offset + view.num_users],
@@ -216,14 +217,14 @@ class KgatRecipe(RecommenderRecipe):
         )
 
     def _matrix(self, model: Kgat) -> SparseMatrix | ShardedMatrix:
-        """The graph with the weights in the buffer; put in order once an epoch."""
+        """The graph with the weights in the buffer; sorted once per epoch."""
         buffer, version = model.attention, model.attention._version
         if self._weighted is None or self._weighted[0] is not buffer or self._weighted[1] != version:
             self._weighted = (buffer, version, self._part.matrix.with_values(buffer.detach().clone()))
         return self._weighted[2]
 
     def _current_matrix(self, model: Kgat) -> SparseMatrix | ShardedMatrix:
-        """The graph with the attention of the vectors as they are: what the next epoch would start with."""
+        """The graph with the attention of the current vectors, with which the next epoch would start."""
         if not self.settings.model.attention:
             return self._matrix(model)
         return self._part.matrix.with_values(self._part.attention(model))
@@ -240,8 +241,8 @@ class KgatRecipe(RecommenderRecipe):
         return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
 
     def _projected(self, model: Kgat, chunk: FactBatch, encoded: Encoded) -> Tensor:
-        """W_r of heads, tails and wrong tails, [B, 3, k]: one product a relation for all three."""
-        # A fact's three rows side by side: facts are sorted by relation, and so are the rows then.
+        """Projections by W_r of heads, tails and false tails, [B, 3, k]: one product per relation for all three."""
+        # A fact's three rows are adjacent: facts are sorted by relation, so the rows are too.
         rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
         nodes, numbers = encoded.tensors[NODES], encoded.tensors.get(NUMBERS)
         if numbers is not None:
@@ -251,7 +252,7 @@ class KgatRecipe(RecommenderRecipe):
         return projected.view(len(chunk), 3, projected.shape[1])
 
     def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
-        """Each node of the chunk once, scaled to length 1 in every layer; of all looked up, those of the chunk."""
+        """The vectors of the chunk's nodes, each once, scaled to length 1 in every layer."""
         count = float(len(chunk))
         assert chunk.nodes is not None, "every step of this phase names its nodes"
         numbers = encoded.tensors.get(NUMBERS)
@@ -273,7 +274,7 @@ class KgatRecipe(RecommenderRecipe):
         return self._final(model, lambda rows: self.shards.whole(self._nodes_of, rows) if self.shards else rows)
 
     def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of some users and items; where tables are divided, fetched alone."""
+        """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
         numbers = np.concatenate((users + self.view.user_offset, items + self.view.item_offset))
@@ -284,19 +285,19 @@ class KgatRecipe(RecommenderRecipe):
         return rows[: len(users)], rows[len(users) :]
 
     def _final(self, model: nn.Module, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
-        """The final vectors of this process's nodes, and what ``fetch`` makes of them."""
+        """The result of ``fetch`` for the final vectors of this process's nodes."""
         assert isinstance(model, Kgat)
         training = model.training
         model.eval()
         with torch.no_grad():
-            matrix = self._current_matrix(model)  # before the copy of all vectors, which its attention makes as well
+            matrix = self._current_matrix(model)  # before the copy of all vectors, which the attention makes too
             rows = fetch(model.final(model(model.nodes(), matrix)).float())
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new facts and
-        interactions in it, from vectors that fit the facts of the new nodes best.
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
+        facts and interactions, starting from the vectors that fit the facts of the new nodes best.
         """
         assert isinstance(model, Kgat)
         facts = with_later(self, later)
@@ -315,10 +316,10 @@ class KgatRecipe(RecommenderRecipe):
 
     @property
     def embedding_width(self) -> int:
-        """The node's own vector and every layer's result."""
+        """The width of the node's vector and every layer's result."""
         m = self.settings.model
         return m.embedding_dim + sum(m.layer_dims)
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Edges of the graph, or facts."""
+        """The number of edges of the graph, or of facts."""
         return ("edges", float(len(self.facts))) if phase.name == CF else ("facts", float(phase.batch_size))

@@ -1,4 +1,4 @@
-"""Everything that a KGAT training can be told beyond what recommenders share. Importable without torch."""
+"""The settings of KGAT beyond those that all recommenders share. Importable without torch."""
 
 from typing import Any, ClassVar, Literal
 
@@ -68,7 +68,7 @@ class KgatObjective(RecommenderObjective):
     knowledge_phase: bool = setting(True, "Train the vectors on the graph's facts as well (TransR)")
 
     def facts_per_step(self, cf_batch: int, pairs: int, facts: int) -> int:
-        """Batch of the knowledge phase; ``facts``: triples of the data, without inverses and interactions."""
+        """Batch size of the knowledge phase; ``facts``: triples of the data, without inverses and interactions."""
         if self.kg_batch_size:
             return self.kg_batch_size
         if self.kg_batch == "by_facts" and facts:
@@ -97,12 +97,14 @@ class KgatSettings(RecommenderSettings):
 
     @property
     def unread(self) -> dict[str, list[str]]:
-        """What runs of earlier releases did not have, where it changes nothing: they keep their fingerprint."""
+        """Settings that earlier releases did not have and that change nothing at these values: earlier runs keep their
+        fingerprint."""
         return {"model": ["layer_length"]} if self.model.layer_length == 1.0 else {}
 
 
-# The published protocol: 1000 epochs at most, an evaluation every ten, over after ten of them without a better Recall@20.
-# Its data has no validation split: these are evaluations on the test split, and so was the published epoch chosen.
+# The published protocol: at most 1000 epochs, an evaluation every ten epochs, stop after ten evaluations without a
+# better Recall@20. Its data has no validation split: evaluations use the test split, which also chose the published
+# epoch.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "paper": {

@@ -1,4 +1,4 @@
-"""LightGCN: vectors of users and items, smoothed over the user-item graph (He et al., SIGIR 2020)."""
+"""LightGCN: vectors of users and items, propagated over the user-item graph (He et al., SIGIR 2020)."""
 
 from graphmill.systems.entry import Entry
 

@@ -1,4 +1,4 @@
-"""What a step of LightGCN holds and does, from the sizes of the graph: the planner's formulas."""
+"""Memory and operations of a LightGCN step, from the sizes of the graph: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def step_cost(
     chunk = pairs / max(execution.loss_chunks, 1)
     in_place = pairs_in_place(settings, precision)
     rows = (2.0 + negatives) * pairs
-    # Two layers' vectors, the final ones and their gradient, that of the tables; table rows of the norm.
+    # Vectors of two layers; the final vectors and their gradient; the tables' gradient; table rows for the norm.
     kept = 5 * table + pairs_kept(chunk, negatives, d, in_place) + (2.0 + negatives) * chunk * d * 2
     return Cost(
         weights=table * WIDE,

@@ -1,4 +1,4 @@
-"""LightGCN: a vector for each user and item, and its mean over the layers of a graph without weights."""
+"""LightGCN: a vector per user and item, averaged over propagation layers without weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LightGCN(nn.Module):
 
         E = 1 / (L + 1) · Σ_{ℓ ≤ L} Â^ℓ [user ; item]
 
-    There are no matrices and no activations (He et al. 2020, arXiv 2002.02126, equation 7 with equal weights).
+    There are no weight matrices and no activations (He et al. 2020, arXiv 2002.02126, equation 7 with equal weights).
     """  # fmt: skip
 
     def __init__(self, num_users: int, num_items: int, dim: int, num_layers: int) -> None:

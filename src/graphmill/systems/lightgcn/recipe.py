@@ -1,4 +1,4 @@
-"""LightGCN as the engine sees it: one smoothing over the graph a step, the pairs' loss on what comes of it."""
+"""The recipe of LightGCN: one propagation over the graph per step, and the loss of pairs on its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE, WHICH = "table of ", "numbers of "
 
 
 class LightGcnRecipe(RecommenderRecipe):
-    """L = loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + mean ‖j‖²), the norms of table rows before the smoothing."""
+    """L = loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + mean ‖j‖²), the norms of table rows before propagation."""
 
     settings: LightGcnSettings
     term_names = (NORM,)
@@ -40,7 +40,7 @@ class LightGcnRecipe(RecommenderRecipe):
         self.user_item: UserItemGraph | ShardedUserItemGraph | None = None
 
     def shard(self, ranks: Ranks) -> None:
-        """Users and items each in ranges, so that all ranks have a part of either side of a layer."""
+        """Divides users and items separately into ranges, so that every rank has a part of both sides of a layer."""
         view, d = self.view, self.settings.model.embedding_dim
         found = {
             name: divide(row_bytes(rows.counts, d), ranks.world)
@@ -49,12 +49,12 @@ class LightGcnRecipe(RecommenderRecipe):
         self.shards = Shards(ranks, found)
 
     def make_model(self) -> LightGCN:
-        """The tables; the graph is a constant of the recipe."""
+        """The model with both tables; the recipe keeps the graph."""
         m = self.settings.model
         return LightGCN(self.view.num_users, self.view.num_items, m.embedding_dim, m.num_layers)
 
     def to(self, device: torch.device) -> None:
-        """The graph to the device; where tables are divided, the edges into this rank's rows."""
+        """Moves the graph to the device; with sharded tables, only the edges into this rank's rows."""
         super().to(device)
         view = self.view
         if self.shards is not None:
@@ -67,7 +67,7 @@ class LightGcnRecipe(RecommenderRecipe):
             self.user_item = self.user_item.to(device)  # type: ignore[union-attr]
 
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
-        """Final vectors of all users and items; where tables are divided, those of the batch's and their table rows."""
+        """Final vectors of all users and items; with sharded tables, only of the batch's, with their table rows."""
         assert isinstance(model, LightGCN)
         users, items = model(self._graph)
         if self.shards is None:
@@ -96,7 +96,7 @@ class LightGcnRecipe(RecommenderRecipe):
         return self.user_item
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors, and where those of ``users`` int64 [B] and ``items`` int64 [B, n] are among them."""
+        """Final vectors, and the places of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         own = self._places(encoded, (USERS, ITEMS), users, items)
         return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
 
@@ -107,7 +107,7 @@ class LightGcnRecipe(RecommenderRecipe):
         return [torch.searchsorted(encoded.tensors[WHICH + n], w) for n, w in zip(names, wanted, strict=True)]
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
-        """Users [U, d] and items [I, d], fp32, of the model in eval mode; on every rank all of them."""
+        """Users [U, d] and items [I, d], fp32, of the model in eval mode; every rank gets all of them."""
         if self.shards is None:
             return super().vectors(model)
         with torch.no_grad():
@@ -116,7 +116,7 @@ class LightGcnRecipe(RecommenderRecipe):
         return self.shards.whole(bounds["user"], users).float(), self.shards.whole(bounds["item"], items).float()
 
     def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of some users and items; where tables are divided, fetched alone."""
+        """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
         with torch.no_grad():

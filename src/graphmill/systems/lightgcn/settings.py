@@ -1,4 +1,4 @@
-"""Everything that a LightGCN training can be told beyond what recommenders share. Importable without torch."""
+"""The settings of LightGCN beyond those that all recommenders share. Importable without torch."""
 
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ class LightGcnModel(Settings):
 
 
 class LightGcnObjective(RecommenderObjective):
-    """The loss of the pairs, with the norm of the table rows in the step."""
+    """The loss of the pairs and the norm of the step's table rows."""
 
     regularisation: float = setting(
         0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, averaged over the step", ge=0.0

@@ -1,4 +1,4 @@
-"""The MMGCN recipe: a graph network per modality of the items, joined by ID embeddings."""
+"""MMGCN: a graph network per modality of the items, combined by shared ID embeddings."""
 
 from graphmill.systems.entry import Entry
 

@@ -1,4 +1,4 @@
-"""What a step of MMGCN holds and does, from the sizes of the graph and its features: the planner's formulas."""
+"""Memory and operations of an MMGCN step, from the sizes of the graph and its features: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
         widest = max(widest, width)
         tables += users * width
         weights += (features + 1) * mapped
-        # Items are constant where their features enter as they are.
+        # Items are constant if their features are not mapped.
         kept += users * width + (items * width if mapped else 0)
         constants += items * features + (0 if mapped else users * width)
         constants += 0 if m.trainable_embeddings else nodes * width
@@ -32,7 +32,7 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
         for number, own in enumerate([width] + [d] * (m.num_layers - 1)):
             both = own + d if joined == 2 else own
             weights += own * own + (own + 1) * d + (both + 1) * d
-            # Messages; own part, with ID embeddings, joined; the product on the smaller side.
+            # Messages; the node's own part with ID embeddings; their combination; the product on the smaller side.
             kept += nodes * (own + 3 * d)
             inputs += nodes * own
             dense += 2.0 * (2 * few * own * own + nodes * (own + both) * d)
@@ -42,10 +42,11 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
     in_place = pairs_in_place(settings, precision)
     chunk = rows / max(execution.loss_chunks, 1)
     loss = pairs_kept(chunk, settings.objective.negatives_per_positive, d, in_place)
-    if m.trainable_embeddings and settings.objective.regularisation > 0:  # the norm's rows of the ID table, each once
+    if m.trainable_embeddings and settings.objective.regularisation > 0:  # the ID table's rows for the norm, each once
         loss += min(chunk * (2 + settings.objective.negatives_per_positive), nodes) * d * 3
     layer = nodes * (2.0 * widest + 4 * d)
-    # While a layer is gone back through, gradients of its messages, rows and products stand beside what is kept.
+    # In the backward pass of a layer, gradients of its messages, rows and products are in memory beside the stored
+    # values.
     states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer
     again = 1 if execution.checkpointing else 0
     return Cost(

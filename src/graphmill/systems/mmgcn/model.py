@@ -1,6 +1,6 @@
-"""MMGCN (Wei et al., MM 2019): one graph network per modality on the user-item graph, joined by shared ID embeddings.
+"""MMGCN (Wei et al., MM 2019): one graph network per modality on the user-item graph, combined by shared ID embeddings.
 
-Users and items are kept apart throughout, so that what is constant of either is never propagated or differentiated.
+Users and items are separate tensors throughout, so that a constant side is not propagated again or differentiated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOPE = 0.01
 
 @dataclass(frozen=True)
 class MMGCNConfig:
-    """Sizes. ``latent_dims``: per modality the width that its features are mapped to, 0 = they enter as they are."""
+    """Sizes. ``latent_dims``: per modality the width to which its features are mapped; 0 = not mapped."""
 
     num_users: int
     num_items: int
@@ -37,7 +37,7 @@ class MMGCNConfig:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Rows of users int64 [m] and items int64 [n] that a loss asks for; ``graph``: the whole one's rows of these alone.
+    """Rows of users int64 [m] and items int64 [n] that a loss needs; ``graph``: only these rows of the whole graph.
 
     ``graph.user_rows`` is [m, I] and ``graph.item_rows`` [n, U].
     """
@@ -54,7 +54,8 @@ class MMGCN(nn.Module):
         h = lrelu(Ā X W_ℓ),  x̂ = lrelu(X A_ℓ + a_ℓ) + Z
         X ← lrelu([h ‖ x̂] G_ℓ + g_ℓ)   (concatenate)   or   lrelu(h G_ℓ + g_ℓ + x̂)   (add, the paper's element-wise)
 
-    and the representation is the mean over modalities. Ā is the mean over neighbours; W_ℓ is square, the others lead to d.
+    and the representation is the mean over modalities. Ā is the mean over neighbours; W_ℓ is square; the other matrices
+    map to width d.
     """  # fmt: skip
 
     def __init__(self, config: MMGCNConfig, features: Sequence[Tensor]) -> None:
@@ -69,9 +70,9 @@ class MMGCN(nn.Module):
         self.checkpointing = False
 
     def forward(self, graph: UserItemGraph, wanted: Wanted | None = None) -> tuple[Tensor, Tensor]:
-        """Users [U, d] and items [I, d]; a score is their dot product. With ``wanted`` [m, d] and [n, d]: those alone.
+        """Users [U, d] and items [I, d]; a score is their dot product. With ``wanted``: only its rows, [m, d] and [n, d].
 
-        The last layer is computed for what is wanted; the ones before it reach nearly everything, and are for all.
+        Only the last layer is restricted to ``wanted``; the earlier layers need nearly all nodes and compute all.
         """
         own = self.identity.split((self.config.num_users, self.config.num_items))
         users, items = self.towers[0](graph, own, wanted, self.checkpointing)
@@ -91,7 +92,7 @@ class Tower(nn.Module):
         super().__init__()
         self.latent = latent
         width = latent or features.shape[1]
-        # Constants belong to the run's data and not to its checkpoints.
+        # Constants are data of the run and not part of its checkpoints.
         self.register_buffer("features", features if latent else normalise_rows(features), persistent=False)
         self.projection = Linear(features.shape[1], latent) if latent else None
         table = nn.init.xavier_normal_(torch.empty(config.num_users, width))
@@ -105,7 +106,7 @@ class Tower(nn.Module):
     def forward(
         self, graph: UserItemGraph, own: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """``own``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, for the ``wanted`` if any."""
+        """``own``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, only for ``wanted`` if given."""
         users, user_mean, item_mean = self._constants(graph)
         items = self.features
         if self.projection is not None:
@@ -120,9 +121,9 @@ class Tower(nn.Module):
         return users, items
 
     def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Normalised preferences and, where their inputs never change, the first layer's means over neighbours.
+        """Normalised preferences and, if their inputs are constant, the first layer's means over neighbours.
 
-        What is constant is computed once, and again after the tables were loaded or moved.
+        Constants are computed once, and again after tables are loaded or moved.
         """
         trained = isinstance(self.preference, nn.Parameter)
         constants = (self.features,) if trained else (self.features, self.preference)
@@ -158,7 +159,7 @@ class Layer(nn.Module):
         means: tuple[Tensor | None, Tensor | None],
         wanted: Wanted | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """``means``: what the graph makes of ``items`` and of ``users`` where that is known already."""
+        """``means``: the means over neighbours of ``items`` and of ``users``, if already computed."""
         some_users, some_items = (None, None) if wanted is None else (wanted.users, wanted.items)
         graph = graph if wanted is None else wanted.graph
         own_users, own_items = _some(users, some_users), _some(items, some_items)
@@ -170,7 +171,8 @@ class Layer(nn.Module):
         )
 
     def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
-        """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d].
+        """The next vectors [n, d] of one side from its messages [n, width], its own rows [n, width] and ID embeddings
+        [n, d].
 
         ``messages`` are overwritten.
         """
@@ -196,7 +198,7 @@ def _messages(
     some: Tensor | None,
     receivers: int,
 ) -> Tensor:
-    """Ā X W; Ā X may be known: ``mean``, of which ``some`` rows are asked for."""
+    """Ā X W. ``mean``: Ā X, if already computed; ``some``: the rows needed of it."""
     if mean is not None:
         return linear(_some(mean, some), weight.T)
     # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
@@ -205,7 +207,7 @@ def _messages(
 
 
 def _table(values: Tensor, trained: bool, owner: nn.Module, name: str) -> Tensor:
-    """A parameter, or a buffer that is saved with the weights, registered as ``name`` by the assignment that follows."""
+    """A parameter, or a buffer that is saved with the weights; the caller assigns it to ``name``."""
     if trained:
         return nn.Parameter(values)
     owner.register_buffer(name, values)

@@ -1,4 +1,4 @@
-"""MMGCN as the engine sees it: one forward over the user-item graph a step, the loss of the pairs on its rows."""
+"""The recipe of MMGCN: one forward pass over the user-item graph per step, and the loss of pairs on its rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MmgcnRecipe(MultimodalRecipe):
     settings: MmgcnSettings
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings, batching: str) -> None:
-        # A norm of what is not trained is a constant: it would say something in the log and nothing in the gradient.
+        # The norm of frozen weights is a constant: it would be in the log but have no gradient.
         regularised = settings.model.trainable_embeddings and settings.objective.regularisation > 0.0
         self.term_names = (NORM,) if regularised else ()
         super().__init__(graph, settings, batching)
@@ -64,7 +64,7 @@ class MmgcnRecipe(MultimodalRecipe):
         return MMGCN(config, self.features())
 
     def to(self, device: torch.device) -> None:
-        """The graph to the device; the features go with the network."""
+        """Moves the graph to the device; the features move with the network."""
         super().to(device)
         self.user_item = self.user_item.to(device)
 
@@ -73,7 +73,8 @@ class MmgcnRecipe(MultimodalRecipe):
         return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """ID embeddings by kind and id (a user may have an item's id), preferences by user and modality; all else whole."""
+        """Keys of ID embeddings are type and id (a user may have an item's id); keys of preferences are users, per
+        modality. Other parameters have no row keys."""
         users = self.ids("user")
         both = [f"{kind} {key}" for kind in ("user", "item") for key in self.ids(kind)]
         out: dict[str, tuple[str, list[str]]] = {}
@@ -83,14 +84,14 @@ class MmgcnRecipe(MultimodalRecipe):
         return out
 
     def _label(self, name: str) -> str:
-        """A tower by the name of its modality rather than by its place."""
+        """The label of a tower's parameter: the name of its modality rather than its position."""
         if not name.startswith("towers."):
             return name
         _, number, rest = name.split(".", 2)
         return f"{self.modalities[int(number)].name}.{rest}"
 
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
-        """All users [U, d] and items [I, d], or in training those of the batch and which they are."""
+        """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""
         assert isinstance(model, MMGCN)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         wanted = self._wanted(batch) if model.training else None
@@ -99,10 +100,10 @@ class MmgcnRecipe(MultimodalRecipe):
         return Encoded(found if wanted is None else found | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
 
     def _wanted(self, batch: PairBatch) -> Wanted | None:
-        """The rows of a batch, where they are few enough for cutting the graph to pay.
+        """The rows of a batch, or None if they are too many for a smaller graph to pay.
 
-        Not among several processes, whose encodings are to be alike; on an accelerator cutting costs more than it saves,
-        and under compile every number of rows would be compiled for.
+        Not used with several processes, whose encodings must be equal; nor on an accelerator, where selecting rows
+        costs more than it saves; nor with compile, which would compile for every number of rows.
         """
         compiled = self.settings.acceleration.compile != "off"
         if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
@@ -115,29 +116,30 @@ class MmgcnRecipe(MultimodalRecipe):
         return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors; where only some rows were computed, they are looked up among those."""
+        """Final vectors; if only some rows were computed, they are looked up among those."""
         if _OF_USERS in encoded.tensors:
             users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
             items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
         return super().rows(model, users, items, encoded)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """The dense part of each layer; the products with the graph stay outside."""
+        """The dense part of each layer, without the products with the graph."""
         assert isinstance(model, MMGCN)
         return [Compilable(layer, "join") for tower in model.towers for layer in tower.layers]  # type: ignore[union-attr]
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
 
-        Of several negatives the mean is taken. The published code has the first modality's P alone in it, and trains neither
-        Z nor P: there it is a constant, which moves no weight, and is left out. Where they are trained, all are alike.
+        Several negatives are averaged. The published code includes only the first modality's P and trains neither Z nor
+        P, so its term is a constant without a gradient and is left out here. If Z and P are trained, all modalities are
+        included.
         """
         if not self.term_names:
             return []
         assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        # Each row once, however many pairs have it.
+        # Each row once, even if several pairs have it.
         nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)

@@ -1,4 +1,4 @@
-"""Everything that an MMGCN training can be told beyond what recommenders share. Importable without torch."""
+"""The settings of MMGCN beyond those that all recommenders share. Importable without torch."""
 
 from typing import Any, Literal
 
@@ -54,7 +54,7 @@ class MmgcnModel(Settings):
 
 
 class MmgcnObjective(RecommenderObjective):
-    """The loss of the pairs, with the norm of the tables."""
+    """The loss of the pairs and the norm of the tables."""
 
     regularisation: float = setting(
         0.0001,
@@ -75,8 +75,8 @@ class MmgcnSettings(RecommenderSettings):
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
 
 
-# published: what the public implementations train; large_batch: a step costs the same at any batch size. Its rate and
-# patience are those whose quality was measured (benchmarks/LOG.md, large batches).
+# published: the settings of the public implementations; large_batch: a step costs the same at any batch size. Its
+# learning rate and patience were chosen by measured quality (benchmarks/LOG.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},
@@ -85,9 +85,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def latent_dims(given: list[int], modalities: int, dim: int) -> tuple[int, ...]:
-    """``model.latent_dims`` as it is meant for so many modalities and ``embedding_dim`` ``dim``.
+    """``model.latent_dims``, resolved for this number of modalities and ``embedding_dim`` ``dim``.
 
-    Raises :class:`SettingsError` where there are not as many widths as modalities.
+    Raises :class:`SettingsError` if the numbers of widths and modalities differ.
     """
     if given and len(given) != modalities:
         raise SettingsError(

@@ -1,1 +1,1 @@
-"""What recommenders from interactions share: batches, graphs, evaluation, fold-in, parts of multimodal systems."""
+"""Shared parts of recommenders: batches, graphs, evaluation, fold-in, parts of multimodal systems."""

@@ -1,4 +1,4 @@
-"""The data of one step of a recommender: users, items that they have, items that they have not."""
+"""The data of one step of a recommender: users, their items (positives), and other items (negatives)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from graphmill.systems.base_recipe import RowBatch
 
 @dataclass(frozen=True)
 class PairBatch(RowBatch):
-    """B training triples, int64 [B] each, local numbers; several negatives are int64 [B, k]. Each of ``terms`` has weight B.
+    """B training triples (user, positive, negative), int64 [B] each, local numbers; with k negatives int64 [B, k]. Each
+    of ``terms`` has weight B.
 
-    ``masked``: int64, edges of the graph whose messages are left out in this step; ``nodes``: int64, ascending, those whose
-    vectors the step looks up. Both are those of the whole batch in each of its parts, and on every rank.
-    ``replicated``: whether every rank encodes the whole graph alike; ``ranks``: among how many the batch was dealt out.
+    ``masked``: int64, edges of the graph whose messages are left out in this step; ``nodes``: int64, ascending, nodes
+    whose vectors the step looks up. Every chunk and every rank has both of the whole batch. ``replicated``: whether
+    every rank encodes the whole graph; ``ranks``: the number of ranks that share the batch.
     """
 
     users: np.ndarray
@@ -33,7 +34,7 @@ class PairBatch(RowBatch):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Rows, for each term."""
+        """The number of rows, for each term."""
         return dict.fromkeys(self.terms, float(len(self.users)))
 
     def split(self, parts: int) -> Sequence[PairBatch]:

@@ -1,4 +1,4 @@
-"""The figures of a recommender: full ranking, the catalogue's part in it, and the baselines, on one split."""
+"""The metrics of a recommender on one split: full ranking, coverage and popularity bias, and the baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERY_SEED = 2024
 
 
 class RecommenderEvaluator:
-    """Ranks all items for the users of a split. ``evaluation.max_queries`` bounds how many are asked while training."""
+    """Ranks all items for the users of a split. ``evaluation.max_queries`` limits their number during training."""
 
     def __init__(self, view: Interactions, settings: RecommenderSettings) -> None:
         self.view, self.settings = view, settings
@@ -29,10 +29,10 @@ class RecommenderEvaluator:
     def evaluate(
         self, score: ScoreBlock, split: str, *, final: bool, poll: Callable[[], None] = lambda: None
     ) -> dict[str, float]:
-        """``score``: users int64 [b] → scores of all items [b, I]. Empty where the split has nobody to ask.
+        """``score``: users int64 [b] → scores of all items [b, I]. Empty if the split has no users.
 
-        While training: the metrics asked for. ``final``: all of them, the catalogue's figures (``coverage``,
-        ``popularity_bias``), ``repeat_share`` where held-out items were left out as known, and each baseline
+        During training: the selected metrics. ``final``: all metrics, those of the catalogue (``coverage``,
+        ``popularity_bias``), ``repeat_share`` if held-out items were left out as known, and each baseline
         (``popularity_``, ``item_knn_``, ``ease_``).
         """
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
@@ -63,7 +63,7 @@ class RecommenderEvaluator:
         names: tuple[str, ...] = (),
         poll: Callable[[], None] = lambda: None,
     ) -> ItemLists:
-        """The best items of each user of the split: as many as the largest ``top_k``, and as ``names`` look at."""
+        """The best items of each user of the split: enough for the largest ``top_k`` and for the metrics ``names``."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
         if not final and 0 < evaluation.max_queries < len(users):
@@ -74,7 +74,7 @@ class RecommenderEvaluator:
         return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
-        """A baseline's lists on the split, made once."""
+        """A baseline's lists on the split, computed once."""
         if (split, name) not in self._baselines:
             score = self.baselines[name].scores(self._models)
             names = METRICS
@@ -83,7 +83,7 @@ class RecommenderEvaluator:
 
     @cached_property
     def baselines(self) -> dict[str, ItemBaseline]:
-        """The predictors that are asked for, at their best settings on validation."""
+        """The selected baseline predictors, with their best settings on validation."""
         train, valid, evaluation = known(self.view.train), known(self.view.valid), self.settings.evaluation
         wanted = [name for name in FAMILIES if name in evaluation.baselines]
         return tune_item_baselines(
@@ -96,5 +96,5 @@ class RecommenderEvaluator:
 
 
 def known(rows: CsrPattern) -> KnownItems:
-    """Rows of the graph as the evaluation wants them."""
+    """Rows of the graph in the form that the evaluation requires."""
     return KnownItems(rows.indptr, rows.columns.astype(np.int64))

@@ -1,11 +1,11 @@
-"""Vectors of users and items that were not there in the training, in closed form: all scores are dot products.
+"""Vectors of users and items that are not in the training data, in closed form: all scores are dot products.
 
-A user's vector v minimises α Σ_i ⟨v, i⟩² + Σ_{i met} (1 − ⟨v, i⟩)² + λ s ‖v‖² over the trained items (the user's step of
-implicit alternating least squares, Hu et al. 2008), s being their mean squared length; with λ = ∞ it is the sum of the items
-that the user has met, each divided by a power of how many have met it, a step of propagation. α, λ and the power are
-chosen by how known users' validation items rank when the users are folded in from their training items: of those that are as
-good as the best but for chance the one of largest λ, for the items' vectors know these users. A new item's vector is found
-from the users who met it in the same way.
+A user's vector v minimises α Σ_i ⟨v, i⟩² + Σ_{i met} (1 − ⟨v, i⟩)² + λ s ‖v‖² over the trained items (the user's step
+of implicit alternating least squares, Hu et al. 2008), where s is the items' mean squared length. With λ = ∞, v is the
+sum of the user's items, each divided by a power of its number of users: one step of propagation. α, λ and the power are
+chosen on known users, folded in from their training items, by the ranks of their validation items. Among the settings
+that are not significantly worse than the best, the largest λ is chosen, because the items' vectors were trained with
+these users. A new item's vector is computed from its users in the same way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEED = 2024
 
 @dataclass(frozen=True)
 class FoldIn:
-    """α and λ, or with λ = ∞ the power of an item's number of users."""
+    """α and λ, or with λ = ∞ the exponent of an item's number of users."""
 
     unmet: float = 0.1
     regularisation: float = 1.0
@@ -47,7 +47,7 @@ class FoldIn:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The method's name for people."""
         if np.isinf(self.regularisation):
             return f"sum of the items met, by (number of users)^-{self.power:g}"
         return f"least squares, unmet {self.unmet:g}, regularisation {self.regularisation:g}"
@@ -62,7 +62,7 @@ SETTINGS = (
 
 
 class Folding:
-    """Folds in over vectors [n, d] of one side; ``counts`` [n]: how many of the other side each of them has met."""
+    """Folds in with the vectors [n, d] of one side; ``counts`` [n]: the number of interactions of each."""
 
     def __init__(self, vectors: np.ndarray, counts: np.ndarray) -> None:
         self.vectors = vectors.astype(np.float64)
@@ -71,7 +71,7 @@ class Folding:
         self.counts = np.maximum(counts, 1).astype(np.float64)
 
     def __call__(self, met: sp.csr_matrix, setting: FoldIn) -> np.ndarray:
-        """float64 [rows, d]: of each row of ``met`` (ones) [rows, n]; 0 for a row without any."""
+        """float64 [rows, d]: a vector for each row of ``met`` (ones) [rows, n]; 0 for an empty row."""
         if np.isinf(setting.regularisation):
             return np.asarray((met @ sp.diags(self.counts**-setting.power)) @ self.vectors)
         always = setting.unmet * self.gram + setting.regularisation * self.size * np.eye(len(self.gram))
@@ -85,7 +85,7 @@ class Folding:
 def fold_in(
     recipe: RecommenderRecipe, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Items int64 [U, k] (local numbers, new ones behind; −1: none left), scores [U, k], and how they were found."""
+    """Items int64 [U, k] (local numbers, new items last; −1: none left), scores [U, k], and the method."""
     view = recipe.view
     users, items = (rows.cpu().numpy() for rows in recipe.vectors(model))
     of_items = Folding(items, view.train_by_item.counts)
@@ -111,8 +111,8 @@ def fold_in(
 
 
 def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
-    """The first of :data:`SETTINGS` that ranks known users' validation items as well as the best, and that figure beside the
-    trained vectors' own; the default and nothing where there is no such item.
+    """The first of :data:`SETTINGS` that ranks known users' validation items as well as the best, and its metric with
+    that of the trained vectors; without validation items, the default and nothing.
     """
     view = recipe.view
     asked = np.flatnonzero(view.valid.counts > 0)
@@ -144,20 +144,21 @@ def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tu
 def _known_users(
     recipe: RecommenderRecipe, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Some known users folded in, and as they were trained."""
+    """Vectors of some known users: folded in, and trained."""
     some = np.flatnonzero(recipe.view.train.counts > 0)[:TUNING_USERS]
     indptr, columns = known(recipe.view.train).rows(some)
     return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
 
 
 def _as_long(found: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
-    """Scaled by what makes those of known ones as long, on average, as they were trained: scores compare old and new."""
+    """Vectors scaled by the factor that gives folded-in known nodes their trained mean length, so that scores of old
+    and new are comparable."""
     length = float(np.linalg.norm(of_known, axis=1).mean())
     return found * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else found
 
 
 def _ones(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
     matrix = sp.csr_matrix((np.ones(len(row)), (row, column)), shape)
-    matrix.data[:] = 1.0  # met twice is met
+    matrix.data[:] = 1.0  # repeated interactions count once
     matrix.sort_indices()
     return matrix

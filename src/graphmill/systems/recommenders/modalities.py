@@ -1,4 +1,4 @@
-"""The feature sets of items that a multimodal recommender looks at, in the order of its settings."""
+"""The feature sets of items that a multimodal recommender uses, in the order of its settings."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from graphmill.sampling.keyed import generator
 
 @dataclass(frozen=True)
 class Modality:
-    """One feature set: fp32 [I, f], and bool [I], whether an item has it (its row is zero where not)."""
+    """One feature set: fp32 [I, f], and bool [I]: whether an item has it (otherwise its row is zero)."""
 
     name: str
     features: np.ndarray
     present: np.ndarray
 
     def with_items(self, features: np.ndarray | None, count: int) -> Modality:
-        """The set with ``count`` more items; ``features`` [count, f]: theirs, zero rows for those without; None: of all."""
+        """The set with ``count`` more items; ``features`` [count, f]: their features, zero rows for items without;
+        None: no new item has features."""
         more = np.zeros((count, self.features.shape[1]), np.float32) if features is None else features
         there = np.concatenate((self.present, (more != 0).any(1)))
         return Modality(self.name, np.concatenate((self.features, more)), there)
 
 
 def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
-    """``names`` of the ``known`` feature sets of the items, or all of these where there are none.
+    """``names``, which must be ``known`` feature sets of the items; all known sets if it is empty.
 
-    Raises :class:`InputError` where the graph has no item features, :class:`SettingsError` for a name it does not have.
+    Raises :class:`InputError` if the graph has no item features, :class:`SettingsError` for an unknown name.
     """
     if not known:
         raise InputError(
@@ -46,12 +47,12 @@ def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
 
 
 def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
-    """The sets called ``names``, all in the graph's order where there are none.
+    """The sets with ``names``; without names, all sets in the graph's order.
 
-    ``shuffle``: each set with its rows in a random order keyed by ``seed``, so that features say nothing of their item:
-    what a model then reaches, it does not owe to them.
+    ``shuffle``: permutes the rows of each set at random, keyed by ``seed``, so that features have no information about
+    their item: a control that shows the metrics without features.
 
-    Raises what :func:`chosen_sets` raises.
+    Raises the errors of :func:`chosen_sets`.
     """
     found = []
     for name in chosen_sets(list(view.features), names):

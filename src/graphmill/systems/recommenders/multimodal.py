@@ -1,4 +1,4 @@
-"""What MMGCN and DRAGON share beyond what all recommenders do: feature sets of the items."""
+"""The base of MMGCN and DRAGON: recommenders with feature sets of the items."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class MultimodalRecipe(RecommenderRecipe):
     """A new item's vector needs no interaction."""
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: what the network makes of their features, over the
-        user-item graph with their interactions in it, where there are any. Tables by id have the mean of the items there.
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
+        the user-item graph with their interactions, if any. Id embeddings of new items are the mean over items.
 
-        The vector of an item without interactions says what features alone give; known items show what interactions add to
-        that on average (:class:`WarmedUp`).
+        The vector of an item without interactions depends only on its features; it is corrected by the mean effect of
+        interactions on known items (:class:`WarmedUp`).
 
-        Raises :class:`InputError` for new nodes of another type, :class:`SettingsError` where features were shuffled.
+        Raises :class:`InputError` for new nodes of another type, :class:`SettingsError` if features were shuffled.
         """
         known, grown = self.view.num_items, self._grown(later)
         with torch.no_grad():
@@ -65,7 +65,7 @@ class MultimodalRecipe(RecommenderRecipe):
         return vectors, {}
 
     def _with_means(self, model: nn.Module, items: np.ndarray) -> dict[str, Tensor]:
-        """The model's tensors with the mean of its items in the rows ``items`` of its tables by id, new rows too."""
+        """The model's tensors, with the mean over items in the rows ``items`` of id embeddings, including new rows."""
         rows = dict(model.state_dict())
         for name in set(self.item_tables) & rows.keys():
             first = len(rows[name]) - self.view.num_items
@@ -75,7 +75,7 @@ class MultimodalRecipe(RecommenderRecipe):
         return rows
 
     def _without_interactions(self, model: nn.Module) -> tuple[np.ndarray, np.ndarray]:
-        """float32 [n, d] each: vectors of known items as they would be without interactions, and as they are."""
+        """float32 [n, d] each: vectors of known items computed without their interactions, and their actual vectors."""
         as_is = self.vectors(model)[1].cpu().numpy()
         alone, other, changed = np.zeros_like(as_is), copy.copy(self), copy.deepcopy(model).eval()
         for fold in range(FOLDS):
@@ -87,7 +87,7 @@ class MultimodalRecipe(RecommenderRecipe):
         return alone[met], as_is[met]
 
     def _grown(self, later: LaterNodes) -> Self:
-        """The same system on the graph with the new items behind the known ones."""
+        """The same recipe on the graph with the new items after the known ones."""
         kinds = [t.name for t in self.graph.node_types]
         relation = interaction_relation(self.graph)
         number = kinds.index(relation.target)
@@ -100,7 +100,7 @@ class MultimodalRecipe(RecommenderRecipe):
             )
         if self.settings.model.shuffle_features:  # type: ignore[attr-defined]
             raise SettingsError(
-                "model.shuffle_features: features are shuffled in this run, so those of a new item say nothing"
+                "model.shuffle_features: features are shuffled in this run, so features of a new item have no meaning"
             )
         count = later.counts[number]
         more = {
@@ -113,10 +113,10 @@ class MultimodalRecipe(RecommenderRecipe):
 
     @abstractmethod
     def on_interactions(self) -> Self:
-        """Itself, with the graph that items have from the interactions of ``view`` made again."""
+        """The recipe itself, with its user-item graph rebuilt from the interactions of ``view``."""
 
     def on_view(self) -> Self:
-        """Itself, with all graphs that follow from ``view`` and ``modalities`` made again."""
+        """The recipe itself, with all graphs rebuilt from ``view`` and ``modalities``."""
         return self.on_interactions()
 
     def features(self) -> list[Tensor]:
@@ -130,10 +130,11 @@ def squares(x: Tensor) -> Tensor:
 
 
 class WarmedUp:
-    """Turns vectors of items without interactions into what they are with them, on average: w ≈ A c + b.
+    """Maps vectors of items without interactions to vectors with interactions, on average: w ≈ A c + b.
 
-    A and b minimise Σ ‖w − A c − b‖² + λ ‖A − s I‖² over known items, c and w being theirs (n × d each, centred), s the one
-    factor that fits them best, and λ a tenth of the mean of Σ c² over dimensions.
+    A and b minimise Σ ‖w − A c − b‖² + λ ‖A − s I‖² over known items, where c and w are their vectors without and with
+    interactions (n × d each, centred), s is the scalar that fits best, and λ is a tenth of the mean of Σ c² over
+    dimensions.
     """
 
     def __init__(self, alone: np.ndarray, as_is: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What the planner's formulas of recommenders share: sizes, read from a typed graph, and the loss of pairs."""
+"""Shared by the planner's formulas of recommenders: sizes read from a typed graph, and the loss of pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCORES = 5 << 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Users, items, training pairs, and the width of each modality in use."""
+    """The numbers of users, items and training pairs, and the width of each modality in use."""
 
     users: int
     items: int
@@ -32,9 +32,9 @@ class Sizes:
 
 
 def sizes_of(graph: TypedGraph, modalities: Sequence[str] | None = None) -> Sizes:
-    """``modalities``: names of the feature sets in use, () all of them, None for a system that reads none.
+    """``modalities``: names of the feature sets in use; (): all; None: the system uses none.
 
-    Raises what :func:`chosen_sets` raises.
+    Raises the errors of :func:`chosen_sets`.
     """
     relation = interaction_relation(graph)
     users, items = graph.node_type(relation.source), graph.node_type(relation.target)
@@ -48,16 +48,17 @@ def sizes_of(graph: TypedGraph, modalities: Sequence[str] | None = None) -> Size
 
 
 def pairs_in_place(settings: RecommenderSettings, precision: str = "fp32") -> bool:
-    """Whether pairs read their vectors where they are (``kernels/pair_losses/__init__.py``), or rows are looked up for each.
+    """Whether the loss of pairs reads vectors in place (``kernels/pair_losses/__init__.py``) instead of looking up rows
+    for each pair.
 
-    ``precision``: of the vectors; tables are fp32 whatever a network is trained in.
+    ``precision``: of the vectors; tables are always fp32.
     """
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     return device.type == "cpu" and precision == "fp32" and has_numba()
 
 
 def pairs_kept(pairs: float, negatives: int, width: int, in_place: bool) -> float:
-    """Numbers of 4 bytes that the loss of some pairs holds: what each negative counts, int64 numbers of rows and what finds
-    each row once; or, where that is more, the rows.
+    """4-byte numbers that the loss of some pairs holds: the weight of each negative, int64 row numbers, and the index
+    of distinct rows; or the rows, if these are more.
     """
     return pairs * (2 + negatives) * 10 if in_place else pairs * (2 + negatives) * width * 3

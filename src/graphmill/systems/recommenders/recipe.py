@@ -1,8 +1,6 @@
-"""What all recommenders have in common as the engine sees them: a loss of pairs on one graph forward, full ranking by dot
-product.
-
-A system adds its network, its encoding and its own terms. Vectors of users and items are all that evaluation, lists of
-recommendations and export know of it.
+"""The base recipe of recommenders: a loss of pairs on one graph forward pass, full ranking by dot product. A system
+adds its network, its encoding and its own terms. Evaluation, recommendations and export use only its vectors of users
+and items.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ USERS, ITEMS = "users", "items"
 
 
 class PairRows(NamedTuple):
-    """Vectors of users [m, d] and items [n, d], and which of them pairs have."""
+    """Vectors of users [m, d] and items [n, d], and the rows of each pair."""
 
     users: Tensor
     items: Tensor
@@ -60,7 +58,7 @@ class PairRows(NamedTuple):
 
 
 class RecommenderRecipe(BaseRecipe, ABC):
-    """The shared part. ``batching`` is "full": every step runs over the whole graph."""
+    """The base class. ``batching`` is "full": every step runs over the whole graph."""
 
     algorithm_version = 1
     term_names: tuple[str, ...] = ()
@@ -90,7 +88,8 @@ class RecommenderRecipe(BaseRecipe, ABC):
         self.evaluator = RecommenderEvaluator(self.view, settings)
 
     def _check_cut_off(self) -> None:
-        """InputError where the metric that chooses the epoch looks at more items than there are: nothing would be chosen."""
+        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items: it
+        could not distinguish epochs."""
         wanted, items = self.settings.evaluation.selection_metric, self.view.num_items
         if int(wanted.partition("@")[2]) > items:
             raise InputError(
@@ -98,22 +97,23 @@ class RecommenderRecipe(BaseRecipe, ABC):
                 f"a cut-off of at most {items}, and name it in evaluation.top_k"
             )
 
-    # ---------------------------------------------------------------- what a system adds
+    # ---------------------------------------------------------------- methods of a system
 
     @abstractmethod
     def make_model(self) -> nn.Module:
-        """The network; the random numbers are seeded."""
+        """The network; the caller has seeded the random numbers."""
 
     @abstractmethod
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
-        """``users`` [U, d] and ``items`` [I, d] (and what the terms need beside them): the graph forward of a step."""
+        """``users`` [U, d] and ``items`` [I, d] (and further tensors that the terms need): the graph forward pass of a
+        step."""
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """What the phase's optimizer updates; of tables alone all, without weight decay."""
+        """The parameters that the phase's optimizer updates; by default all (tables), without weight decay."""
         return self.groups(model, lambda name, p: False)
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Parameter → (label, its rows' keys): ``init_from`` by node id; of tables alone those of users and items."""
+        """Parameter → (label, its rows' keys), for ``init_from`` by node id; by default the tables of users and items."""
         return {kind: (kind, self.ids(kind)) for kind in ("user", "item")}
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
@@ -123,7 +123,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> nn.Module:
-        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         return self.make_model()
 
@@ -139,32 +139,32 @@ class RecommenderRecipe(BaseRecipe, ABC):
     # ---------------------------------------------------------------- a step
 
     def steps(self) -> int:
-        """Steps of an epoch."""
+        """The number of steps in an epoch."""
         return self.settings.training.steps_per_epoch or self.sampler.steps_per_epoch
 
     def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
-        """Training triples."""
+        """Draws the training triples of a step."""
         return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
 
     @property
     def objective(self) -> RecommenderObjective:
-        """What the system is trained by."""
+        """The objective of the system's settings."""
         found: RecommenderObjective = self.settings.objective
         return found
 
     @property
     def loss(self) -> str:
-        """Name of the pairs' term."""
+        """The name of the pairs' term."""
         return self.objective.loss
 
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
-        """The loss of each pair beside its k negatives, and the system's own terms."""
+        """The loss of each pair with its k negatives, and the system's own terms."""
         assert encoded is not None
         loss, _ = self.pair_losses(self.rows_of(model, chunk, encoded))
         return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
 
     def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
-        """The loss that the settings name, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
+        """The loss chosen in the settings, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
         return pair_losses(*rows, together=self.loss == SAMPLED_SOFTMAX)
 
     def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> PairRows:
@@ -173,7 +173,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
+        """Final vectors, and the rows of ``users`` int64 [B] and ``items`` int64 [B, n] in them."""
         tensors = encoded.tensors
         return PairRows(tensors[USERS], tensors[ITEMS], *self._tensors(users, items))
 
@@ -194,19 +194,19 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return RecommenderScorer(*self.vectors(model))
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the catalogue's figures and the baselines."""
+        """Full-ranking metrics; with ``final`` also metrics of the catalogue and the baselines."""
         score = self.scorer(model)
         return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
 
     def held_out(self, split: str) -> int:
-        """Pairs."""
+        """The number of held-out pairs."""
         return len(self.view.held_out(split))
 
     def recommend(
         self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every user with training items the ``k`` best items of which no interaction of the user is known; with
-        ``never`` of all items. ``auto`` is ``always``: these systems are measured by new items alone.
+        """For every user with training items, the ``k`` best items without a known interaction of the user; with
+        ``never``, of all items. ``auto`` is ``always``: these systems are evaluated only on new items.
 
         Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
         """
@@ -231,7 +231,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return self.health_of(np.concatenate(list(found)), np.repeat([0, 1], [len(users), len(items)]))
 
     def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of some ``users`` and ``items``, int64, ascending."""
+        """:meth:`vectors` of the given ``users`` and ``items``, int64, ascending."""
         every = self.vectors(model)
         return every[0][self._tensor(users)], every[1][self._tensor(items)]
 
@@ -240,7 +240,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
 
     @property
     def embedding_width(self) -> int:
-        """Width of the exported vectors, where it is not ``model.embedding_dim``."""
+        """Width of the exported vectors: by default ``model.embedding_dim``."""
         return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
@@ -250,8 +250,9 @@ class RecommenderRecipe(BaseRecipe, ABC):
             yield EmbeddingBlock(start, rows[start : start + EXPORT_ROWS])
 
     def all_vectors(self, model: nn.Module) -> np.ndarray:
-        """fp32 [N, d]: users and items as they are scored. Other nodes, of which the system knows nothing, get the mean of
-        the nodes that facts join them with, nearest first; what no fact leads to gets the mean of the items.
+        """fp32 [N, d]: the vectors of users and items that scores use. Other nodes, for which the system has no
+        vectors, get the mean of their neighbours by facts, in the order of distance; a node that no fact reaches gets
+        the mean of the items.
         """
         users, items = (t.cpu().numpy() for t in self.vectors(model))
         view = self.view
@@ -276,7 +277,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return rows
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Training triples."""
+        """The number of training triples per step."""
         return "triples", self.sampler.num_pairs / self.sampler.steps_per_epoch
 
 

@@ -1,4 +1,4 @@
-"""Some rows of a constant sparse matrix, as a matrix: for products whose other rows nobody asks for."""
+"""Selects rows of a constant sparse matrix, for products of which only these rows are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _NEARLY_ALL = 0.9
 def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     """Rows ``rows`` int64 [m] of a matrix [R, C] on the CPU, in their order: a matrix [m, C], also on the CPU.
 
-    Takes time in proportion to the entries selected. Its transpose has them sorted by column, then by place in ``rows``.
+    Takes time in proportion to the entries selected. Its transpose has the entries sorted by column, then by place in
+    ``rows``.
     """
     indptr, column, value = (t.numpy() for t in (matrix.forward.indptr, matrix.forward.column, matrix.forward.value))
     start = indptr[rows]
@@ -25,7 +26,7 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     entries = np.arange(chosen[-1]) + np.repeat(start - chosen[:-1], counts)
     shape = (len(rows), matrix.shape[1])
     column, value = column[entries], value[entries]
-    # A counting sort, stable; the numbers that it carries along say where each entry came from.
+    # A stable counting sort; the numbers sorted with the keys are the entries' original places.
     turned = sp.csr_matrix((np.arange(len(entries)), column, chosen), shape=shape).tocsc()
     order = turned.data.astype(np.int64)
     forward = _rows(chosen, np.repeat(np.arange(len(rows)), counts), column, value)
@@ -36,9 +37,10 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
 
 
 def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatrix:
-    """:func:`select_rows` on the device where matrix and ``rows`` are, without waiting for it.
+    """:func:`select_rows` on the device of the matrix and ``rows``, without synchronisation.
 
-    ``most`` ≥ 1: entries of a row, at most. Every row of the result has so many; those that are not there are 0.
+    ``most`` ≥ 1: the maximum number of entries in a row. Every row of the result has this many; the additional ones are
+    0.
     """
     whole, columns = matrix.forward, matrix.shape[1]
 
@@ -50,7 +52,7 @@ def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatri
     entries = (start[:, None] + numbers(most)).flatten().clamp_(max=len(whole.column) - 1)
     column, value = whole.column.index_select(0, entries), whole.value.index_select(0, entries).mul_(there)
     row = numbers(len(entries)).div_(most, rounding_mode="floor")
-    # What is not there comes behind all columns, and no column's run reaches so far.
+    # Additional entries are sorted after all columns, outside every column's range.
     back, order = torch.sort(column.masked_fill(~there, columns), stable=True)
     bounds = torch.searchsorted(back, numbers(columns + 1))
     transpose = CsrMatrix(bounds, back, row.index_select(0, order), value.index_select(0, order))
@@ -60,9 +62,8 @@ def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatri
 
 
 def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | None:
-    """int64, ascending: ``rows`` of a square matrix on the CPU and all columns that they have entries in.
-
-    None on a device, and where that is nearly all: then nothing is gained by leaving others out.
+    """int64, ascending: ``rows`` of a square matrix on the CPU and all columns in which they have entries. None on a
+    device, or if these are nearly all rows: then leaving out the others saves nothing.
     """
     if rows.device.type != "cpu":
         return None

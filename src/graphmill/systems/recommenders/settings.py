@@ -11,7 +11,7 @@ BASE_BATCH = 2048
 
 
 class RecommenderEvaluation(EvaluationSettings):
-    """Full ranking of all items, training items masked."""
+    """Full ranking of all items, with training items masked."""
 
     AT_K: ClassVar[tuple[str, ...]] = METRICS
     BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "item_knn", "ease", "bpr_mf")
@@ -40,12 +40,12 @@ class RecommenderEvaluation(EvaluationSettings):
 
     @property
     def selected_on(self) -> Literal["valid", "test"]:
-        """As ``selection_split`` says."""
+        """The split on which the epoch is chosen: ``selection_split``."""
         return self.selection_split
 
 
 class RecommenderObjective(Settings):
-    """The loss of a pair beside items that its user has not; a recipe adds its norms."""
+    """The loss of a pair against items without an interaction of its user; a recipe adds its norms."""
 
     loss: Literal["bpr", "sampled_softmax"] = setting(
         "bpr",
@@ -59,13 +59,13 @@ class RecommenderObjective(Settings):
 
 
 class RecommenderAcceleration(AccelerationSettings):
-    """Acceleration of recommenders: one graph forward a step, whatever the batch."""
+    """Acceleration defaults of recommenders: one graph forward pass per step, whatever the batch size."""
 
     batch_size: int = setting(0, "Training triples per optimizer step over all processes; 0 = 2048", ge=0)
 
 
 class RecommenderSettings(SystemSettings):
-    """What all recommenders' ``settings.yaml`` have; a recipe adds ``recipe``, ``model`` and ``objective``."""
+    """The settings in every recommender's ``settings.yaml``; a recipe adds ``recipe``, ``model`` and ``objective``."""
 
     base_batch: ClassVar[int] = BASE_BATCH
 

@@ -1,4 +1,4 @@
-"""The user-item graph of one rank: the edges into its users and into its items."""
+"""The user-item graph of one rank: the edges into its users and items."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ _EDGE = 24.0
 
 
 def row_bytes(degrees: np.ndarray, dim: int) -> np.ndarray:
-    """[rows] What a row and the edges into it take: vector, gradient, two moments, and two results of a layer."""
+    """[rows] bytes of a row and the edges into it: vector, gradient, two moments, and two results of a layer."""
     return 6.0 * 4.0 * dim + _EDGE * degrees
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedUserItemGraph:
-    """:class:`~graphmill.systems.recommenders.user_item_graph.UserItemGraph` by rows: a rank's rows in, its rows out."""
+    """:class:`~graphmill.systems.recommenders.user_item_graph.UserItemGraph` sharded by rows: input and output are the
+    rank's rows."""
 
     user_rows: ShardedMatrix
     item_rows: ShardedMatrix
 
     def to_users(self, items: Tensor) -> Tensor:
-        """This rank's items → its users."""
+        """Rows of this rank's items → rows of its users."""
         return self.user_rows.product(items)
 
     def to_items(self, users: Tensor) -> Tensor:
-        """This rank's users → its items."""
+        """Rows of this rank's users → rows of its items."""
         return self.item_rows.product(users)
 
 

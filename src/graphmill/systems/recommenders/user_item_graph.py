@@ -1,4 +1,4 @@
-"""The user-item graph as two rectangular matrices, so that what is constant on one side costs nothing on the other."""
+"""The user-item graph as two rectangular matrices, so that a constant side is not multiplied together with the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UserItemGraph:
         return propagate(self.item_rows, users)
 
     def to(self, device: torch.device) -> UserItemGraph:
-        """A copy on the device."""
+        """A copy of the graph on the device."""
         return UserItemGraph(self.user_rows.to(device), self.item_rows.to(device))
 
 

@@ -1,4 +1,4 @@
-"""The data of one step of a sequence model: sequences, what follows each of their items, and negatives."""
+"""The data of one step of a sequence model: sequences, the next item of each interaction, and negatives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TABLES = "tables"
 
 @dataclass(frozen=True)
 class SequenceBatch(RowBatch):
-    """B sequences of N interactions in all, one after the other.
+    """B sequences with N interactions in total, concatenated.
 
-    ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k]
-    (−1 = none) or [N, 0]; ``sampled`` int64 [M]: items drawn for all rows. ``chosen`` int64: interactions whose loss this
-    chunk has. ``regularised``: whether the tables' norm is a term. ``bucket_overhead``: see :func:`lay_out`.
+    ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k] (−1
+    = none) or [N, 0]; ``sampled`` int64 [M]: items drawn for all rows. ``chosen`` int64: the interactions in the loss
+    of this chunk. ``regularised``: whether the tables' norm is a term. ``bucket_overhead``: see :func:`lay_out`.
     """
 
     lengths: np.ndarray
@@ -36,13 +36,13 @@ class SequenceBatch(RowBatch):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Targets; the norm of the tables is shared out over them."""
+        """The number of targets; the norm of the tables is divided among them."""
         count = float(len(self.chosen))
         return {NEXT_ITEM: count} | ({TABLES: count} if self.regularised else {})
 
     @cached_property
     def layout(self) -> Layout:
-        """Where its sequences stand."""
+        """The layout of its sequences."""
         return lay_out(self.lengths, self.bucket_overhead)
 
     def groups(self) -> Sequence[SequenceBatch]:

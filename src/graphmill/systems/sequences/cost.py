@@ -1,4 +1,4 @@
-"""What a step of SASRec or TiSASRec holds and does, from the lengths of the sequences: the planner's formulas."""
+"""Memory and operations of a SASRec or TiSASRec step, from the lengths of the sequences: the planner's formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost
 
 _WIDE = 4
-_ENCODED = 512  # histories that an evaluation encodes at a time
+_ENCODED = 512  # histories encoded at a time in evaluation
 
 
 def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execution: Execution, precision: str) -> Cost:
@@ -25,9 +25,9 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     streams = m.mhc_streams if m.mhc != "off" else 1
     tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
     parameters = tables + blocks * (6 * d * d + 12 * d)
-    # Kept per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks.
+    # Stored per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks.
     per_row = d * (15.0 + 6.0 * (streams - 1))
-    # Weights, their dropout and mask per pair; their gradient while a bucket is gone back through.
+    # Attention weights, their dropout and mask per pair; their gradient in the backward pass of a bucket.
     per_pair = heads * (2.25 + (3.0 if span else 0.0))
     kept = rows * per_row + attended * per_pair
     states = (rows * d + kept) if execution.checkpointing else blocks * kept
@@ -39,7 +39,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
     scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
     again = 1 if execution.checkpointing else 0
-    # Of a score eight numbers' way through memory, not all that is done with it: it stays in the cache meanwhile.
+    # Memory traffic of eight numbers per score, fewer than its operations: a score stays in the cache between them.
     products = dense * (3 + again) + 3 * 2.0 * scored * d
     return Cost(
         weights=int(parameters * _WIDE),
@@ -56,12 +56,12 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
 
 
 def _differ(lengths: np.ndarray, sequences: float) -> bool:
-    """Whether steps of so many windows differ in their rows by more than a hundredth of them (one standard deviation)."""
+    """Whether the rows of steps with this many windows have a standard deviation of more than a hundredth of their mean."""
     return sequences < len(lengths) and float(lengths.std()) > 0.01 * float(lengths.mean()) * sequences**0.5
 
 
 def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:
-    """Lengths of the windows that training draws from, the number of items, and of interactions."""
+    """Lengths of the training windows, the number of items, and the number of interactions."""
     relation = max(graph.relations, key=lambda r: r.edges)
     edges = graph.edges(relation.index)
     train = np.asarray(edges.split) == 0

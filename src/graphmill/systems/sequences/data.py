@@ -1,4 +1,4 @@
-"""What sequence models train on: windows of the training interactions, with scaled times."""
+"""The training data of sequence models: windows of the training interactions, with scaled times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
 class SequenceData:
-    """Windows of at most ``max_length`` + 1 neighbouring training interactions: all but the last are inputs.
+    """Windows of at most ``max_length`` + 1 consecutive training interactions: all but the last are inputs.
 
     ``user``, ``start``, ``stop`` int64 [W]: window w is ``sequences.items[start[w] : stop[w]]``. ``windows`` "last":
-    each user's newest; "all": as many as it takes for every training interaction but a user's first to be a target once.
+    each user's newest window; "all": as many windows as needed so that every training interaction except a user's first
+    is a target once.
     """
 
     def __init__(self, graph: TypedGraph, max_length: int, windows: str, time_unit: str) -> None:
@@ -49,7 +50,7 @@ class SequenceData:
 
     @property
     def targets_per_epoch(self) -> int:
-        """Next items predicted in one pass."""
+        """The number of next items predicted in one pass."""
         return int((self.stop - self.start - 1).sum())
 
     @cached_property
@@ -61,7 +62,7 @@ class SequenceData:
 
     @cached_property
     def popularity(self) -> np.ndarray:
-        """int64 [I]: training interactions of each item."""
+        """int64 [I]: the number of training interactions of each item."""
         s = self.sequences
         return np.bincount(s.items[s.split == 0], minlength=s.num_items)
 
@@ -74,7 +75,7 @@ class SequenceData:
         return smallest_gaps(s.timestamps, s.indptr, s.train_ends())
 
     def times(self, rows: np.ndarray, users: np.ndarray) -> np.ndarray | None:
-        """Scaled times of interactions ``rows`` of ``users`` (both [N]): int64 [N]; None where the model has none."""
+        """Scaled times of interactions ``rows`` of ``users`` (both [N]): int64 [N]; None if the model does not use times."""
         s = self.sequences
         if not self.time_unit or s.timestamps is None:
             return None

@@ -1,7 +1,7 @@
 """Doubly stochastic matrices from logits: by Sinkhorn and Knopp's iteration, or exactly, as a mean of permutations.
 
-Both are computed in at least fp32: exp of a half-precision logit overflows at 11, and forty products in half precision
-drift away from double stochasticity.
+Both are computed in at least fp32: exp of a half-precision logit overflows at 11, and the rounding of forty
+half-precision products adds up, so that the matrix is no longer doubly stochastic.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import Tensor
 
 
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
-    """[N, n, n] → [N, n, n]: exp(logits), then ``iterations`` times rows and columns divided by their sums.
+    """[N, n, n] → [N, n, n]: exp(logits), then ``iterations`` times: divide rows, then columns, by their sums.
 
-    Columns are divided last and add up to 1 exactly, rows nearly. Computed as H = diag(u) P diag(v), so that the
-    iteration runs over vectors; the backward pass goes through every iteration (reference: ``sinkhorn_reference``).
+    Columns are divided last and sum to 1 exactly, rows nearly. Computed as H = diag(u) P diag(v), so that the iteration
+    runs over vectors; the backward pass differentiates every iteration (reference: ``sinkhorn_reference``).
     """
     result: Tensor = _Sinkhorn.apply(logits if logits.dtype == torch.float64 else logits.float(), iterations)
     return result
 
 
 class _Sinkhorn(torch.autograd.Function):
-    """Node numbers stand last, so that every operation runs over long rows."""
+    """The batch is the last axis, so that every operation runs over long rows."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, iterations: int) -> Tensor:

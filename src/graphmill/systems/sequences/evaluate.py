@@ -1,4 +1,4 @@
-"""The figures of a sequence model: full ranking, the sampled protocol, and the baselines, on one split."""
+"""The metrics of a sequence model on one split: full ranking, the sampled protocol, and the baselines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TUNING_USERS = 5_000
 
 
 class SequenceEvaluator:
-    """Queries of each split, made once. ``evaluation.max_queries`` bounds those that are asked while training."""
+    """Queries of each split, made once. ``evaluation.max_queries`` limits their number during training."""
 
     def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
         self.sequences, self.settings = sequences, settings
@@ -56,7 +56,7 @@ class SequenceEvaluator:
 
     @cached_property
     def baselines(self) -> NextItemBaselines:
-        """The trivial predictors, fitted on the training interactions."""
+        """The baseline predictors, fitted on the training interactions."""
         s = self.sequences
         train = s.split == 0
         return NextItemBaselines(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
@@ -64,11 +64,12 @@ class SequenceEvaluator:
     def evaluate(self, score: Callable[[Int64, Int64], torch.Tensor], split: str, *, final: bool) -> dict[str, float]:
         """``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].
 
-        While training: the metrics asked for, by full ranking, of which the history is a part where people take the same
-        again. ``final``: all of them; the same without the targets whose order is the file's (``untied_``); where there
-        are targets that their user has met, their part of all (``repeat_share``), they alone among all items
-        (``repeated_``) and the others among the items new to their user (``new_``); the sampled protocol
-        (``sampled_``); each baseline (``popularity_``, ``markov_``, ``item_knn_``, ``replay_``), repeats apart as well.
+        During training: the selected metrics by full ranking, which includes the user's history if users repeat items.
+        ``final``: all metrics; metrics without targets whose time is tied, so that their order is that of the file
+        (``untied_``); if there are targets that their user has met before: their share (``repeat_share``), metrics of
+        these targets among all items (``repeated_``) and of the other targets among the items new to their user
+        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``item_knn_``,
+        ``replay_``), also with repeats separately.
         """
         evaluation = self.settings.evaluation
         asked = self.split(split)
@@ -108,7 +109,7 @@ class SequenceEvaluator:
 
     @cached_property
     def tuned(self) -> dict[str, TunedBaseline]:
-        """The predictors that are asked for, at their best settings on validation (on a seeded sample of its queries)."""
+        """The selected baseline predictors, with their best settings on validation (on a seeded sample of its queries)."""
         wanted = self.settings.evaluation.baselines
         if not wanted:
             return {}
@@ -132,7 +133,7 @@ class SequenceEvaluator:
 
 
 def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
-    """Targets that their user has met, among all items; and the others, among the items new to their user."""
+    """Ranks of targets that their user has met, among all items; and of the others, among the items new to their user."""
     out = _prefixed(f"repeated{who}", found.unmasked.take(found.repeated).metrics(names, ks))
     if not found.repeated.all():
         out |= _prefixed(f"new{who}", found.take(~found.repeated).metrics(names, ks))

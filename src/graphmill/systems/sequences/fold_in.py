@@ -1,4 +1,4 @@
-"""Next items of people who joined after the training: a sequence model needs their history and nothing else."""
+"""Next items for users who joined after the training: a sequence model needs only their history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _USERS = 256
 def fold_in(
     recipe: SequenceRecipe, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and nothing more to say."""
+    """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and an empty note."""
     items = recipe.data.sequences.num_items
     histories = histories.take(histories.items < items)
     there = np.flatnonzero(np.diff(histories.indptr) > 0)
@@ -59,7 +59,7 @@ def _states(
 
 
 def _times(recipe: SequenceRecipe, histories: Histories) -> np.ndarray | None:
-    """As the model was trained to read them, in units since a user's first interaction; None where it reads none."""
+    """Times scaled as in training, in units since a user's first interaction; None if the model does not use times."""
     unit = recipe.data.time_unit
     if not unit:
         return None

@@ -1,15 +1,16 @@
-"""Manifold-constrained hyper-connections (mHC, arXiv 2512.24880): a residual of several streams that persist over layers.
+"""Manifold-constrained hyper-connections (mHC, arXiv 2512.24880): a residual connection with several streams through
+all layers.
 
-Around one branch F, per row, with streams X [n, C] and u = RMSNorm(vec X):
+For one branch F, per row, with streams X [n, C] and u = RMSNorm(vec X):
 
     h = σ(α_pre u Φ_pre + b_pre)    p = 2 σ(α_post u Φ_post + b_post)    H = D(α_res u Φ_res + b_res)
     X' = H X + p ⊗ F(Σ_s h_s X_s)
 
-D makes H doubly stochastic: by Sinkhorn iterations, or exactly as a mean of permutations ("lite", arXiv 2601.05732). So the
-mean over streams is kept, and no product over layers grows.
+D makes H doubly stochastic: by Sinkhorn iterations, or exactly as a mean of permutations ("lite", arXiv 2601.05732). So
+the mean over streams is preserved, and no product over layers grows.
 
-At the start Φ = 0, p = 1, Σ h = 1 and the streams are equal, so that the model is the plain residual one exactly. b_pre
-prefers one stream, another one in each layer: that is what lets the streams part from the first step on.
+At the start Φ = 0, p = 1, Σ h = 1 and the streams are equal, so that the model is exactly the plain residual model.
+b_pre prefers one stream, a different one in each layer: so the streams can diverge from the first step on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _EPS = 1e-6
 
 
 class HyperConnection(nn.Module):
-    """One mHC residual. ``layer`` chooses the preferred stream; ``fp32``: maps leave autocast altogether."""
+    """One mHC residual. ``layer`` chooses the preferred stream; ``fp32``: maps are computed outside autocast."""
 
     def __init__(
         self, dim: int, streams: int, kind: str, iterations: int, gate: float, layer: int, fp32: bool = True
@@ -71,9 +72,9 @@ class HyperConnection(nn.Module):
             return h, p, permutation_mixture(logits, self.matrices)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
-        """Streams [R, n, C], or [R, 1, C] where all are the same → [R, n, C].
+        """Streams [R, n, C], or [R, 1, C] if all are equal → [R, n, C].
 
-        ``branch`` [R, C] → [R, C] has no residual of its own.
+        ``branch`` [R, C] → [R, C] has no residual connection itself.
         """
         x = x if x.shape[1] == self.streams else x.expand(-1, self.streams, -1).contiguous()
         h, p, mixing = self.maps(x)
@@ -83,7 +84,7 @@ class HyperConnection(nn.Module):
 def project_streams(streams: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm(vec X) Φ, with the scale applied after the product: [N, n, C], [n · C, m] → [N, m].
 
-    vec X · Φ / √(mean(vec X²) + eps) equals normalising first, and reads the streams once less.
+    vec X · Φ / √(mean(vec X²) + eps) equals normalising first, and reads the streams one time less.
     """
     flat = streams.flatten(1)
     scale = torch.rsqrt(flat.square().mean(1, keepdim=True) + eps)
@@ -103,5 +104,5 @@ def write_streams(streams: Tensor, mixing: Tensor, weights: Tensor, update: Tens
 
 def reduce_streams(x: Tensor) -> Tensor:
     """[R, n, C] → [R, C]: the mean over streams."""
-    # Divided after the sum: the gradient is then divided while it is [R, C].
+    # Divide after the sum: then the gradient is divided as [R, C].
     return x.sum(dim=1) / x.shape[1]

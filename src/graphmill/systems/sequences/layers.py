@@ -1,6 +1,6 @@
-"""What SASRec and TiSASRec share: projections, feed-forward, and the ways a residual can be arranged around them.
+"""Layers of SASRec and TiSASRec: projections, feed-forward, and the arrangements of residual connections.
 
-Rows of all sequences stand in buckets (``kernels/sequence_attention``); everything but attention is row by row.
+Rows of all sequences are in buckets (``kernels/sequence_attention``); everything except attention is row-wise.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PRE, POST, ORIGINAL = "pre", "post", "original"
 class SequenceInputs:
     """Rows in buckets: ``items`` and ``positions`` int64 [R]; ``times`` int64 [R], scaled, or None.
 
-    ``positions`` count from the end: the newest item of every sequence has the last position. Rows of padding hold any
-    valid number; what becomes of them is never read.
+    ``positions`` count from the end: the newest item of every sequence has the last position. Padding rows have any
+    valid number; their results are never read.
     """
 
     items: Tensor
@@ -39,7 +39,7 @@ class SequenceInputs:
 
 
 class Projections(nn.Module):
-    """Q, K and V of one attention, as one product where all have one input, and the output projection, if any."""
+    """Q, K and V of one attention, as one product if all have the same input, and the output projection, if any."""
 
     def __init__(self, dim: int, output: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Projections(nn.Module):
 
 
 def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
-    """[R, n · width] → n views [R, width]. Gradients that lie side by side already are not put together once more."""
+    """[R, n · width] → n views [R, width]. Gradients that are already adjacent in memory are not copied."""
     if torch.compiler.is_compiling():
         return x.split(width, dim=1)
     found: tuple[Tensor, ...] = _SideBySide.apply(x, width)
@@ -82,7 +82,7 @@ class _SideBySide(torch.autograd.Function):
 
 
 def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
-    """Whether ``x`` has the columns of one memory that stand so many columns behind those of ``first``."""
+    """Whether ``x`` is in the same memory as ``first``, the given number of columns after it."""
     return (
         x.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
         and x.storage_offset() == first.storage_offset() + columns
@@ -94,7 +94,7 @@ def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class CausalAttention:
-    """:func:`~graphmill.kernels.sequence_attention.causal_attention` of some buckets."""
+    """:func:`~graphmill.kernels.sequence_attention.causal_attention` for given buckets."""
 
     buckets: Sequence[Bucket]
     heads: int
@@ -115,22 +115,22 @@ class FeedForward(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """[R, d] → [R, d], added to ``onto`` where that is given."""
-        # Dropout of ReLU is ReLU of dropout: backward needs the last of them alone.
+        """[R, d] → [R, d], added to ``onto`` if given."""
+        # Dropout of ReLU equals ReLU of dropout: backward needs only the last result.
         inner = torch.relu(dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training))
         out = dropout(linear(inner, self.second.weight, self.second.bias), self.rate, self.training)
         return out if onto is None else onto + out
 
 
 class Block(nn.Module):
-    """Attention and feed-forward with their residuals.
+    """Attention and feed-forward with their residual connections.
 
     * pre: x + A(LN x), then x + F(LN x);
     * post: LN(x + A(x)), then LN(x + F(x));
-    * original (SASRec's first code, and TiSASRec): q = LN x queries the raw x, and what is added to is the normalised
-      input: q + A(q, x), then z + F(z) with z = LN of that; no output projection.
+    * original (SASRec's first code, and TiSASRec): q = LN x attends to the raw x, and the residual is the normalised
+      input: q + A(q, x), then z + F(z) with z = LN of this sum; no output projection.
 
-    With hyper-connections (``mhc`` is given) x is [R, n, d], branches are those of *pre* without an inner residual.
+    With hyper-connections (``mhc`` is given) x is [R, n, d], the branches are those of *pre* without residuals.
     """
 
     def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Callable[[], HyperConnection] | None) -> None:
@@ -168,7 +168,7 @@ class Block(nn.Module):
 
 
 def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:
-    """Xavier initialisation of every matrix and table (of the three parts of a projection apart), biases zero."""
+    """Xavier initialisation of every matrix and table (separately for the three parts of a projection); biases zero."""
     for module in model.modules():
         if isinstance(module, tuple(skip)):
             continue

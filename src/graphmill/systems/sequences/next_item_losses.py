@@ -1,7 +1,7 @@
 """Losses of next-item prediction, weight-tied: the score of an item is the product of the state and the item's vector.
 
-All are sums over rows in at least fp32. The full softmax and the logistic losses go over a block of rows at a time: no
-[rows, items] matrix and no [rows, negatives, d] table ever exists as a whole.
+All are sums over rows in at least fp32. The full softmax and the logistic losses process one block of rows at a time:
+no whole [rows, items] matrix or [rows, negatives, d] table exists.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
 
 BLOCK_BYTES = 16 << 20
-"""Scores, or numbers of vectors, in fp32 that a block holds at once on a CPU: what stays in a cache pays."""
+"""Bytes of fp32 scores, or of vectors, in a block on a CPU: small enough for a cache."""
 
 
 class Weights(NamedTuple):
-    """What a positive and each of its negatives count in a logistic loss."""
+    """The weights of a positive and of each of its negatives in a logistic loss."""
 
     positive: float
     negative: float
@@ -48,7 +48,7 @@ def gbce_weights(negatives: int, items: int, calibration: float) -> Weights:
 def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: Tensor | None = None) -> Tensor:
     """Σ_rows −w⁺ log σ(s⁺) − w⁻ Σ_k log(1 − σ(s⁻)): ``positive`` [N], ``negative`` [N, k] → 0-d, at least fp32.
 
-    ``exists`` bool [N, k]: False where a user has met every item, so that there is no negative.
+    ``exists`` bool [N, k]: False if a user has met every item, so that there is no negative.
     """
     wrong = F.softplus(_wide(negative))
     if exists is not None:
@@ -68,7 +68,8 @@ def item_logistic_sum(
 
 
 class _ItemLogistic(torch.autograd.Function):
-    """Vectors of [rows, 1 + k] items are looked up a block of rows at a time, forward and backward, and never kept."""
+    """Looks up the vectors of [rows, 1 + k] items for one block of rows at a time, forward and backward, and does not
+    store them."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, rows: Tensor, table: Tensor, items: Tensor, weights: Weights) -> Tensor:
@@ -110,7 +111,7 @@ def _blocks(items: Tensor, table: Tensor) -> list[slice]:
 
 
 def _looked_up(states: Tensor, rows: Tensor, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """States [n, d] and the items' vectors [n, 1 + k, d], at least fp32; which of the items exist."""
+    """States [n, d] and the items' vectors [n, 1 + k, d], at least fp32; whether each item exists."""
     return _wide(states[rows]), _wide(F.embedding(items.clamp_min(0), table.detach())), items >= 0
 
 
@@ -119,8 +120,9 @@ def sampled_softmax_sum(
 ) -> Tensor:
     """Σ_rows −log softmax over the target and items sampled for all rows, corrected by log of the expected count.
 
-    ``sampled`` int64 [M]; ``log_expected`` [M] and ``target_log_expected`` [N]: log of how often the sampler draws the
-    item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left out of that row.
+    ``sampled`` int64 [M]; ``log_expected`` [M] and ``target_log_expected`` [N]: log of the expected number of times
+    that the sampler draws the item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left
+    out of this row.
     """
     positive = (_wide(states) * _wide(table_rows(table, target))).sum(1) - _wide(target_log_expected)
     scores = _wide(_product(states, table_rows(table, sampled))) - _wide(log_expected)
@@ -132,7 +134,8 @@ def sampled_softmax_sum(
 def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: int = 0) -> Tensor:
     """Σ_rows −log softmax(state · tableᵀ)[target]: [N, d], [I, d], int64 [N] → 0-d.
 
-    ``block_rows`` 0: what :data:`BLOCK_BYTES` allows on the CPU, more on an accelerator. Twice differentiable it is not.
+    ``block_rows`` 0: as many as :data:`BLOCK_BYTES` allows on the CPU, more on an accelerator. It cannot be
+    differentiated twice.
     """
     rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
     result: Tensor = _FullSoftmax.apply(states, table, target, rows)
@@ -156,7 +159,7 @@ class _FullSoftmax(torch.autograd.Function):
                 block = states[part].to(low)
                 scores = product(block, items.T).to(wide)
                 own = target[part, None]
-                # In place from here on: exp is taken once, and serves the value and the gradient.
+                # In place from here on: one exp for the value and the gradient.
                 highest = scores.amax(dim=1, keepdim=True)
                 share = scores.sub_(highest)
                 wanted = share.gather(1, own)
@@ -195,5 +198,5 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def expected_log_counts(probability: Tensor, draws: int) -> Tensor:
-    """log(draws · q), elementwise: what :func:`sampled_softmax_sum` subtracts."""
+    """log(draws · q), elementwise: the correction in :func:`sampled_softmax_sum`."""
     return torch.log(probability) + math.log(draws)

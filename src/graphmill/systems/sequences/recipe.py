@@ -1,4 +1,4 @@
-"""SASRec and TiSASRec as the engine sees them: next-item prediction over windows of sequences."""
+"""The recipe of SASRec and TiSASRec: next-item prediction over windows of sequences."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 ENCODE_USERS = 512
-"""Histories encoded at a time in evaluation and export."""
+"""The number of histories encoded at a time in evaluation and export."""
 
 
 class SequenceModule(nn.Module):
-    """What a checkpoint stores: the network, whose item table scores the items."""
+    """The module that a checkpoint stores: the network, whose item table scores the items."""
 
     def __init__(self, network: SASRec | TiSASRec) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SequenceModule(nn.Module):
 
 
 class SequenceRecipe(BaseRecipe):
-    """Both systems: ``settings.recipe`` says which. ``batching`` is "full": a step has whole windows."""
+    """The recipe of both systems; ``settings.recipe`` chooses one. ``batching`` is "full": a step has whole windows."""
 
     algorithm_version = 2
 
@@ -83,7 +83,7 @@ class SequenceRecipe(BaseRecipe):
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> SequenceModule:
-        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         m = self.settings.model
         parts = (
@@ -114,7 +114,7 @@ class SequenceRecipe(BaseRecipe):
         )
 
     def to(self, device: torch.device) -> None:
-        """The sampler's probabilities to the device."""
+        """Moves the sampler's probabilities to the device."""
         super().to(device)
         self.log_expected = self.log_expected.to(device)
 
@@ -125,7 +125,8 @@ class SequenceRecipe(BaseRecipe):
         )
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """The item table by item id; positions by their distance from the newest; all else whole."""
+        """Keys of the item table are item ids; keys of positions are distances from the newest; other parameters have
+        no row keys."""
         s = self.data.sequences
         ids = self.graph.node_table().column("id").slice(s.item_offset, s.num_items).to_pylist()
         newest_first = [str(i) for i in range(self.settings.model.max_length - 1, -1, -1)]
@@ -138,7 +139,7 @@ class SequenceRecipe(BaseRecipe):
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> SequenceBatch:
-        """Windows, their next items and negatives, laid out: all that threads can make ahead."""
+        """Windows, their next items and negatives, with their layout: everything that threads can prepare ahead."""
         batch = replace(self.sampler.step(epoch, index), bucket_overhead=self._bucket_overhead)
         batch.layout  # noqa: B018 - made here, kept with the batch
         return batch
@@ -148,7 +149,7 @@ class SequenceRecipe(BaseRecipe):
         return BUCKET_OVERHEAD if self.device.type == "cpu" else LAUNCHED_BUCKET_OVERHEAD
 
     def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
-        """The state after every interaction, where the batch's layout has its row: [R, d]."""
+        """The state after every interaction, in the rows of the batch's layout: [R, d]."""
         network: SASRec = model.network  # type: ignore[assignment]
         network.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
@@ -156,7 +157,7 @@ class SequenceRecipe(BaseRecipe):
         return Encoded({"states": network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
     def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
-        """The next-item loss, and the norm of the tables where it is asked for."""
+        """The next-item loss, and the norm of the tables if the settings ask for it."""
         assert encoded is not None
         count = float(len(chunk.chosen))
         out = [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
@@ -185,7 +186,7 @@ class SequenceRecipe(BaseRecipe):
     def inputs(
         self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout
     ) -> SequenceInputs:
-        """What the network reads of interactions int64 [N], their scaled times, and how long each sequence is."""
+        """The network's inputs from interactions int64 [N], their scaled times, and the length of each sequence."""
         rows = np.zeros(layout.rows, np.int64)
         rows[layout.place] = items
         positions = np.zeros(layout.rows, np.int64)
@@ -217,11 +218,12 @@ class SequenceRecipe(BaseRecipe):
         return SequenceScorer(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the baselines."""
+        """Full-ranking metrics; with ``final`` also the sampled protocol, metrics without ties of time, and the
+        baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
-        """Users int64 [b] and where their histories end int64 [b] → scores of all items [b, I]."""
+        """Users int64 [b] and the ends of their histories int64 [b] → scores of all items [b, I]."""
         network: Any = model.network
         table: Tensor = network.items.weight.detach().float()
 
@@ -233,14 +235,14 @@ class SequenceRecipe(BaseRecipe):
         return score
 
     def held_out(self, split: str) -> int:
-        """Users with a held-out item."""
+        """The number of users with a held-out item."""
         return len(self.evaluator.split(split).users)
 
     def recommend(
         self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every user with a history the ``k`` best next items; ``auto``: those of the history are left out, unless
-        people take the same again (:attr:`Sequences.repeats`).
+        """For every user with a history, the ``k`` best next items. ``auto``: items of the history are left out, unless
+        users repeat items (:attr:`Sequences.repeats`).
 
         Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
         """
@@ -259,7 +261,7 @@ class SequenceRecipe(BaseRecipe):
         return fold_in(self, model, histories, k, exclude_seen)
 
     def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
-        """:meth:`states_at`, some users at a time."""
+        """:meth:`states_at` in blocks of users."""
         parts = [
             self.states_at(model, users[i : i + ENCODE_USERS], ends[i : i + ENCODE_USERS])
             for i in range(0, len(users), ENCODE_USERS)
@@ -275,7 +277,7 @@ class SequenceRecipe(BaseRecipe):
     """Scores are dot products of the exported vectors."""
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """Items: the table. Users: the state after their whole history (zero for a user without interactions)."""
+        """Vectors of items: the table. Vectors of users: the state after their whole history (zero without interactions)."""
         model.eval()
         s = self.data.sequences
         items = EmbeddingBlock(s.item_offset, model.network.items.weight.detach().float().cpu().numpy())  # type: ignore[union-attr, operator]
@@ -293,11 +295,11 @@ class SequenceRecipe(BaseRecipe):
             yield items
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
-        """The feed-forwards: dense, row by row."""
+        """The feed-forward layers, which are dense and row-wise."""
         return [Compilable(block.feed_forward, "forward") for block in model.network.blocks]  # type: ignore[union-attr]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Interactions predicted."""
+        """The number of predicted interactions."""
         return "interactions", self.data.targets_per_epoch / self.sampler.steps_per_epoch
 
 

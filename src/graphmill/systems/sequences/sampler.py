@@ -13,7 +13,7 @@ from graphmill.systems.sequences.settings import SequenceObjective
 
 
 class SequenceSampler:
-    """A step is a function of (seed, epoch, index); every window comes once an epoch, ``batch_size`` a step."""
+    """A step is a function of (seed, epoch, index); every window occurs once per epoch, ``batch_size`` of them in a step."""
 
     def __init__(self, data: SequenceData, objective: SequenceObjective, batch_size: int, seed: int) -> None:
         self.data, self.objective, self.batch_size, self.seed = data, objective, batch_size, seed
@@ -24,11 +24,11 @@ class SequenceSampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass; the last may be short."""
+        """The number of steps of one pass; the last step may be smaller."""
         return -(-len(self.data.user) // self.batch_size)
 
     def step(self, epoch: int, index: int) -> SequenceBatch:
-        """Step ``index`` of a pass; past the end of the pass the order starts again."""
+        """Step ``index`` of a pass; after the end of the pass the order starts again."""
         index %= self.steps_per_epoch
         windows = self._epoch_order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         data, s = self.data, self.data.sequences
@@ -52,7 +52,7 @@ class SequenceSampler:
         known, order = self._order
         if known != epoch:
             order = generator(self.seed, "windows", epoch).permutation(len(self.data.user))
-            self._order = (epoch, order)  # replaced as a whole: threads that prepare batches may share it
+            self._order = (epoch, order)  # replaced as a whole, since threads that prepare batches share it
         return order
 
     def _negatives(self, users: np.ndarray, targets: np.ndarray, epoch: int, index: int) -> np.ndarray:

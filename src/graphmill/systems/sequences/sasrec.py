@@ -1,4 +1,5 @@
-"""SASRec (Kang and McAuley 2018): self-attention over a user's items, positions learned, scores by the item table.
+"""SASRec (Kang and McAuley 2018): self-attention over a user's items with learned positions; the item table gives the
+scores.
 
 x_t = √d E[item_t] + P[position_t];   blocks;   state = LN(x_L);   score of item j = state_t · E[j]
 """
@@ -58,7 +59,7 @@ class SASRec(nn.Module):
 def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
     """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
     if model.streams:
-        # At first all streams are the same.
+        # At first all streams are equal.
         x = x[:, None, :]
     for block in model.blocks:  # type: ignore[union-attr]
         if model.gradient_checkpointing and model.training and torch.is_grad_enabled():
@@ -72,6 +73,6 @@ def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
 
 
 def numbered(make: MakeHyperConnection, block: int) -> Callable[[], HyperConnection]:
-    """Connections for the two sub-layers of a block, one after the other."""
+    """Connections for the two sub-layers of a block, with consecutive numbers."""
     numbers = iter((2 * block, 2 * block + 1))
     return lambda: make(next(numbers))

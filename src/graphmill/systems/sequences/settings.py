@@ -1,4 +1,4 @@
-"""Everything that a SASRec or TiSASRec training can be told. Importable without torch."""
+"""The settings of SASRec and TiSASRec. Importable without torch."""
 
 from typing import Any, ClassVar, Literal
 
@@ -86,14 +86,14 @@ class SequenceObjective(Settings):
 
 
 class SequenceTraining(SteadyTraining):
-    """Training defaults: Adam with the papers' second moment."""
+    """Training defaults: Adam with the papers' β₂."""
 
     beta2: float = setting(0.98, "Adam's second decay rate", ge=0.0, lt=1.0)
     warmup_steps: int = setting(50, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
 
 
 class SequenceEvaluation(EvaluationSettings):
-    """Next-item metrics by full ranking; the sampled protocol with the final evaluation."""
+    """Next-item metrics by full ranking; the final evaluation adds the sampled protocol."""
 
     AT_K: ClassVar[tuple[str, ...]] = ("ndcg", "hr")
     WHOLE: ClassVar[tuple[str, ...]] = ("mrr",)
@@ -141,8 +141,7 @@ class TisasrecSettings(SasrecSettings):
     model: TisasrecModel = setting(TisasrecModel(), "The network")
 
 
-# low_memory is for small GPUs; paper is the papers' training; quality was tuned on the
-# validation split of ml-latest-small.
+# low_memory: for small GPUs; paper: the papers' training; quality: tuned on the validation split of ml-latest-small.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "low_memory": {
@@ -164,7 +163,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: usable memory of the device."""
     gib = memory_bytes / 2**30
     if gib < 2:
         return "low_memory", f"{gib:.1f} GiB of memory for {device}"

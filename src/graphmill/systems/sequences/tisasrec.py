@@ -1,9 +1,9 @@
-"""TiSASRec (Li et al. 2020): SASRec with absolute positions and relative times as keys and values of their own.
+"""TiSASRec (Li et al. 2020): SASRec with separate keys and values for absolute positions and relative times.
 
     e_ij = q_i · (k_j + P^K_j + R^K[r_ij]) / √d_h;   o_i = Σ_j α_ij (v_j + P^V_j + R^V[r_ij])
 
-with r_ij = min(|t'_i - t'_j|, span) and t' the user's scaled times. Dropout acts on the rows of R once a forward, not on
-each pair of positions: the pairs never exist.
+with r_ij = min(|t'_i - t'_j|, span) and t' the user's scaled times. Dropout acts on the rows of R once per forward
+pass, not on each pair of positions: the pairs are never materialised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphmill.systems.sequences.sasrec import MakeHyperConnection, numbered, ru
 
 
 class TiSASRec(nn.Module):
-    """As :class:`.sasrec.SASRec`; inputs have times. ``time_span``: the longest interval told apart."""
+    """Like :class:`.sasrec.SASRec`; inputs have times. ``time_span``: the longest interval that is distinguished."""
 
     def __init__(
         self,

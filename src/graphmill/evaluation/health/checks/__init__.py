@@ -1,4 +1,5 @@
-"""All health checks, in the order of reports: a file each for single rows, similarity, spectrum, node types and links."""
+"""All health checks, in the order of reports, with a file for each of single rows, similarity, spectrum, node types and
+links."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck
 from graphmill.evaluation.health.checks import links, node_types, similarity, single_rows, spectrum

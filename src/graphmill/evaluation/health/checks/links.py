@@ -1,4 +1,4 @@
-"""The check of whether vectors and ids belong together."""
+"""The check that vectors belong to their ids."""
 
 import math
 

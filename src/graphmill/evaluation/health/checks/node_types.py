@@ -1,4 +1,4 @@
-"""Checks of each node type by itself, and of types beside each other."""
+"""Checks of each node type alone, and of types compared with each other."""
 
 import math
 
@@ -54,7 +54,8 @@ def _separation(e: Evidence) -> Outcome | None:
 
 
 def _diseases(e: Evidence) -> Outcome | None:
-    """The band's upper end alone would punish a tight but rich type, so a failure needs a low rank, too."""
+    """The band's upper end alone would fail a type that is similar but has many directions, so a failure also needs a
+    low rank."""
     own = next((own for own in _with_enough_rows(e) if own.name == e.disease_type), None)
     if own is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks of the similarity of random rows, and of its cause."""
+"""Checks of the similarity of random rows, and of a few dimensions that may cause it."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 

@@ -1,4 +1,4 @@
-"""Checks of single rows: broken, missing, repeated, too long."""
+"""Checks of single rows: not finite, zero, repeated, or too long."""
 
 from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
 

@@ -1,4 +1,4 @@
-"""Checks of how many directions the rows use."""
+"""Checks of the number of directions that the rows use."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 from graphmill.evaluation.health.direction_bounds import components_90_needed, participation_needed

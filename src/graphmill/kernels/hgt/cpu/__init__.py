@@ -1,1 +1,1 @@
-"""HGT's compiled passes: ``passes`` is the entry, ``relation_table`` its input; ``forward``, ``backward``: one relation."""
+"""HGT's compiled passes: ``passes`` is the entry; ``forward`` and ``backward`` do one relation of a ``relation_table``."""

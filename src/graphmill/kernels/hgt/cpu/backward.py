@@ -1,4 +1,4 @@
-"""The gradients of :mod:`graphmill.kernels.hgt.cpu.forward` for one relation and some heads, with the logits made anew."""
+"""The gradients of :mod:`graphmill.kernels.hgt.cpu.forward` for one relation and some heads. The logits are recomputed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 class Slopes(NamedTuple):
-    """Addresses of the targets' queries and their gradient, of the result's gradient, of the softmax's log total and
-    Σ α·dα, and of the gradients of k and v; with each its rows' length. And where those of sources side by side are."""
+    """Addresses and row strides of the targets' queries and their gradient, of the result's gradient, of the softmax's
+    log total and Σ α·dα, and of the gradients of k and v; and the addresses of the gradients of packed sources."""
 
     q: Any
     q_pitch: Any
@@ -66,9 +66,9 @@ class Slopes(NamedTuple):
 
 @_jit
 def backward(relation, kinds, sources, slopes, matrices, scratch, lanes, heads):  # type: ignore[no-untyped-def]
-    """Add one relation's gradients for heads ``heads[0]:heads[1]`` to those of q, k and v; fill its matrices' own.
+    """Add one relation's gradients of heads ``heads[0]:heads[1]`` to those of q, k, v; write its matrices' gradients.
 
-    ``matrices``: addresses of W^K, W^V and the prior, and of their gradients. ``scratch`` as forward.
+    ``matrices``: addresses of W^K, W^V and the prior, and of their gradients. ``scratch``: as in forward.
     """
     width = width_of(lanes, relation.width)
     line, square, own = padded(width), width * width, kinds.own
@@ -79,7 +79,7 @@ def backward(relation, kinds, sources, slopes, matrices, scratch, lanes, heads):
     to_q, maps = numbers_as(own, slopes.d_q), numbers_as(own, scratch[0])
     of_maps, given = numbers_as(own, scratch[1]), numbers_as(own, scratch[2])
     places = numbers_as(PLACES, scratch[5])
-    # What is turned in a product is read a little past its last row, and written so.
+    # Products with a transposed operand read and write slightly past the last row.
     room, large = (max(relation.together, TOGETHER) + 1) * line, (width + SIX) * line
     slope, turned_query, turned_slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
     rows = (turned_query, turned_slope, to_query, around) if relation.on_target else (0, slope, to_query, around)
@@ -129,7 +129,7 @@ def _clear(table, at, count, zero):  # type: ignore[no-untyped-def]
 
 @_jit
 def _into(relation, own, slopes, column, width):  # type: ignore[no-untyped-def]
-    """Where the edges add the gradients of keys and values."""
+    """The memory to which the edges add the gradients of keys and values."""
     if relation.compact:
         line = padded(width)
         return Ends(numbers_as(own, slopes.near_dk), 0, line, numbers_as(own, slopes.near_dv), 0, line)
@@ -139,7 +139,7 @@ def _into(relation, own, slopes, column, width):  # type: ignore[no-untyped-def]
 
 @_jit
 def _edges(relation, kinds, both, work, span, numbers, lanes):  # type: ignore[no-untyped-def]
-    """Some targets' edges, of one tile of the sources after the other; returns the gradient of the logits' factor."""
+    """Process the edges of some targets, tile by tile of the sources; returns the gradient of the logits' factor."""
     width = width_of(lanes, relation.width)
     (ends, into), (given, rows), (start, size) = both, work, span
     query, slope, to_query, around = rows
@@ -172,7 +172,7 @@ def _edges(relation, kinds, both, work, span, numbers, lanes):  # type: ignore[n
 
 @_jit
 def _dots(relation, both, rows, edges, found, near, lanes):  # type: ignore[no-untyped-def]
-    """Of a target's edges q·k and d·v, d the result's gradient."""
+    """For a target's edges, compute q·k and d·v, where d is the result's gradient."""
     width = width_of(lanes, relation.width)
     (ends, into), (given, query, slope), (begin, stop), (dots, shares) = both, rows, edges, found
     index, all_edges, next_edge = relation.index, relation.edges, begin
@@ -196,7 +196,7 @@ def _dots(relation, both, rows, edges, found, near, lanes):  # type: ignore[no-u
 
 @_jit
 def _sources(relation, kinds, sources, slopes, into, work, h, lanes):  # type: ignore[no-untyped-def]
-    """From the gradients of sources side by side to those of their rows and, on their side, of the matrices."""
+    """Turn gradients of packed sources into gradients of their rows and, if these are on their side, of the matrices."""
     width = width_of(lanes, relation.width)
     w_k, w_v, maps, of_maps, given = work
     line, nodes, column = padded(width), relation.source_nodes, h * width
@@ -206,7 +206,7 @@ def _sources(relation, kinds, sources, slopes, into, work, h, lanes):  # type: i
         scatter(onto_k, nodes, 0, len(nodes), width, (into.keys, 0, line))
         scatter(onto_v, nodes, 0, len(nodes), width, (into.values, 0, line))
         return
-    # Sources are gathered once more: those side by side have been multiplied.
+    # Gather the sources again: the packed ones have been multiplied.
     room, large = 6 * (max(relation.together, TOGETHER) + 1) * line, (width + SIX) * line
     keys = (numbers_as(kinds.rows, sources.k), sources.k_pitch, column)
     values = (numbers_as(kinds.rows, sources.v), sources.v_pitch, column)
@@ -223,7 +223,7 @@ def _sources(relation, kinds, sources, slopes, into, work, h, lanes):  # type: i
 
 @_jit
 def _hand_over(of_maps, large, width, d_w_k, d_w_v, at):  # type: ignore[no-untyped-def]
-    """One head's gradients of the matrices, without what fills them up to whole vectors."""
+    """Write one head's gradients of the matrices, without the padding."""
     line = padded(width)
     for i in range(width):
         for j in range(width):

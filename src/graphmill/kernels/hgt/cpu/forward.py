@@ -1,14 +1,14 @@
 """HGT's attention of one relation for some heads, compiled: products, edges and sums in one pass.
 
-Some targets at a time go through it: their queries are gathered and multiplied, their edges followed, and what is found is
-multiplied again and merged into the softmax over all relations, before the next ones come. Nothing of them is written in
-between. In calls of its own for each operation every relation's rows were gathered, multiplied and put back through memory,
-and most relations of a sparse graph have about one edge for each of those rows.
+A block of targets is processed at a time. Their queries are gathered and multiplied, their edges are followed, and the
+sums are multiplied and merged into the softmax over all relations. No intermediate result goes to memory. With a
+separate call per operation, each relation's rows would be gathered, multiplied and written back through memory. Most
+relations of a sparse graph have only about one edge for each of these rows.
 
-Sources are met at random. Where the matrices are applied to them, or many edges share one, they are put side by side first,
-in a room that one head after the other has; elsewhere the edges read, and add to, the rows of all nodes.
+Sources are read in random order. If the matrices are applied to the sources, or if many edges share a source, they are
+first packed into a buffer, which is reused for each head. Otherwise the edges read, and add to, the rows of all nodes.
 
-``passes`` takes all relations through it, and says what is handed over.
+``passes`` runs it for all relations and prepares the arguments.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 class Targets(NamedTuple):
-    """Addresses of the targets' queries and of what is found for them, and their rows' lengths.
+    """Addresses and row strides of the targets' queries and results.
 
-    Where several relations end in a target, its ``totals`` are 0 before the first, and its ``sums`` whatever they are.
+    Before the first relation into a target, its ``totals`` must be 0; its ``sums`` may be uninitialised.
     """
 
     q: Any
@@ -75,10 +75,10 @@ class Targets(NamedTuple):
 
 @_jit
 def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):  # type: ignore[no-untyped-def]
-    """Bring one relation's share for heads ``heads[0]:heads[1]`` to its ``targets``.
+    """Add one relation's messages for heads ``heads[0]:heads[1]`` to its ``targets``.
 
-    ``matrices``: addresses of W^K, W^V and the prior. ``scratch``: addresses, by ``scratch_sizes``, of which nothing is
-    taken for granted and nothing left to the next relation.
+    ``matrices``: addresses of W^K, W^V and the prior. ``scratch``: addresses of scratch memory (``scratch_sizes``),
+    whose content is not used before or after the call.
     """
     queries, prior = numbers_as(kinds.rows, targets.q), numbers_as(kinds.own, matrices[2])
     w_k, w_v = numbers_as(kinds.own, matrices[0]), numbers_as(kinds.own, matrices[1])
@@ -124,7 +124,7 @@ def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):
 
 @_jit
 def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: ignore[no-untyped-def]
-    """The logits of some targets' edges, of one tile of the sources after the other."""
+    """The logits of some targets' edges, tile by tile of the sources."""
     width = width_of(lanes, relation.width)
     (start, size), line, indptr, index = span, padded(width), relation.indptr, relation.index
     count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
@@ -157,7 +157,7 @@ def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: i
 
 @_jit
 def _sums(relation, ends, rows, span, shares, places, totals, lanes):  # type: ignore[no-untyped-def]
-    """Add up the values of some targets' edges, each times its share, of one tile of the sources after the other."""
+    """Sum the values of some targets' edges, weighted by the softmax, tile by tile of the sources."""
     width = width_of(lanes, relation.width)
     (start, size), line, indptr = span, padded(width), relation.indptr
     count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
@@ -173,7 +173,7 @@ def _sums(relation, ends, rows, span, shares, places, totals, lanes):  # type: i
 
 @_jit
 def _merge(targets, kinds, span, rows, totals, tops, width, h):  # type: ignore[no-untyped-def]
-    """Bring what was found for some targets into the softmax over all relations, both brought to the higher maximum."""
+    """Merge the sums of some targets into the softmax over all relations, with both rescaled to the higher maximum."""
     (nodes, start, size), line, column = span, padded(width), h * width
     out, all_totals = numbers_as(kinds.own, targets.sums), numbers_as(kinds.own, targets.totals)
     highest = numbers_as(kinds.own, targets.highest)
@@ -182,7 +182,7 @@ def _merge(targets, kinds, span, rows, totals, tops, width, h):  # type: ignore[
             continue
         own, to = nodes[start + i] * targets.total_pitch + h, nodes[start + i] * targets.sums_pitch + column
         if all_totals[own] == 0:
-            # The first that arrives; nothing has been written here.
+            # The first relation into this target: nothing has been written yet.
             highest[own], all_totals[own] = tops[i], totals[i]
             for c in range(0, width, LANES):
                 store_first(out, to + c, load(rows, i * line + c), width - c)

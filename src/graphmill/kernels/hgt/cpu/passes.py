@@ -1,8 +1,8 @@
-"""HGT's attention of all relations in one compiled call, on CPUs for which there are blocks (``processor.own_blocks``).
+"""HGT's attention over all relations in one compiled call, on CPUs with the needed registers (``processor.own_blocks``).
 
-What is done with a relation stands in ``forward`` and ``backward``. Here every thread takes some heads through all
-relations, so that no two write to one place, the order of additions does not depend on how many there are, and none waits
-for another between relations, of which one of a sparse graph takes a millisecond or less.
+``forward`` and ``backward`` process one relation. Here every thread takes some heads through all relations. So no two
+threads write to one place, the order of additions does not depend on the number of threads, and no thread waits for
+another between relations, each of which takes at most about a millisecond in a sparse graph.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_a
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
-"""Head widths that the compiler is told of (``relation.width_of``); of others the loops have remainders."""
+"""Head widths that are compile-time constants (``relation.width_of``). For others, loops have remainders."""
 _Forward = namedtuple("_Forward", "table places masks kind own tables maps room width targets lanes")
 _Backward = namedtuple("_Backward", "table places masks kind own maps room width lanes")
 _HeadProducts = namedtuple("_HeadProducts", "kind own left left_pitch right right_pitch out heads width")
 
 Matrices = tuple[Tensor, Tensor, Tensor]
-"""W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
+"""W^K and W^V [relations, h, D, D] and prior [relations, h], contiguous within each relation; or their gradients."""
 Softmax = tuple[Tensor, Tensor, Tensor]
-"""Σ α·v [targets, h·D]; of α the total Σ exp(a − highest) and highest = max a, both [targets, h] side by side."""
+"""Σ α·v [targets, h·D]; the softmax's total Σ exp(a − highest) and highest = max a, both [targets, h] in one tensor."""
 
 
 def all_forward(
     graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Matrices,
     kept: Sequence[Tensor | None], found: Softmax,
 ) -> None:  # fmt: skip
-    """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
+    """Fill ``found`` with messages of the ``chosen`` relations into one type. Before, total is 0 and highest is −∞.
 
-    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D], which may be bfloat16 where the others are
-    fp32. ``kept``: for each chosen relation bool [E], False where an edge carries nothing.
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]; they may be bfloat16 while the others
+    are fp32. ``kept``: for each chosen relation bool [E], False for an edge without a message.
     """
     queries, keys, values = rows
     heads, width = matrices[0].shape[1:3]
@@ -67,11 +67,11 @@ def all_backward(
     kept: Sequence[Tensor | None], softmax: tuple[TypeRows, TypeRows, TypeRows, TypeRows],
     d_rows: tuple[TypeRows, TypeRows, TypeRows], d_matrices: Matrices,
 ) -> None:  # fmt: skip
-    """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
+    """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
 
-    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result, of the
-    rows' kind [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]; no logits, which
-    are made once more.
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
+    [targets, h·D], in the rows' dtype; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It
+    has no logits: they are recomputed.
     """
     heads, width = matrices[0].shape[1:3]
     of_rows = next(d for d in softmax[0] if d is not None)
@@ -86,7 +86,7 @@ def all_backward(
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """See :func:`graphmill.kernels.hgt.segments.head_products`; rows lie side by side."""
+    """See :func:`graphmill.kernels.hgt.segments.head_products`; rows must be contiguous."""
     if left.dtype != right.dtype or left.dtype not in EMPTY:
         return segments.head_products(left, right, heads)
     kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
@@ -102,13 +102,13 @@ EMPTY: dict[torch.dtype, np.ndarray] = {
     torch.float64: np.empty(0, np.float64),
     torch.bfloat16: np.empty(0, np.uint16),
 }
-"""An array of each kind of numbers, by which compiled code is told what lies at an address."""
+"""An empty array of each dtype, which tells compiled code the dtype at an address."""
 _BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.int64))
 
 
 @_jit
 def _relation(row, mask, width):  # type: ignore[no-untyped-def]
-    """A relation from its row of the table and the address of its edges' bytes, 0 where there is none."""
+    """A relation from its row of the table and the address of its edges' mask, 0 if there is none."""
     edges, sources, targets = row[5], row[6], row[7]
     return Relation(
         numbers_as(_SHORT, row[1]),
@@ -127,20 +127,20 @@ def _relation(row, mask, width):  # type: ignore[no-untyped-def]
 
 @_jit
 def _scratch_of(room, part):  # type: ignore[no-untyped-def]
-    """Addresses of a part's pieces of scratch."""
+    """Addresses of a part's scratch buffers."""
     start = room[4] + part * room[5]
     return start + room[6], start + room[7], start + room[8], start + room[9], start + room[10], start + room[11]
 
 
 @_jit
 def _heads_of(part, room):  # type: ignore[no-untyped-def]
-    """The first head of a part of the work, and that after its last."""
+    """The first head of a part of the work, and one past its last."""
     return room[3] * part // room[2], room[3] * (part + 1) // room[2]
 
 
 @_jit
 def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped-def]
-    """Each target's sums by its total; 0 where nothing arrived."""
+    """Divide each target's sums by its total; the result is 0 for a target without messages."""
     sums, totals = numbers_as(own_kind, tables.sums), numbers_as(own_kind, tables.totals)
     for i in range(targets):
         for h in range(heads[0], heads[1]):

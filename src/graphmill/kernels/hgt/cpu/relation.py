@@ -1,4 +1,4 @@
-"""What the compiled passes hand on of a relation, and what forward and backward share: sources side by side, edges' ends."""
+"""A relation in compiled code, and parts that forward and backward share: packed sources, rows at the edges' ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PLACES = np.empty(0, np.int64)
 
 
 class Relation(NamedTuple):
-    """One relation. ``index``: the address of each edge's row in what the edges read, positions in the room if ``compact``,
-    else nodes; ``indptr`` [targets + 1]: the targets' runs of edges; ``kept`` bytes [E], empty where all edges are.
-    ``together`` targets go through at a time, and meet ``tile`` sources before the next ones."""
+    """One relation. ``index`` [E]: each edge's source, as a row of the packed sources if ``compact``, else as a node.
+    ``indptr`` [targets + 1]: bounds of the targets' edges. ``kept`` bytes [E]: mask of edges with a message, empty if
+    all have one. Blocks of ``together`` targets are processed against tiles of ``tile`` sources."""
 
     index: Any
     indptr: Any
@@ -35,7 +35,7 @@ class Relation(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """Empty arrays of the kinds of numbers: of the rows, of all other tables, and of what the edges read."""
+    """Empty arrays that carry the dtypes of the rows, of all other tables, and of the rows that the edges read."""
 
     rows: Any
     own: Any
@@ -43,7 +43,7 @@ class Kinds(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What edges read of their sources, or add to: of keys and of values the numbers, a head's first, a row's length."""
+    """The source rows that edges read or add to: for keys and values the table, the head's first column, the stride."""
 
     keys: Any
     to_k: Any
@@ -54,7 +54,7 @@ class Ends(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Addresses of the tables of k and v and their rows' lengths, and of the room where they are put side by side."""
+    """Addresses and row strides of the tables of k and v, and addresses of the buffers for packed sources."""
 
     k: Any
     k_pitch: Any
@@ -65,13 +65,13 @@ class Sources(NamedTuple):
 
 
 def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) -> list[int]:
-    """Bytes of what a relation's pass works in, in the order of ``scratch``: matrices, their gradients, rows of ``together``
-    targets, two numbers of each, two of each edge, and where each target's edges go on.
+    """Bytes of each scratch buffer of a relation's pass, in the order of ``scratch``: matrices, their gradients, rows
+    of ``together`` targets, two numbers per target, two per edge, and each target's current edge.
 
-    ``edges``: those of so many targets in a row, at most, and of one; ``size``: bytes of a number.
+    ``edges``: largest number of edges of a block of ``together`` targets, and of one target. ``size``: bytes per number.
     """
     line = padded(width)
-    # Of the rows one more: what is turned in a product is read, and written, a little past its last row.
+    # One more row: products with a transposed operand read and write slightly past the last row.
     numbers = [
         3 * width * line,
         2 * (width + SIX) * line,
@@ -84,13 +84,13 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
 
 @_jit
 def width_of(lanes, given):  # type: ignore[no-untyped-def]
-    """A head's width: known to the compiler where ``lanes`` is a tuple of two or four, sixteen numbers for each."""
+    """A head's width: 16 numbers per entry of ``lanes``, a compile-time constant if this is a tuple of two or four."""
     return LANES * len(lanes) if len(lanes) > 1 else given
 
 
 @_jit
 def ends_of(kind, sources, column, width, compact):  # type: ignore[no-untyped-def]
-    """What edges read: side by side in the room, or the rows of all nodes."""
+    """The rows that edges read: the packed sources, or the rows of all nodes."""
     if compact:
         line = padded(width)
         return Ends(numbers_as(kind, sources.near_k), 0, line, numbers_as(kind, sources.near_v), 0, line)
@@ -101,7 +101,7 @@ def ends_of(kind, sources, column, width, compact):  # type: ignore[no-untyped-d
 
 @_jit
 def side_by_side(relation, kinds, sources, maps, given, lanes, column):  # type: ignore[no-untyped-def]
-    """Put one head of the sources into the room, multiplied where the matrices are on their side."""
+    """Pack one head of the sources into the buffers, multiplied by the matrices if these are on the sources' side."""
     width = width_of(lanes, relation.width)
     line, nodes, count = padded(width), relation.source_nodes, len(relation.source_nodes)
     keys, values = numbers_as(kinds.rows, sources.k), numbers_as(kinds.rows, sources.v)
@@ -116,13 +116,13 @@ def side_by_side(relation, kinds, sources, maps, given, lanes, column):  # type:
 
 @_jit
 def fetch_sources(ends, index, e, edges, width):  # type: ignore[no-untyped-def]
-    """Have the rows of the sixteen edges behind those from ``e`` on fetched meanwhile."""
+    """Prefetch the rows of the sixteen edges after those that begin at ``e``."""
     for other in range(e + LANES, min(e + 2 * LANES, edges)):
         fetch_source(ends, np.int64(index[other]), width)
 
 
 @_jit
 def fetch_source(ends, source, width):  # type: ignore[no-untyped-def]
-    """Have one source's rows fetched."""
+    """Prefetch one source's rows."""
     fetch(ends.keys, ends.to_k + source * ends.key_pitch, width)
     fetch(ends.values, ends.to_v + source * ends.value_pitch, width)

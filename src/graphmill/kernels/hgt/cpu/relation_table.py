@@ -1,7 +1,7 @@
-"""What the compiled passes of HGT are handed: a graph's relations as addresses, made once, and memory to work in.
+"""Prepares the input of HGT's compiled passes: a table of a graph's relations with addresses (made once), and scratch
+memory.
 
-How a relation is gone through, from its sizes alone, is decided here as well: sources side by side or where they are, and
-how many targets go together.
+It also decides from a relation's sizes whether its sources are packed, and how many targets form a block.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from graphmill.kernels.products.cpu import SIX
 from graphmill.kernels.runtime.vectors import padded
 
 _OF_TOGETHER = 8
-"""Where in a row of the table the number of targets stands that go through together."""
+"""Column of the table with the number of targets in a block."""
 _NOTHING = (0,) * 6
 _SHARED = 2
-"""Edges a source, on average, from which on sources are put side by side."""
+"""Sources are packed if they have at least this many edges on average."""
 _MANY = 10 * TOGETHER
-"""Targets that go through together where they share many sources."""
+"""Number of targets in a block if they share many sources."""
 _REUSE = 4
-"""How often such targets meet a source, at least."""
+"""Lower bound of the mean number of edges per source in such a block."""
 _TILE_BYTES = 1 << 20
-"""Of sources side by side that these targets meet before the next: they stay in the second cache."""
+"""Bytes of a tile of packed sources, which stays in the L2 cache."""
 
 
 class RelationTable(NamedTuple):
-    """Relations as compiled code reads them: addresses of a graph's index tensors, which it keeps."""
+    """Relations in the form for compiled code, with addresses of the graph's index tensors, which the graph keeps."""
 
     numbers: np.ndarray
     """int64 [relations, 14], in the order of :func:`_numbers`."""
     nodes: int
-    """Sources and targets of all relations."""
+    """Number of sources and targets of all relations."""
     room: int
-    """Bytes that the sources of a head take, put side by side."""
+    """Bytes of the packed sources of one head."""
     scratch: tuple[int, ...]
-    """Bytes of each part of what a relation's pass works in (``scratch_sizes``)."""
+    """Bytes of each scratch buffer (``scratch_sizes``)."""
 
 
 def relation_table_of(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> RelationTable:
-    """Those of ``chosen`` relations, made once a graph. ``tables``: rows side by side of a source, 2 forward, 4 backward."""
+    """The table of the ``chosen`` relations, made once per graph. ``tables``: packed tables, 2 forward, 4 backward."""
     width, size = weights.shape[-1], weights.itemsize
     key = (chosen, tables, width, size, _TILE_BYTES)
     known: RelationTable | None = graph.compiled.get(key)
@@ -82,14 +82,14 @@ def _numbers(number: int, r: RelationPlan, tables: int, width: int, size: int) -
 
 
 def _compact(r: RelationPlan) -> bool:
-    """Whether sources are put side by side."""
+    """Whether the sources of the relation are packed."""
     return not (r.on_target and r.num_edges < _SHARED * r.source_nodes.numel())
 
 
 def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) -> tuple[int, int]:
-    """Targets that go through together, and sources that they meet before the next."""
+    """The number of targets in a block, and of sources in a tile."""
     sources, targets = r.source_nodes.numel(), r.target_nodes.numel()
-    # Forward, keys are read by all targets before the first of their values.
+    # In the forward pass, all targets read the keys of a tile before the first value.
     tables = tables if tables > 2 else 1
     tile = max(_TILE_BYTES // (tables * padded(width) * size), 1)
     if compact and sources > tile and r.num_edges * _MANY >= _REUSE * sources * targets:
@@ -98,7 +98,7 @@ def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) 
 
 
 class _Work(threading.local):
-    """What each thread keeps to work in from one call to the next, whatever the graph: as much as it ever needed."""
+    """Scratch memory that each thread keeps between calls. It grows to the largest size needed."""
 
     def __init__(self) -> None:
         self.block = torch.empty(0, dtype=torch.uint8)
@@ -108,35 +108,35 @@ _WORK = _Work()
 
 
 def workspace(table: RelationTable, tables: int, heads: int) -> tuple[int, ...]:
-    """Where the work is done: addresses in this thread's block of memory.
+    """The layout of scratch memory, as addresses in this thread's block.
 
-    The work goes into as many parts, of some heads each, as there are threads, and each has its own, whichever thread takes
-    it. Where it begins, the bytes that a table of sources side by side has in it, how many parts and heads there are; then
-    where the scratch of the first part begins, the bytes to the next one's, and where in it each piece is.
+    The heads are divided into one part per thread, and each part has its own memory. Returns the start address, the
+    bytes of a table of packed sources, the numbers of parts and heads, the address of the first part's scratch buffers,
+    the bytes to those of the next part, and the offset of each buffer.
     """
     parts = min(heads, torch.get_num_threads())
     near, each = parts * tables * table.room, sum(table.scratch)
     needed = near + parts * each
     if _WORK.block.numel() < needed:
-        del _WORK.block  # the smaller one goes before the larger one is there
+        del _WORK.block  # free the smaller one before allocating the larger one
         _WORK.block = torch.empty(needed, dtype=torch.uint8)
     start, pieces = _WORK.block.data_ptr(), (0, *accumulate(table.scratch[:-1]))
     return (start, table.room, parts, heads, start + near, each, *pieces)
 
 
-# Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.
+# Tables are passed as addresses: turning a tensor into an array takes longer than a small relation.
 
 
 def columns_of(table: Tensor | None) -> tuple[int, int]:
-    """Where the first number is, and how many there are from one node's to the next."""
+    """The address of the first number, and the row stride in numbers."""
     return (0, 0) if table is None else (table.data_ptr(), table.stride(0))
 
 
 def maps_of(matrices: Sequence[Tensor]) -> tuple[int, ...]:
-    """Where the first relation's matrices begin, and how many bytes there are to the next."""
+    """For each tensor, the address of the first relation's matrices and the stride to the next relation in bytes."""
     return tuple(n for m in matrices for n in (m.data_ptr(), m.stride(0) * m.itemsize))
 
 
 def masks_of(kept: Sequence[Tensor | None]) -> np.ndarray:
-    """int64 [relations]: where each one's bytes of edges begin, 0 where all edges are kept."""
+    """int64 [relations]: the address of each relation's mask of edges, 0 if all edges are kept."""
     return np.array([0 if part is None else part.data_ptr() for part in kept], np.int64)

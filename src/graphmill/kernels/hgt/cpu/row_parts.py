@@ -1,7 +1,6 @@
-"""What a relation's pass consists of, compiled: rows put side by side and back, sums over a target's edges, softmax.
+"""Building blocks of a relation's pass, compiled: gathering and scattering rows, sums over a target's edges, softmax.
 
-``forward`` and ``backward`` put it together. Tables are addresses; widths that are known when it is compiled lose their
-remainders.
+``forward`` and ``backward`` combine them. Tables are addresses. Loops over widths known at compile time have no remainders.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from graphmill.kernels.runtime.vectors import LANES, like, load, load_first, pad
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 TOGETHER = 8 * SIX
-"""Rows that go through together: targets, and sources that are multiplied."""
+"""Number of rows in a block, of targets and of sources that are multiplied."""
 AHEAD = 8
-"""How many edges ahead the rows of their sources are fetched: they are met at random."""
+"""Number of edges by which source rows are prefetched, because their order is random."""
 ENOUGH = LANES // 2
-"""Edges of a target from which on sixteen are multiplied together, some in vain."""
+"""With at least this many edges left, sixteen edges are multiplied at once, even if some of them are unused."""
 
 
 @_jit
 def fetch(table, first, width):  # type: ignore[no-untyped-def]
-    """Have a row's cache lines fetched meanwhile."""
+    """Prefetch a row's cache lines."""
     for place in range(first, first + width, LANES):
         prefetch(table, place)
 
 
 @_jit
 def gather(rows, nodes, start, size, width, into):  # type: ignore[no-untyped-def]
-    """Rows of nodes ``start`` to ``start + size``, side by side; the next ones are fetched.
+    """Copy the rows of nodes ``start`` to ``start + size`` into a contiguous buffer, and prefetch the next ones.
 
-    ``rows``: a table, a row's length, the first column. ``into``: the room, where in it, a row's length there.
+    ``rows``: table, row stride, first column. ``into``: buffer, offset, row stride.
     """
     (table, pitch, column), (room, to, line) = rows, into
     for i in range(start + size, min(start + size + size, len(nodes))):
@@ -55,7 +54,7 @@ def gather(rows, nodes, start, size, width, into):  # type: ignore[no-untyped-de
 
 @_jit
 def scatter(rows, nodes, start, size, width, given):  # type: ignore[no-untyped-def]
-    """Add rows that lie side by side to those of nodes ``start`` to ``start + size``. See :func:`gather`."""
+    """Add rows of a contiguous buffer to the rows of nodes ``start`` to ``start + size``. See :func:`gather`."""
     (table, pitch, column), (room, at, line) = rows, given
     for i in range(size):
         to, place = nodes[start + i] * pitch + column, at + i * line
@@ -66,7 +65,7 @@ def scatter(rows, nodes, start, size, width, given):  # type: ignore[no-untyped-
 
 @_jit
 def matrix(table, at, width, turned, room):  # type: ignore[no-untyped-def]
-    """A matrix [D, D], or its transpose, with zeros up to whole vectors."""
+    """Copy a matrix [D, D], or its transpose, with rows zero-padded to whole vectors."""
     line = padded(width)
     for i in range(width):
         for j in range(width):
@@ -89,7 +88,7 @@ def add_gradient(left, at, right, beside, out, to, rows, width, line):  # type: 
 
 @_jit
 def transformed(rows, nodes, width, maps, room, out):  # type: ignore[no-untyped-def]
-    """Rows of all nodes (:func:`gather`), times a matrix, side by side."""
+    """Rows of all nodes (:func:`gather`) times a matrix, in a contiguous buffer."""
     line = padded(width)
     for start in range(0, len(nodes), TOGETHER):
         size = min(TOGETHER, len(nodes) - start)
@@ -99,7 +98,7 @@ def transformed(rows, nodes, width, maps, room, out):  # type: ignore[no-untyped
 
 @_jit
 def most_edges(indptr, together):  # type: ignore[no-untyped-def]
-    """Edges of so many targets in a row, at most."""
+    """Largest number of edges of ``together`` consecutive targets."""
     most, last = 0, len(indptr) - 1
     for start in range(0, last, together):
         most = max(most, indptr[min(start + together, last)] - indptr[start])
@@ -108,7 +107,7 @@ def most_edges(indptr, together):  # type: ignore[no-untyped-def]
 
 @_jit
 def end_of(source, begin, end, until):  # type: ignore[no-untyped-def]
-    """Where the edges of sources from ``until`` on begin, among those of one target."""
+    """The first edge of one target whose source is at least ``until``."""
     while begin < end and source[begin] < until:
         begin += 1
     return begin
@@ -116,7 +115,7 @@ def end_of(source, begin, end, until):  # type: ignore[no-untyped-def]
 
 @_jit
 def _products(left, i, right, j, width):  # type: ignore[no-untyped-def]
-    """Sixteen sums of products that together are those of ``width`` numbers; on the left zeros up to whole vectors."""
+    """Sixteen partial sums of a dot product of ``width`` numbers; ``left`` is zero-padded to whole vectors."""
     sums = load(left, i) * load_first(right, j, width)
     for c in range(LANES, width, LANES):
         sums += load(left, i + c) * load_first(right, j + c, width - c)
@@ -125,7 +124,7 @@ def _products(left, i, right, j, width):  # type: ignore[no-untyped-def]
 
 @_jit
 def dot(left, i, right, j, width):  # type: ignore[no-untyped-def]
-    """Of ``width`` numbers; on the left there are zeros up to whole vectors."""
+    """Dot product of ``width`` numbers; ``left`` is zero-padded to whole vectors."""
     return total(_products(left, i, right, j, width))
 
 
@@ -136,7 +135,7 @@ def _at(index, e, last, to, pitch):  # type: ignore[no-untyped-def]
 
 @_jit
 def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
-    """A row's products with those of sixteen edges from ``e`` on, as one vector; behind the ``last`` edge its own again."""
+    """A row's dot products with the rows of 16 edges from ``e`` on, as one vector; after ``last``, it is repeated."""
     (index, e, last), (right, to, pitch) = edges, rows
     return total_of_each(
         (
@@ -162,7 +161,7 @@ def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
 
 @_jit
 def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
-    """Put e^(x − highest) in place of each logit x. What all of them are, and the highest; 0 where all are −∞."""
+    """Replace each logit x by e^(x − highest). Returns their sum and the highest; the sum is 0 if all logits are −∞."""
     if stop - begin < ENOUGH:
         top, z = lowest, zero
         for e in range(begin, stop):
@@ -187,9 +186,9 @@ def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
 
 @_jit
 def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no-untyped-def]
-    """From q·k and dα of a target's edges to f · the gradients of their logits, and to α; returns Σ (these gradients) · q·k.
+    """Replace q·k and dα of a target's edges by g = f · the gradients of their logits, and by α; returns Σ g · q·k.
 
-    ``mask``: bytes, the first edge's, and whether an edge carries something only where its byte is not zero.
+    ``mask``: the bytes, the index of the first edge's byte, and whether there is a mask (a zero byte: no message).
     """
     kept, first, masked = mask
     zero = like(f, 0)
@@ -220,7 +219,7 @@ def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no
 
 @_jit
 def _add_times(room, to, factor, table, at, width):  # type: ignore[no-untyped-def]
-    """To a row that has room for whole vectors."""
+    """Add to a row that is padded to whole vectors."""
     factors = spread(factor)
     for c in range(0, width, LANES):
         store(room, to + c, load(room, to + c) + factors * load_first(table, at + c, width - c))
@@ -228,7 +227,7 @@ def _add_times(room, to, factor, table, at, width):  # type: ignore[no-untyped-d
 
 @_jit
 def _add_times_first(table, to, factor, room, at, width):  # type: ignore[no-untyped-def]
-    """From a row that has room for whole vectors."""
+    """Add from a row that is padded to whole vectors."""
     factors = spread(factor)
     for c in range(0, width, LANES):
         found = load_first(table, to + c, width - c) + factors * load(room, at + c)
@@ -276,7 +275,7 @@ def _put_four(table, at, row):  # type: ignore[no-untyped-def]
 
 @_jit
 def onto_target(room, to, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
-    """Add a target's edges' rows, times their factors, to a row; of 32 and 64 numbers in registers from edge to edge."""
+    """Add the rows of a target's edges, times their factors, to a row. With 32 and 64 numbers the sums stay in registers."""
     (factors, origin), (index, begin, stop), (rows, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
         four = _four(room, to)
@@ -295,7 +294,7 @@ def onto_target(room, to, of_edges, edges, table, width):  # type: ignore[no-unt
 
 @_jit
 def onto_source(room, row, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
-    """Add a target's row, times their factors, to its edges' rows; of 32 and 64 numbers it stays in registers."""
+    """Add a target's row times edges' factors to the edges' rows. A row of 32 or 64 numbers stays in registers."""
     (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
         four = _four(room, row)
