@@ -192,7 +192,7 @@ def test_methods_that_the_data_does_not_allow_are_refused(tmp_path: Path) -> Non
         built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"method": "user_time"})
     with pytest.raises(InputError, match="no"):
         built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"given": "add_valid"})
-    with pytest.raises(InputError, match="of its own"):
+    with pytest.raises(InputError, match="already have a validation split"):
         built(tmp_path / "g", [(0, 0, 0), (0, 1, 1)], 1, 2, split={"given": "add_valid"})
 
 

@@ -165,7 +165,7 @@ class TestWhichEngine:
             SettingsError, match="interactions_csv is read in memory only; write the data as one of kg_csv"
         ):
             read_interactions(tmp_path, "interactions_csv", engine="duckdb")
-        with pytest.raises(ValueError, match="duckdb reads no ntriples"):
+        with pytest.raises(ValueError, match="duckdb cannot read ntriples"):
             NTriplesSettings(engine="duckdb")
         with pytest.raises(SettingsError, match="ntriples is read in memory only"):
             read_edges(tmp_path, "ntriples", engine="duckdb")
