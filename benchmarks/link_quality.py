@@ -3,9 +3,9 @@
 ``python -m benchmarks.link_quality --json`` trains ``examples/hgt/hetionet_softmax.yaml`` for each seed on ``kg_5k`` with
 splits 0 and 1, on the whole Hetionet (one seed), FB15k-237 and UMLS; ``--graphs`` takes some of them, and the rows
 of others stay. The epoch is chosen on validation links and the test split is read once a run. Rows: macro MRR over the best
-baseline's with the 95 % interval of the ratio (queries resampled within each relation), each baseline, the form without
-messages that validation ranks best, health checks, time. ``ablation`` as the first word: parts of the default by validation
-links (``parts/link_ablation.py``).
+baseline's with the 95 % interval of the ratio (queries resampled within each relation), each baseline, a form without
+messages (on ``kg_5k`` the one that validation ranks best), health checks, time. ``ablation`` as the first word: parts of the
+default by validation links (``parts/link_ablation.py``).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def rows_of(name: str, graph: TypedGraph, seeds: Sequence[int], folder: Path) ->
                 rival="no message passing",
                 theirs=other.macro["mrr"],
                 target="ratio >= 1.05",
-                note=f"seed {seed}, ratio {against.low:.3f} to {against.high:.3f}; its form by validation: {plain}",
+                note=f"seed {seed}, ratio {against.low:.3f} to {against.high:.3f}; its form: {plain}",
             )
         )
         export_run(restored)
