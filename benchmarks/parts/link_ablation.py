@@ -1,8 +1,8 @@
 """What each part of HGT's default is worth: ``python -m benchmarks.link_quality ablation [--json]``.
 
 Hetionet's ``kg_5k``, split 0, or other graphs of the benchmark with ``--graphs`` and ``--splits``. Each form is the default
-with one change. The figure is the macro MRR of the validation links; the test split is not read for a decision. The weights of
-a score's parts are chosen by the same links, which flatters forms with more parts a little.
+with one change. The figure is the macro MRR of the validation links; the test split is not read for a decision. The weights
+of a score's parts are chosen by the same links, which flatters forms with more parts a little.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Slurm is a stand-in for ``srun`` (a script that starts the command in a session 
 Kubernetes a stub of its API server that checks the manifest and runs the pod's command here. Ray is a real cluster.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -481,9 +482,12 @@ class Together:
         return dg.materialize([model], resources={"worker": worker}, instance=self.instance, raise_on_error=False)
 
     def ranks(self) -> list[psutil.Process]:
-        running = psutil.process_iter(["cmdline", "status"])
-        named = [process for process in running if "graphmill.worker" in (process.info["cmdline"] or [])]
-        return [process for process in named if process.cwd() == str(self.folder)]
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            with contextlib.suppress(psutil.Error):  # one that ends while it is looked at
+                if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.folder):
+                    found.append(process)
+        return found
 
     def epochs(self) -> list[int]:
         """Those that the trace has."""

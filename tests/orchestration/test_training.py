@@ -1,5 +1,6 @@
 """The real worker through Dagster: killed, mistaken, in two processes, asked for a report; and ``dg launch``."""
 
+import contextlib
 import json
 import os
 import signal
@@ -62,13 +63,14 @@ def observed(project: Project, part: str) -> list[dict[str, Any]]:
 
 def kill_after_the_first_checkpoint(project: Project, killed: list[int]) -> None:
     """SIGKILL, once, as the system does it when memory runs out."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and not killed:
         if list((project.root / "data/06_models/toy/hgt").glob("*/checkpoints/*.safetensors")):
             for child in psutil.Process().children():
-                if "graphmill.worker" in child.cmdline():
-                    killed.append(child.pid)
-                    child.send_signal(signal.SIGKILL)
+                with contextlib.suppress(psutil.Error):  # other tests' children end while they are looked at
+                    if "graphmill.worker" in child.cmdline():
+                        child.send_signal(signal.SIGKILL)
+                        killed.append(child.pid)
         time.sleep(0.02)
 
 
@@ -76,7 +78,7 @@ def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
     killed: list[int] = []
     killer = threading.Thread(target=kill_after_the_first_checkpoint, args=(project, killed))
     killer.start()
-    result = train(project, config={"training": {"epochs": 80}, "evaluation": {"eval_every": 80}})
+    result = train(project, config={"training": {"epochs": 200}, "evaluation": {"eval_every": 200}})
     killer.join()
     assert killed
     assert result.success
@@ -85,7 +87,7 @@ def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
     first, second = [each for each in observed(project, "model") if "resumed_from_epoch" in each]
     assert first["resumed_from_epoch"] == 0
     assert second["resumed_from_epoch"] >= 1, "it goes on from the checkpoint, not from the start"
-    assert project.metadata("toy/hgt_model")["epochs_done"] == 80
+    assert project.metadata("toy/hgt_model")["epochs_done"] == 200
 
 
 def test_too_little_memory_is_retried(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
