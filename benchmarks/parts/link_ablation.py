@@ -20,7 +20,7 @@ from benchmarks.parts import card
 
 FORMS: dict[str, dict[str, Any]] = {
     "the default": {},
-    "no layers": {"model": {"num_layers": 0}},
+    "two layers": {"model": {"num_layers": 2}},
     "spectral vectors alone": {"model": {"learned_share": 0.0}},
     "no pair features": {"model": {"pair_features": False}},
     "no neighbour sums": {"model": {"neighbour_sums": False}},
@@ -29,7 +29,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "all candidates": {"objective": {"candidates": 1_000_000}},
     "ten times the steps, at a decaying rate": {"training": {"epochs": 20}},
     "ComplEx beside": {"model": {"complex_dim": 128}},
-    "samples (batching: edge_sampled)": {"acceleration": {"batching": "edge_sampled"}},
+    "two layers, samples (batching: edge_sampled)": {
+        "model": {"num_layers": 2},
+        "acceleration": {"batching": "edge_sampled"},
+    },
 }
 
 

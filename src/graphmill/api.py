@@ -171,7 +171,7 @@ def generate_hgt_embeddings_batched(
     *,
     embedding_dim: int = 512,
     hidden_dim: int | None = None,
-    num_layers: int = 2,
+    num_layers: int | None = None,
     num_heads: int | None = None,
     num_epochs: int | None = None,
     learning_rate: float | None = None,
@@ -193,10 +193,11 @@ def generate_hgt_embeddings_batched(
 
     ``loss`` is "softmax" (the default) or "link_contrastive". Only "link_contrastive" uses ``contrastive_weight`` (0.5)
     and ``similarity_threshold`` (0.1); if one of these is given, it becomes the default loss. An argument that is None gets
-    the loss's default (docs/reference/settings.md). For softmax these are ``hidden_dim`` 64, ``num_heads`` 4,
-    ``num_epochs`` 2 (of ten steps), ``learning_rate`` 0.005 and ``edge_sample_size`` 200; for link_contrastive 256, 8, 100,
-    0.001 and 5,000. ``use_batched_mps`` selects ``batching: edge_sampled``; without it, batching is full.
-    ``node_batch_size`` and ``num_neighbors`` are stored in the settings, but only ``neighbor_sampled`` batching uses them.
+    the loss's default (docs/reference/settings.md). For softmax these are ``hidden_dim`` 64, ``num_layers`` 0,
+    ``num_heads`` 4, ``num_epochs`` 2 (of ten steps), ``learning_rate`` 0.005 and ``edge_sample_size`` 200; for
+    link_contrastive 256, 2, 8, 100, 0.001 and 5,000. ``use_batched_mps`` selects ``batching: edge_sampled`` if there are
+    layers, whose messages it samples; otherwise batching is full. ``node_batch_size`` and ``num_neighbors`` are stored in
+    the settings, but only ``neighbor_sampled`` batching uses them.
     Widths are rounded up to a multiple of ``num_heads``. Files are kept in ``work_dir`` (default: a folder beside
     ``output_csv``, named after it), so that the same call reuses or continues its earlier work.
 
@@ -230,7 +231,9 @@ def generate_hgt_embeddings_batched(
         return {name: value for name, value in values.items() if value not in ("", None)}
 
     earlier = loss == "link_contrastive" or contrastive_weight is not None or similarity_threshold is not None
-    heads = num_heads or (8 if earlier and loss != "softmax" else 4)
+    contrasts = earlier and loss != "softmax"
+    heads = num_heads or (8 if contrasts else 4)
+    layers = num_layers or (2 if contrasts and num_layers is None else 0)
 
     def up(width: int | None) -> int | None:
         return None if width is None else -(-width // heads) * heads
@@ -246,7 +249,7 @@ def generate_hgt_embeddings_batched(
             "training": given(epochs=num_epochs, learning_rate=learning_rate, seed=seed),
             "acceleration": {
                 "device": device or "auto",
-                "batching": "edge_sampled" if use_batched_mps else "full",
+                "batching": "edge_sampled" if use_batched_mps and layers else "full",
                 "loss_chunks": accumulation_steps,
             },
             "sampling": given(

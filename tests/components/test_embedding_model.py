@@ -160,7 +160,7 @@ def test_a_preset_fills_what_is_not_written() -> None:
     defaults = launchpad_defaults("hgt", written)
     settings: Any = defaults.settings
     assert settings.sampling.edge_sample_size == 77
-    assert (settings.acceleration.batching, settings.acceleration.loss_chunks) == ("edge_sampled", 8)
+    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.loss_chunks) == (True, 8)
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 

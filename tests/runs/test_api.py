@@ -15,6 +15,7 @@ from graphmill.api import generate_hgt_embeddings_batched
 from graphmill.errors import SettingsError
 from graphmill.export.writers import COLUMNS
 from graphmill.ingest.samples.biomed import HEADER
+from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.run_directory import RunDirectory
 
 TYPES = {"drug": 12, "disease": 12, "gene/protein": 18, "anatomy": 6}
@@ -111,6 +112,19 @@ def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> No
         assert (sampling["edge_sample_size"], sampling["accumulation_steps"], acceleration["loss_chunks"]) == (40, 2, 2)
         assert (sampling["node_batch_size"], sampling["num_neighbors"]) == (33, [3, 4])
         assert acceleration["device"] == "cpu"
+
+
+def test_what_is_not_given_is_the_default_that_was_measured(folder: Path, ids: list[str]) -> None:
+    """Without layers there are no messages to sample, so the whole graph is a step, however the call is named."""
+    types = list(TYPES)
+    found = generate_hgt_embeddings_batched(
+        str(folder / "edges.csv"), str(folder / "plain.csv"), include_node_types=types, device="cpu"
+    )
+    written = RunDirectory(found["run_dir"]).read_json("settings.json")
+    ours = HgtSettings.model_validate({"preset": "none"}).model_dump()
+    for section in ("model", "objective", "training"):
+        assert written[section] == ours[section], section
+    assert written["acceleration"]["batching"] == "full"
 
 
 def test_the_same_call_reuses_and_more_epochs_go_on(

@@ -214,8 +214,9 @@ def test_the_batching_depends_on_the_machine_and_not_on_what_else_runs(
 
 
 def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: TypedGraph) -> None:
-    assert planning.batchings(job_of(graph))[-1] == "neighbor_sampled"
-    assert planning.batchings(job_of(graph, model={"num_layers": 3})) == ["full", "edge_sampled"]
+    assert planning.batchings(job_of(graph, model={"num_layers": 2}))[-1] == "neighbor_sampled"
+    for layers in (0, 3):
+        assert planning.batchings(job_of(graph, model={"num_layers": layers})) == ["full", "edge_sampled"]
     assert planning.batchings(job_of(graph, acceleration={"batching": "edge_sampled"})) == ["edge_sampled"]
 
 

@@ -158,8 +158,9 @@ def test_fanouts_of_single_relations_are_honoured(graph: TypedGraph) -> None:
     ],
 )
 def test_fanouts_that_make_no_sense_are_refused(sampling: dict[str, Any], words: str) -> None:
+    values = {"model": {"num_layers": 2}, "acceleration": {"batching": "neighbor_sampled"}, "sampling": sampling}
     with pytest.raises(SettingsError, match=words):
-        parse_settings({"recipe": "hgt", "acceleration": {"batching": "neighbor_sampled"}, "sampling": sampling}, "x")
+        parse_settings({"recipe": "hgt", **values}, "x")
 
 
 def test_a_relation_that_the_graph_does_not_have_is_refused_with_those_that_it_has(graph: TypedGraph) -> None:

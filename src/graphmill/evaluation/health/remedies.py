@@ -11,11 +11,12 @@ _SETTING = re.compile(r"[a-z]+(?:_[a-z0-9]+)+|regularisation")
 def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
     """The names of a run's settings without their sections: {"model": {"num_layers": 2}} gives num_layers.
 
-    With ``loss: softmax``, settings that it does not read are left out.
+    With ``loss: softmax``, settings that it does not read are left out; so is a number of layers that is 0.
     """
     names: set[str] = set()
     for name, value in values.items():
-        names |= setting_names(value) if isinstance(value, Mapping) else {name}
+        if name != "num_layers" or value:
+            names |= setting_names(value) if isinstance(value, Mapping) else {name}
     return frozenset(names - _NOT_BY_SOFTMAX if values.get("loss") == "softmax" else names)
 
 

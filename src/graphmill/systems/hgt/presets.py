@@ -3,7 +3,7 @@
 from typing import Any
 
 LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
-    "model": {"hidden_dim": 256, "num_heads": 8},
+    "model": {"hidden_dim": 256, "num_heads": 8, "num_layers": 2},
     "training": {"epochs": 100, "learning_rate": 0.001, "warmup_steps": 100, "weight_decay": 0.00001},
     "sampling": {"edge_sample_size": 5000},
 }
@@ -20,12 +20,12 @@ def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any
 # m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
-    "low_memory": {"acceleration": {"batching": "edge_sampled", "gradient_checkpointing": True, "loss_chunks": 8}},
+    "low_memory": {"acceleration": {"gradient_checkpointing": True, "loss_chunks": 8}},
     "fast": {"model": {"embedding_dim": 256}},
     "quality": {"model": {"embedding_dim": 1024}},
-    "m1_8gb": {"acceleration": {"batching": "edge_sampled", "loss_chunks": 8}},
-    "m1_16gb": {"acceleration": {"batching": "edge_sampled"}},
-    "m1_32gb": {"acceleration": {"batching": "edge_sampled", "loss_chunks": 2}},
+    "m1_8gb": {"acceleration": {"loss_chunks": 8}},
+    "m1_16gb": {},
+    "m1_32gb": {"acceleration": {"loss_chunks": 2}},
 }
 PRESETS_OF_LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
     "none": {},

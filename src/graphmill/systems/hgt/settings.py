@@ -18,13 +18,13 @@ __all__ = ["PRESETS", "HgtSettings", "choose_preset", "presets_of"]
 
 
 class HgtModel(Settings):
-    """The network: a table per node type, HGT layers, a two-layer head, a decoder; with softmax also spectral vectors."""
+    """The network: tables by node type, HGT layers if any, a two-layer head, a decoder; with softmax spectral vectors."""
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
     hidden_dim: int = setting(
         64, "Width of lookup tables and layers; a multiple of num_heads. Loss link_contrastive: 256 by default", ge=1
     )
-    num_layers: int = setting(2, "Number of HGT layers; 0 = the same model without message passing", ge=0, le=8)
+    num_layers: int = setting(0, "Number of HGT layers; 0: none. Loss link_contrastive: 2 by default", ge=0, le=8)
     num_heads: int = setting(4, "Number of attention heads. Loss link_contrastive: 8 by default", ge=1)
     dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
     layer_norm: bool = setting(True, "Apply LayerNorm per node type after the skip connection")
@@ -34,7 +34,7 @@ class HgtModel(Settings):
     decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: distmult is Σ z_h r z_t, dot is z_h · z_t")
     learned_share: float = setting(
         0.125,
-        "Loss softmax: share of the embedding's width that the layers learn; the rest are spectral vectors of the "
+        "Loss softmax: share of the embedding's width that is learned; the rest are spectral vectors of the "
         "typed neighbourhoods, which are not trained (0: only spectral vectors, 1: none)",
         ge=0.0,
         le=1.0,
@@ -70,7 +70,7 @@ class HgtModel(Settings):
 
     @property
     def learned_dim(self) -> int:
-        """With a softmax: width of the part that the layers learn, at the end of an embedding."""
+        """With a softmax: width of the part that is learned, at the end of an embedding."""
         return round(self.embedding_dim * self.learned_share)
 
     @model_validator(mode="after")
