@@ -73,7 +73,7 @@ _OF = {
     "hgt edge_sampled": "hgt",
 }
 """Systems that learn from another's graph."""
-_TINY = {"hgt": {"model": {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}}}
+_TINY = {"hgt": {"model": {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2, "num_layers": 2}}}
 
 
 def _graph(source: str, tiny: bool) -> Any:

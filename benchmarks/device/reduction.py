@@ -33,11 +33,11 @@ from graphmill.training.processes import Ranks, join
 from graphmill.training.step import compute_gradient
 
 STEPS = 7
-HGT = {"model": {"hidden_dim": 128, "embedding_dim": 128}, "acceleration": {"batching": "full"}}
+HGT = {"model": {"hidden_dim": 128, "embedding_dim": 128, "num_layers": 2}, "acceleration": {"batching": "full"}}
 CONVE = {"model": {"embedding_dim": 100}, "acceleration": {"batch_size": 256}}
 PAIRS = {"model": {"embedding_dim": 64}, "acceleration": {"batch_size": 2048}}
 WORKLOADS: dict[str, tuple[str, dict[str, Any], str, tuple[int, ...]]] = {
-    "HGT, softmax, full, 6,000 nodes, 16 relations": ("hgt", HGT, "typed", (6000, 40_000, 16)),
+    "HGT, softmax, two layers, full, 6,000 nodes, 16 relations": ("hgt", HGT, "typed", (6000, 40_000, 16)),
     "ConvE, 1-N, 5,000 entities": ("conve", CONVE, "triples", (5000, 40, 60_000)),
     "LightGCN, 12,000 users and items": ("lightgcn", PAIRS, "interactions", (8000, 4000, 150_000, 2000, 16)),
     "BPR-MF, 12,000 users and items": ("bpr_mf", PAIRS, "interactions", (8000, 4000, 150_000, 2000, 16)),

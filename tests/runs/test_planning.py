@@ -37,7 +37,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def job_of(graph: TypedGraph, **sections: Any) -> Job:
-    return resolve(merge({"recipe": "hgt", "data": str(graph.path), "preset": "none"}, sections), "settings.yaml")
+    values = {"recipe": "hgt", "data": str(graph.path), "preset": "none", "model": {"num_layers": 2}}
+    return resolve(merge(values, sections), "settings.yaml")
 
 
 def peak(graph: TypedGraph, batching: str, execution: Execution | None = None, **sections: Any) -> int:

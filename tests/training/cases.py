@@ -317,7 +317,7 @@ CASES = {
         merge(
             _SOFTMAX,
             {
-                "model": {"complex_dim": 8},
+                "model": {"num_layers": 0, "complex_dim": 8},  # without layers, as the default is
                 "training": {"complex_steps": 10},
                 "acceleration": {"batching": "full"},
             },
