@@ -64,6 +64,11 @@ def trained(graph: TypedGraph, root: Path, seed: int, changes: Any = None) -> tu
     return restore(result["run_dir"]), result
 
 
+def folder_of(root: Path, changes: dict[str, Any]) -> Path:
+    """Where a form's runs are: a longer training would go on with the shorter one's run, and change its figures."""
+    return root / "longer" if "training" in changes else root
+
+
 def without_messages(name: str, graph: TypedGraph, root: Path, seed: int) -> dict[str, Any]:
     """The form without layers, sums and pair features that validation ranks best: what to change for it.
 
@@ -75,7 +80,7 @@ def without_messages(name: str, graph: TypedGraph, root: Path, seed: int) -> dic
         return none
     for more in NO_MESSAGES:
         changes = merge(none, more)
-        _, result = trained(graph, root, seed, changes)
+        _, result = trained(graph, folder_of(root, changes), seed, changes)
         best = max(best, (result["metrics"]["valid_mrr"], changes), key=lambda found: found[0])
     return best[1]
 
@@ -108,7 +113,7 @@ def rows_of(name: str, graph: TypedGraph, seeds: Sequence[int], folder: Path) ->
         means.append(macro)
         note = f"seed {seed}, micro {mine.micro['mrr']:.4f}; ratio {against.low:.3f} to {against.high:.3f}"
         rows.append(card.row(name, "macro MRR", "", macro, rival=rival, theirs=best, target=target, note=note))
-        other = ranking_of(trained(graph, folder / "without", seed, plain)[0], queries)
+        other = ranking_of(trained(graph, folder_of(folder / "without", plain), seed, plain)[0], queries)
         against = mrr_ratio(mine, other)
         rows.append(
             card.row(
