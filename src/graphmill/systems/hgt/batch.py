@@ -1,7 +1,7 @@
 """The data of one HGT step: supervised links with their negatives, contrastive anchors, and the pairs to mask.
 
-Node numbers are global. A batch is plain arrays; where it is a sample of the graph, it also says which edges carry its
-messages (``edge_sampled``), or which neighbourhood of its nodes does (``neighbor_sampled``).
+Node numbers are global. A batch is plain arrays. In the sampled modes it also holds the edges that carry its messages
+(``edge_sampled``), or the neighbourhood of its nodes (``neighbor_sampled``).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from graphmill.sampling.neighbors import NeighborSample
 LINK = "link"
 CONTRASTIVE = "contrastive"
 FEW = 0.5
-"""Part of all nodes below which the graph is cut down to those that a step in ``full`` batching reads."""
+"""Share of all nodes. If the loss of a ``full`` step reads fewer, the last layer computes only these."""
 NEARLY_ALL = 0.95
-"""Part of all nodes from which on a step in ``full`` batching computes all: to pick the others out would save less."""
+"""Share of all nodes. If the loss of a ``full`` step reads more, all are computed: leaving some out would save little."""
 
 
 @dataclass(frozen=True)
 class HgtBatch:
     """Rows of one step (or of one micro-batch, chunk or shard of it).
 
-    ``relation``, ``head``, ``tail`` int64 [P]; ``negative`` int64 [P, k] (−1 = none); ``share`` float64 [P] is
-    1 / (links of the relation supervised in the whole step), so that their sum is a mean over each relation;
-    ``tail_degree`` [P] and ``negative_degree`` [P, k] float32 are log(1 + degree) without the step's own link.
+    ``relation``, ``head``, ``tail`` int64 [P]; ``negative`` int64 [P, k] (−1 = none). ``share`` float64 [P] is
+    1 / (links of the relation supervised in the whole step): a sum weighted by it is a mean over each relation's links.
+    ``tail_degree`` [P] and ``negative_degree`` [P, k] float32 are log(1 + degree), without counting the link itself.
     ``anchor`` int64 [A] with positives as CSR (``positive_indptr`` [A + 1], ``positive``).
     ``masked`` int64: undirected pairs whose edges carry no message in this step.
-    ``read`` int64: in ``full`` batching the nodes whose embeddings the loss of the whole step reads, ascending; None in the
-    other modes, whose parts read their own (:meth:`seeds`).
-    ``messages``: per relation the positions of its edges that carry messages, or None for all.
-    ``candidate`` int64: the wrong targets of every link of a softmax, ascending; a relation's are those of its target type.
-    ``sample``: the neighbourhood of the batch's nodes, its seeds, without the masked pairs; None in the other modes.
+    ``read`` int64, ascending: in ``full`` batching the nodes whose embeddings the loss of the whole step reads. None in the
+    other modes, where each part reads its own nodes (:meth:`seeds`).
+    ``messages``: per relation the positions of the edges that carry messages; None: all edges.
+    ``candidate`` int64, ascending: the softmax's wrong targets for all links. A relation uses those of its target type.
+    ``sample``: the neighbourhood of the batch's nodes (the seeds) without the masked pairs; None in the other modes.
     """
 
     relation: np.ndarray
@@ -59,7 +59,7 @@ class HgtBatch:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Relations with a supervised link, and anchors."""
+        """Number of relations with a supervised link, and number of anchors."""
         parts = self.micro or (self,)
         out = {LINK: float(sum(p.share.sum() for p in parts))}
         anchors = sum(len(p.anchor) for p in parts)
@@ -67,7 +67,7 @@ class HgtBatch:
 
     @property
     def replicated(self) -> bool:
-        """The full graph is encoded alike on every rank; samples are not."""
+        """Whether every rank encodes the same graph: the full graph, not samples."""
         return not self.micro and not self._is_sampled()
 
     def groups(self) -> Sequence[HgtBatch]:
@@ -85,7 +85,7 @@ class HgtBatch:
         return [self._take(i, a) for i, a in zip(links, anchors, strict=True) if len(i) or len(a)]
 
     def shard(self, rank: int, world: int) -> HgtBatch:
-        """Every ``world``-th micro-batch, or (whole graph) link and anchor; ``masked`` and ``read`` stay whole."""
+        """Every ``world``-th micro-batch, or without micro-batches link and anchor; ``masked`` and ``read`` stay whole."""
         if self.micro:
             mine = self.micro[rank::world]
             return replace(self, micro=mine) if mine else self._take(np.arange(0), np.arange(0), messages=())
@@ -135,13 +135,13 @@ class HgtBatch:
 
 
 def rounded(size: float, count: int) -> int:
-    """``size`` of ``count`` nodes, up to a whole number of sixteenths of them."""
+    """``size`` rounded up to a multiple of a sixteenth of ``count``; at most ``count``."""
     part = -(-count // 16)
     return min(-(-math.ceil(size) // part) * part, count) if part else 0
 
 
 def round_up(nodes: np.ndarray, count: int) -> np.ndarray:
-    """int64: ascending ``nodes`` of ``count``, and as many of the first others as :func:`rounded` asks for."""
+    """int64, ascending: ``nodes`` and the first of the other ``count`` nodes, as many in all as :func:`rounded` gives."""
     missing = rounded(len(nodes), count) - len(nodes)
     if not missing:
         return nodes

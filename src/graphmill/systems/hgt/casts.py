@@ -1,4 +1,4 @@
-"""Half precision on accelerators: weights and rows of all node types cast at once, where autocast casts each by itself."""
+"""Half precision on accelerators: casts the weights or rows of all node types at once; autocast casts each separately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from graphmill.kernels import products
 
 FEW_NUMBERS = 1 << 22
-"""Rows of several types with no more numbers cost an accelerator less side by side in a copy than in calls type by type."""
+"""Largest count of numbers for which joining the rows of all types costs an accelerator less than one call per type."""
 
 
 class Linear(products.Linear):
@@ -24,15 +24,15 @@ class Linear(products.Linear):
         return products.linear(x, *((self.weight, self.bias) if torch.compiler.is_compiling() else self.pair()))
 
     def pair(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias; within :func:`cast_together` in autocast's precision."""
+        """Weight and bias, in autocast's precision within :func:`cast_together`."""
         return self._low or (self.weight, self.bias)
 
 
 @contextmanager
 def cast_together(layers: Sequence[Linear]) -> Iterator[None]:
-    """While this lasts, under autocast on an accelerator, weights in its precision from one cast of them all.
+    """Under autocast on an accelerator, cast the weights of all ``layers`` at once; they return when the context ends.
 
-    Autocast's own are two calls a weight, forward and backward, and as many a bias. The gradients are the same.
+    Autocast itself makes two calls per weight and two per bias (forward and backward). The gradients are the same.
     """
     kind = layers[0].weight.device.type if layers else "cpu"
     if kind == "cpu" or not torch.is_autocast_enabled(kind):
@@ -51,7 +51,7 @@ def cast_together(layers: Sequence[Linear]) -> Iterator[None]:
 
 
 def cast_rows(x: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Rows [n_i, d] under autocast on an accelerator: in its precision, by one cast of them all where they are few."""
+    """Rows [n_i, d]: under autocast on an accelerator, few rows are cast to its precision in one call."""
     kind = x[0].device.type if x else "cpu"
     if kind == "cpu" or not torch.is_autocast_enabled(kind) or sum(rows.numel() for rows in x) > FEW_NUMBERS:
         return x

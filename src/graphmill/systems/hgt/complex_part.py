@@ -1,4 +1,4 @@
-"""The ComplEx that is a part of a softmax HGT: its settings, and what it adds to a step's cost."""
+"""The ComplEx part of an HGT with a softmax: its settings, and what it adds to a step's cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def complex_settings(settings: HgtSettings) -> ComplexSettings:
-    """Those of a ComplEx recipe: its own optimizer, and what HGT's settings say of width, steps, seed and machine."""
+    """Settings of the ComplEx recipe: width, steps, seed and pinned memory as in HGT's settings, its own optimizer."""
     return ComplexSettings.model_validate(
         {
             "recipe": "complex",
@@ -29,7 +29,7 @@ def complex_settings(settings: HgtSettings) -> ComplexSettings:
 
 
 def with_complex(cost: Cost, graph: TypedGraph, settings: HgtSettings, execution: Execution, precision: str) -> Cost:
-    """``cost`` of the layers' steps with the ComplEx part: what both hold, the larger step, the mean of the steps' work."""
+    """``cost`` plus the ComplEx part: the sum of what both hold, the larger step, and the mean work of their steps."""
     own = step_cost(graph, complex_settings(settings), "full", execution, precision)
     first, second = settings.training.steps_per_epoch, settings.training.complex_steps
 

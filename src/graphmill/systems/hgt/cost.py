@@ -1,8 +1,8 @@
-"""What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
+"""The planner's formulas for HGT: memory and work of a step, from the graph's degrees and the settings.
 
-Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
-kernels/hgt/relations.py, cpu/jobs.py and cpu/passes.py line by line; who changes what these keep for the backward pass
-changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+Nothing is sampled or trained. ``expected_sizes.py`` gives the sizes of a step. The formulas follow model.py,
+kernels/hgt/relations.py, cpu/jobs.py and cpu/passes.py line by line. A change in what these keep for the backward pass
+needs a change here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         features = {n: features.get(n, 0) + spectral for n in range(len(counts))}
     weights = _weights(settings, counts, degrees, features)
     edges = sum(r.edges for r in degrees)
-    # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
-    # making these leaves, and the pages of the graph's own files: measured, 80 bytes an edge.
-    # Without numba the edges are kept by type, in the order of their targets and of their sources.
+    # Measured: 80 bytes per edge. They hold the edges for supervision and filters (src, dst, pair, key, order), the edges
+    # for messages (source, target, pair), what making these leaves behind, and the pages of the graph's own files.
+    # Without numba the edges are kept per type, sorted by target and by source.
     per_edge = 80 if has_numba() else 108
     held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     if settings.objective.loss == "softmax":
@@ -100,7 +100,7 @@ def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degree
 def _step_bytes(
     settings: HgtSettings, one: Pass, checkpointing: bool, precision: str, chunks: int, batching: str
 ) -> float:
-    """The higher of two moments: in the loss, and in the backward pass of a layer's attention."""
+    """Bytes at the higher of two moments: in the loss, and in the backward pass of a layer's attention."""
     m = settings.model
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * low
@@ -113,10 +113,10 @@ def _step_bytes(
     for layer, whole in zip(one.layers, wholes, strict=True):
         read, computed = float(layer.read.sum()), float(layer.computed.sum())
         projected = (computed + 2 * read) * width
-        # q, k, v, message and y in the products' precision; skip, norm and what the next layer reads in fp32, one
-        # byte for dropout's mask.
+        # q, k, v, message and y are in the products' precision. Skip, norm and the next layer's input are in fp32.
+        # Dropout's mask takes one byte.
         after = computed * width * (3 * _WIDE + (1 if m.dropout else _WIDE))
-        # Torch's dense operators, which accelerators take, keep the logits.
+        # Accelerators use torch's dense operators, which keep the logits.
         logits = 0.0 if checkpointing or _on_cpu(settings) else float(layer.edges.sum()) * m.num_heads * _WIDE
         saved.append(projected * low + 2 * computed * width * low + after + logits)
         inputs.append(computed * width * _WIDE)
@@ -126,21 +126,21 @@ def _step_bytes(
             if whole
             else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
         )
-        # Of a group of heads: the gradients of q, k, v in fp32, their cast, q, k, v where they are
-        # recomputed. Of all: the message's gradient, the input's, the skip's.
+        # For one group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed.
+        # For all heads: the gradients of message, input and skip.
         own = projected / groups * (_WIDE + (low if low < _WIDE else 0) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
     gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
     kept = saved
-    if checkpointing:  # a layer that computes some receivers only is recomputed as a whole
+    if checkpointing:  # a layer that computes only some receivers is recomputed as a whole
         kept = [i if whole else i + j for i, j, whole in zip(inputs, messages, wholes, strict=True)]
-    # Of the heads both stages and the norm's input; z and its gradient; what one gather's backward fills, and a sum.
+    # Both stages of the heads, the norm's input, z, its gradient, what one gather's backward fills, and a sum.
     loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks, precision)
     backward = 0.0
     for number in range(len(one.layers)):
-        # What is recomputed is there at once before the first of it can be freed.
+        # All that is recomputed is in memory before any of it can be freed.
         whole = checkpointing and wholes[number]
         again = saved[number] + inputs[number] if whole else attention[number] + 2 * inputs[number] * checkpointing
         backward = max(backward, sum(kept[:number]) + again)
@@ -148,10 +148,10 @@ def _step_bytes(
 
 
 def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
-    """All embeddings, layer by layer (``systems/hgt/inference.py``).
+    """Bytes to compute all embeddings, layer by layer (``systems/hgt/inference.py``).
 
-    Of all nodes a layer's input, keys, values and result; of one chunk of receivers their queries, sums, messages and what
-    becomes of them, and a relation's sources side by side.
+    For all nodes: a layer's input, keys, values and result. For one chunk of receivers: queries, sums, messages, what is
+    computed from these, and a relation's sources side by side.
     """
     m, rows = settings.model, settings.acceleration.inference_rows
     width = m.hidden_dim * _WIDE
@@ -159,7 +159,7 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
     share = np.array([min(1.0, rows / max(counts[r.target_type], 1.0)) for r in degrees])
     edges, sources, targets = sizes[:, 0] * share, sizes[:, 1], sizes[:, 2] * share
     chunk = Layer(counts, counts, edges, np.minimum(sources, edges), targets)
-    # Forward only: of the backward pass's workspace the half without gradients.
+    # There is no backward pass: half of its workspace, without the gradients.
     beside = min(rows, counts.max(initial=0.0)) * 6 * width + _workspace(settings, chunk) / 2
     return float(counts.sum() * max(4 * width, width + 2 * learned_width(settings) * _WIDE) + beside)
 
@@ -173,24 +173,24 @@ def _on_cpu(settings: HgtSettings) -> bool:
 
 
 def _one_pass(settings: HgtSettings) -> bool:
-    """Whether a relation goes through in one pass, on the device that the settings name."""
+    """Whether a relation is computed in one pass on the device that the settings name."""
     return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
 
 
 def _sparse(settings: HgtSettings) -> bool:
-    """Whether the edges are done by torch's sparse operators."""
+    """Whether torch's sparse operators process the edges."""
     return _on_cpu(settings) and not _one_pass(settings)
 
 
 def _links_in_blocks(settings: HgtSettings) -> bool:
-    """Whether links are scored in blocks (:mod:`~graphmill.systems.hgt.link_scores`); compiled by torch, all at once."""
+    """Whether links are scored in blocks (:mod:`~graphmill.systems.hgt.link_scores`); torch.compile scores all at once."""
     return settings.acceleration.compile == "off"
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
-    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread. Of
-    torch's sparse operators, of one head: what all relations send and its gradients, and five numbers an edge (at most: one
-    type's at a time). Of its dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
+    """Bytes in the backward pass. One pass on the CPU: the largest relation's sources and their gradients, for one head per
+    thread. Torch's sparse operators: what all relations send in one head, its gradients, and five numbers per edge (an
+    upper bound: one type at a time). Dense operators on an accelerator: such rows and numbers, for all heads."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
@@ -209,11 +209,11 @@ def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -
     e, o = learned_width(settings), settings.objective
     if o.loss == "softmax":
         return softmax_bytes(settings, one, chunks, _on_cpu(settings))
-    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where they
-    # go through in blocks, numbers of links and scores.
+    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative. If scored
+    # in blocks: the links' numbers and the scores.
     in_blocks = _links_in_blocks(settings)
     scores, per_score = one.links / chunks * (1 + o.negatives_a_link), 64 if in_blocks else 6 * e * _WIDE
-    # Embeddings of half precision are scored as a copy in fp32, which has a gradient in fp32.
+    # Half-precision embeddings are scored as an fp32 copy, which has an fp32 gradient.
     copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_blocks and precision != "fp32" else 0.0
     block = min(scores * e * _WIDE, BLOCK_BYTES if _on_cpu(settings) else ACCELERATOR_BYTES) if in_blocks else 0.0
     links = copies + scores * per_score + 4 * block
@@ -226,19 +226,19 @@ def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -
 
 
 def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpointing: bool) -> tuple[float, float]:
-    """Dense products (types and heads), and those of the relations, which stay in fp32."""
+    """FLOP of the dense products (types and heads), and of the relations' products, which stay in fp32."""
     m = settings.model
     d, e = m.hidden_dim, learned_width(settings)
     forward = relation = 0.0
     for layer in one.layers:
         forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
-        # Torch's sparse operators read the sources' side, whichever is cheaper.
+        # Torch's sparse operators multiply the sources' rows. The others choose the side with fewer rows.
         rows = layer.sources if _sparse(settings) else np.minimum(layer.sources, layer.targets)
         relation += 2.0 * 2 * d * (d // m.num_heads) * float(rows.sum())
     heads = 2.0 * float(one.outputs.sum()) * (d * e + e * e)
     contrastive = 2.0 * one.anchors * float(one.outputs.max(initial=0.0)) * e if one.anchors else 0.0
     again = 1 if checkpointing else 0
-    # Forward, both gradients; the relations' own two products once more in their backward pass.
+    # Forward and both gradients. The backward pass of the relations repeats their two products.
     return forward * (3 + again) + 3 * (heads + contrastive), relation * (4 + again)
 
 
@@ -246,13 +246,13 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     m = settings.model
     d, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * _WIDE
     total = 0.0
-    # Of a relation's nodes and edges: what goes from one operation to the next, unless it is done in one pass.
+    # Rows per node and per edge of a relation that operations hand on; fewer if all is done in one pass.
     per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
     for layer in one.layers:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
         total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
-    # Each gather from the embeddings fills and adds an array of their size in the backward pass; links that are scored in
-    # place add to the one that is there.
+    # In the backward pass each gather from the embeddings fills an array of their size and adds it. Links that are scored
+    # in blocks add to the array that exists.
     in_blocks = _links_in_blocks(settings)
     gathers = (chunks if one.anchors else 0) + (1 if in_blocks else chunks)
     per_row = 4 if in_blocks else 6

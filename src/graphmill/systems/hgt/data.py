@@ -43,7 +43,7 @@ class RelationEdges:
 
 @dataclass(frozen=True)
 class Similar:
-    """Nodes of one type that share neighbours: for each anchor its positives (global numbers), as CSR."""
+    """Nodes of one type that share neighbours: each anchor's positives as CSR, in local numbers; ``first``: the offset."""
 
     first: int
     count: int
@@ -85,7 +85,7 @@ class HgtData:
         return sum(len(r.src) for r in self.relations)
 
     def in_edges(self) -> list[InEdges]:
-        """All relations by destination, held-out edges among them, as the graph maps them from its files."""
+        """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
         out = []
         for relation, r in zip(self.graph.relations, self.relations, strict=True):
             edges = self.graph.edges(relation.index)
@@ -93,12 +93,12 @@ class HgtData:
         return out
 
     def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
-        """Ascending global numbers as local ones, per type."""
+        """Ascending global node numbers, converted to local ones per type."""
         bounds = np.searchsorted(nodes, [t.offset for t in self.graph.node_types] + [self.graph.num_nodes])
         return [nodes[a:b] - t.offset for a, b, t in zip(bounds[:-1], bounds[1:], self.graph.node_types, strict=True)]
 
     def features(self) -> dict[int, np.ndarray]:
-        """Node features by type number, where there are any (float32, rows as in the type)."""
+        """Type number → node features float32 [nodes of the type, f], for types that have some."""
         found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
         return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
 
