@@ -1,7 +1,7 @@
-"""What a step of HGT goes through, from the graph's degrees and the settings: nodes, edges and links of each pass.
+"""Sizes of one HGT step, from the graph's degrees and the settings: nodes, edges and links of each pass.
 
-Nothing is sampled. Where a mode samples, expectations take the place of counts: a node is touched with
-1 − Π (1 − share)^degree. What that holds and takes is in ``cost.py``.
+Nothing is sampled. For a mode that samples, the sizes are expected values: a node is touched with probability
+1 − Π (1 − share)^degree. ``cost.py`` computes memory and work from the sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphmill.systems.hgt.settings import HgtSettings
 
 @dataclass(frozen=True)
 class Degrees:
-    """One relation's training edges, and how many of them start and end at each node (float64); and the held-out ones."""
+    """One relation: numbers of training and held-out edges, and of training edges out of and into each node (float64)."""
 
     source_type: int
     target_type: int
@@ -31,7 +31,7 @@ class Degrees:
 
 @dataclass
 class Layer:
-    """Expected sizes of one layer: nodes read and computed per type, and per relation edges and occurring nodes."""
+    """Expected sizes of one layer: nodes read and computed, per type; edges, sources and targets, per relation."""
 
     read: np.ndarray
     computed: np.ndarray
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass
 class Pass:
-    """One forward and backward pass: its layers, the embeddings that the loss reads per type, and links of the pass."""
+    """One forward and backward pass: its layers, the embeddings that the loss reads (per type), links and anchors."""
 
     layers: list[Layer]
     outputs: np.ndarray
@@ -65,16 +65,16 @@ def degrees_of(graph: TypedGraph) -> list[Degrees]:
 
 
 def read_first(one: Pass) -> float:
-    """Nodes whose rows the first layer reads."""
+    """Number of nodes whose rows the first layer reads."""
     return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
 
 
 def pass_of(
     batching: str, settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
 ) -> tuple[Pass, int]:
-    """One pass of a step in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching, and how many of it a step makes.
+    """One pass of a step in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching, and the number of passes per step.
 
-    ``counts`` [types]: nodes. ``anchor_type``: the type of the contrastive term, −1 where there is none.
+    ``counts`` [types]: numbers of nodes. ``anchor_type``: the type of the contrastive term; −1: no such term.
     """
     passes = {"full": _full, "edge_sampled": _edge_sampled, "neighbor_sampled": _neighbor_sampled}
     return passes[batching](settings, counts, degrees, anchor_type)
@@ -123,13 +123,13 @@ def _edge_sampled(
     seeds = np.array([w.sum() for w in wanted])
     anchors = _anchors(settings, counts) / micros
     layers: list[Layer] = []
-    # Backwards from what the loss reads: the last layer computes that alone, those before it all that is in reach.
+    # Backwards from what the loss reads: the last layer computes only that, the layers before it all nodes in reach.
     for number in range(settings.model.num_layers):
         edges, sources, targets = (np.zeros(len(degrees)) for _ in range(3))
         grown = [1 - w for w in wanted]
         for i, (r, d) in enumerate(zip(degrees, drawn, strict=True)):
             received = wanted[r.target_type]
-            # No message goes along a link that is asked about, in either direction.
+            # A supervised link carries no message, in either direction.
             other = np.maximum(1 - (1 - received) / max(1.0 - links[i] / max(r.edges, 1.0), 1e-12) ** 2, 0.0)
             edges[i] = d * float((r.incoming * other).sum()) / max(float(r.incoming.sum()), 1.0)
             outgoing = _missed(r.outgoing, edges[i] / max(r.edges, 1.0))
@@ -156,7 +156,7 @@ def _neighbor_sampled(
     links = np.array(plan.links) / a.accumulation_steps
     free = _untouched(settings, counts, degrees, links)
     if plan.anchors and anchor_type >= 0:
-        # With as many positives as the plan allows an anchor: too much where it has fewer, and never more than its seeds.
+        # Every anchor is given as many positives as the plan allows: an upper bound, which the seeds of the plan limit.
         named = plan.anchors / a.accumulation_steps * (1 + plan.positives)
         free[anchor_type] *= np.exp(-named / max(counts[anchor_type], 1.0))
     seeds = np.array([(1 - f).sum() for f in free])
@@ -190,7 +190,7 @@ def _neighbor_sampled(
 def _untouched(
     settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], links: np.ndarray
 ) -> list[np.ndarray]:
-    """Per type and node the probability that no link or negative of a micro-batch names it."""
+    """For each node, per type: the probability that no link or negative of a micro-batch contains it."""
     free = [np.ones(int(n)) for n in counts]
     for r, n in zip(degrees, links, strict=True):
         share = n / max(r.edges, 1.0)

@@ -1,4 +1,4 @@
-"""Scores of links from HGT's exported vectors and its decoder, of either loss."""
+"""Scores links from HGT's exported vectors and decoder, for both losses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PARAMETERS = ("relation", "popularity", "offset", "strength")
 
 
 def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.ndarray]:
-    """The decoder's parameters by name [relations, …], and the links."""
+    """The decoder's parameters by name [relations, …], and the arrays of the training links."""
     arrays = {name: getattr(decoder, name) for name in _PARAMETERS}
     told = {name: value.detach().float().cpu().numpy() for name, value in arrays.items() if value is not None}
     return told | links.arrays()
 
 
 def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
-    """:func:`scoring_arrays` of a trained model; ``later``: with nodes that joined among the training links."""
+    """:func:`scoring_arrays` of a trained model. With ``later`` the training links include those of later nodes."""
     links = TrainingLinks.of_graph(recipe.graph)
     if later is not None:
         links = grown_links(later, links, recipe.graph)
@@ -39,7 +39,7 @@ def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = N
 
 
 class DecoderExport(ExportedScorer):
-    """Vectors of the layers and :class:`LinkDecoder`."""
+    """Scores links from the layers' vectors and :class:`LinkDecoder`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays))
@@ -57,7 +57,7 @@ class DecoderExport(ExportedScorer):
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> DecoderExport | SoftmaxScorer:
-    """The scorer of an export: its vectors float32 [nodes, d] and what its recipe's ``scoring`` gave."""
+    """The scorer of an export, from its vectors float32 [nodes, d] and the arrays that its recipe's ``scoring`` returned."""
     if "spectral_width" in arrays:
         return softmax_scorer.scorer_of(arrays, vectors)
     return DecoderExport(arrays, vectors)

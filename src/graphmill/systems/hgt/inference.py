@@ -1,7 +1,7 @@
 """All embeddings of a trained HGT, layer by layer and in chunks of receivers, without gradients.
 
-Each layer's keys and values are computed once and its receivers in chunks, so that no work is done twice and what exists
-besides four arrays of nodes × hidden_dim (input, keys, values, output of a layer) is in proportion to the chunk.
+A layer's keys and values are computed once, its receivers in chunks, so that no work is repeated. Memory holds four arrays
+of nodes × hidden_dim (a layer's input, keys, values and output) and an amount proportional to the chunk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def infer(
 ) -> Iterator[EmbeddingChunk]:
     """The model's embeddings in global node order, as ``model.eval()(graph, features)`` would give them.
 
-    At most ``chunk_rows`` nodes of one type a chunk. The model's training mode is put back when the iterator ends.
+    A chunk has at most ``chunk_rows`` nodes, all of one type. The model's training mode is restored when the iterator ends.
     """
     if chunk_rows < 1:
         raise ValueError(f"chunk_rows is {chunk_rows}; it must be at least 1")

@@ -1,7 +1,7 @@
-"""Vectors of nodes that joined the graph after the training, from their edges to known ones: nothing is trained.
+"""Vectors of nodes added to the graph after training, from their edges to known nodes. Nothing is trained.
 
-The spectral part is the projection of a new neighbourhood into the basis of the run; the learned part is one pass of the
-layers over the graph with the new nodes in it. Known nodes keep their vectors.
+The spectral part projects a new node's neighbourhood onto the basis of the run. The learned part is one pass of the layers
+over the graph with the new nodes in it. Known nodes keep their vectors.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Links = TypeVar("Links", bound=TrainingLinks)
 
 
 def neighbourhoods_of(later: LaterNodes, data: HgtData, entries: Neighbourhoods) -> sp.csr_matrix:
-    """float32 [new nodes, types in turn; columns]: what the new nodes have of the columns that the basis was made from."""
+    """float32 [new nodes (type by type), columns]: the new nodes' neighbourhoods in the columns of the run's basis."""
     graph, relations = data.graph, len(data.relations)
     known = [t.count for t in graph.node_types]
     first = later.first
     rows, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, (r, ends) in enumerate(zip(data.relations, later.edges, strict=True)):
         kinds, offsets = (r.source_type, r.target_type), (r.source_offset, r.target_offset)
-        # A relation that is held in one direction only has columns for its sources as well: others are not found below.
+        # A relation that is stored in only one direction has columns for both. For others the lookup below finds none.
         for place, (mine, theirs) in ((number, (0, 1)), (relations + number, (1, 0))):
             new = (ends[mine] >= known[kinds[mine]]) & (ends[theirs] < known[kinds[theirs]])
             rows.append(ends[mine][new] - known[kinds[mine]] + first[kinds[mine]])
@@ -57,10 +57,10 @@ def learned_later(
     inputs: Mapping[int, Tensor],
     of_new: np.ndarray | None = None,
 ) -> np.ndarray:
-    """float32 [new nodes, types in turn; width]: what the layers make of them. Their table rows are their type's mean.
+    """float32 [new nodes (type by type), width]: the layers' output for them. Their table rows are their type's mean.
 
-    ``inputs``: per type [known, f], what the layers are told of a node; ``of_new``: the last columns of it for the new
-    nodes; the others are features of the data, 0 where a new node has none.
+    ``inputs``: per type [known nodes, f], the layers' input features. ``of_new``: the last columns of these for the new
+    nodes. The other columns are features of the data, 0 where a new node has none.
     """
     graph, encoder = recipe.graph, model.encoder
     known, first = [t.count for t in graph.node_types], later.first
@@ -89,7 +89,7 @@ def learned_later(
 
 
 def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
-    """The training edges with the new ones among them, in numbers of the grown graph."""
+    """The training edges and the new edges together, with the node numbers of the grown graph."""
     number = {t.name: n for n, t in enumerate(graph.node_types)}
     counts = np.array([t.count for t in graph.node_types]) + np.array(later.counts)
     offset = np.concatenate([[0], np.cumsum(counts)])
@@ -99,7 +99,7 @@ def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
         old = matrix.tocoo()
         ends = np.concatenate([old.row, src]), np.concatenate([old.col, dst])
         whole = sp.csr_matrix((np.ones(len(ends[0]), np.int64), ends), (counts[source], counts[target]))
-        whole.data[:] = 1  # an edge that was known before
+        whole.data[:] = 1  # a new edge may repeat a known one
         outgoing.append(whole)
         offsets.append((int(offset[source]), int(offset[target])))
     return type(links)(outgoing, offsets)
@@ -108,8 +108,8 @@ def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
 def grown_factors(
     later: LaterNodes, graph: TypedGraph, known: np.ndarray, new: np.ndarray, factors: np.ndarray
 ) -> np.ndarray:
-    """float32 [nodes of the grown graph, f]: ComplEx's vectors, those of new nodes as a ridge regression on the spectral
-    vectors (``known`` [nodes, s], ``new`` [new nodes, s]) foretells them, type by type.
+    """float32 [nodes of the grown graph, f]: ComplEx's vectors. A ridge regression per type predicts those of new nodes
+    from the spectral vectors (``known`` [nodes, s], ``new`` [new nodes, s]).
     """
     parts, at = [], 0
     for t, more in zip(graph.node_types, later.counts, strict=True):

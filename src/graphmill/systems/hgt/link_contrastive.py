@@ -1,7 +1,7 @@
-"""Losses of links and of similar nodes, always computed in fp32 (or wider), as sums.
+"""Losses of links and of similar nodes, always computed in fp32 or wider.
 
-Each is the textbook form's function exactly: −log σ(x) = softplus(−x), finite for every finite x, with a gradient of −1
-for x → −∞, where log(sigmoid(x)) is −inf and its gradient NaN.
+−log σ(x) is computed as softplus(−x), which equals it. This is finite for every finite x, and its gradient is −1 for
+x → −∞. There log(sigmoid(x)) would be −inf, and its gradient NaN.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores of typed links from a table of vectors, a block of links at a time.
 
-Gathered, multiplied and summed all at once, links with their targets take a dozen arrays of links × targets × width, forward
-and backward. Here these are of one block, and backward gathers the rows again.
+Scoring all links at once takes a dozen arrays of links × targets × width, forward and backward. Here these arrays cover
+one block, and the backward pass gathers the rows again.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.table_rows import gradient_of_table
 
 BLOCK_BYTES = 8 << 20
-"""Gathered rows of targets in memory at a time, on a CPU."""
+"""Bytes of gathered target rows in memory at a time, on a CPU."""
 
 
 def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
     """Σ_c z_hc · r_c · z_tc [B, T], at least fp32: DistMult (Yang et al. 2015); with ``relation`` None, r = 1.
 
     ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
-    that each link is scored with. ``.backward()`` adds the gradient of a leaf ``nodes`` to ``nodes.grad`` in place where
-    that is there (:func:`graphmill.kernels.table_rows.table_rows`), which no hook sees. torch.compile gets all
-    links at once.
+    that each link is scored with. If ``nodes`` is a leaf and has a ``.grad``, ``.backward()`` adds to that in place, and
+    hooks do not see the gradient (:func:`graphmill.kernels.table_rows.table_rows`). torch.compile scores all links at
+    once.
     """
-    # Of a table in fp32: gradients of half precision would be added in half precision.
+    # The table is read in fp32: half-precision gradients would be added in half precision.
     wide = nodes if nodes.dtype == torch.float64 else nodes.float()
     if torch.compiler.is_compiling():
         return _scores(*_gathered(wide, relation, heads, relations, tails))
@@ -64,7 +64,7 @@ class _LinkScores(torch.autograd.Function):
     def forward(
         ctx: Any, nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
     ) -> Tensor:
-        # Only of a leaf is the gradient added to in place; what a step has made may go before its gradient is there.
+        # Only a leaf's gradient is added to in place: another tensor may be freed before its gradient exists.
         ctx.leaf = nodes if nodes.is_leaf else None
         ctx.save_for_backward(nodes, relation, heads, relations, tails)
         out = nodes.new_empty(tails.shape)

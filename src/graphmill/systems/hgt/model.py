@@ -55,7 +55,7 @@ class HGTLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the relation matrices anew; priors start at 1."""
+        """Draw new relation matrices; the priors stay as they are."""
         bound = (6 / (2 * self.w_k.shape[-1])) ** 0.5  # Glorot, per matrix
         nn.init.uniform_(self.w_k, -bound, bound)
         nn.init.uniform_(self.w_v, -bound, bound)
@@ -67,16 +67,16 @@ class HGTLayer(nn.Module):
         masked_pairs: Tensor | None = None,
         recompute: bool = False,
     ) -> list[Tensor]:
-        """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input.
+        """Per type [N_t, in_dim] to [N_t, out_dim]; types that are never a target keep their input.
 
-        ``recompute``: project to q, k and v once more in the backward pass instead of keeping them.
+        ``recompute``: compute q, k and v again in the backward pass instead of keeping them.
         """
         return self.update_all(x, self.messages(x, graph, masked_pairs, recompute))
 
     def messages(
         self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None, recompute: bool = False
     ) -> list[Tensor | None]:
-        """What arrives at every node, per type [N_t, out_dim]; None for types that no relation ends in."""
+        """The aggregated messages of every node, per type [N_t, out_dim]; None for types that are never a target."""
         projections = [self._projection(t) if str(t) in self.projections else None for t in range(len(x))]
         weights = (self.w_k, self.w_v, self.prior)
         return hgt_projected_attention(x, projections, *weights, graph, masked_pairs, self.backend, recompute)
@@ -125,9 +125,9 @@ class HGTLayer(nn.Module):
         return None if kv is None else linear(rows, *kv)
 
     def _both(self, node_type: int) -> tuple[tuple[Tensor, Tensor] | None, tuple[Tensor, Tensor] | None]:
-        """Weight and bias that make q, and those that make k and v; None where the type has none.
+        """Weight and bias of q, and those of k and v; None where the type has none.
 
-        Split, not sliced: the gradient of the parts is one call, where each slice fills an array of the whole's size.
+        They are split, not sliced: the gradient of a split is one call, but each slice would fill an array of full size.
         """
         sizes = [self.out_dim] * self.is_target[node_type] + [2 * self.out_dim] * self.is_source[node_type]
         if not sizes:
@@ -137,11 +137,11 @@ class HGTLayer(nn.Module):
         return parts[0] if self.is_target[node_type] else None, parts[-1] if self.is_source[node_type] else None
 
     def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
-        """What becomes of the rows of every type when their messages arrive: output product, skip."""
+        """New rows of every type from its rows and its messages: output product and skip connection."""
         outputs = [None if m is None else self._output(t, m) for t, m in enumerate(messages)]
         if self.skip is None:
             return [rows if y is None else y for rows, y in zip(x, outputs, strict=True)]
-        # All gates at once: one a type would be launches a type, forward and backward.
+        # All gates at once: separate gates would need launches for each type, forward and backward.
         gates = self.skip.sigmoid().unbind()
         there = [(t, y) for t, y in enumerate(outputs) if y is not None]
         out, sizes = list(x), [len(x[t]) for t, _ in there]
@@ -170,8 +170,8 @@ class HGT(nn.Module):
 
     ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
     width of the features of the types that have some. ``num_layers`` 0 is the same model without message passing.
-    ``output_norm``: LayerNorm without gain of every embedding, times d^(−1/4), so that the product of two unrelated ones
-    has variance 1 and no vector can be long because its node has many links.
+    ``output_norm``: LayerNorm without gain of every embedding, times d^(−1/4). The product of two unrelated embeddings
+    then has variance 1, and a node's many links cannot make its vector long.
     """
 
     def __init__(
@@ -223,10 +223,10 @@ class HGT(nn.Module):
         """Embeddings [N, embedding_dim] in global node order (types contiguous).
 
         ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
-        messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, where the graph is cut.
-        ``needed``: per type the ascending numbers of the nodes whose embedding is wanted (None: all of the type), and only
-        those are returned. With ``cut`` the graph is cut down to them for the last layer, which computes no others; without,
-        messages arrive everywhere and what comes behind them is left out, which is quicker where most are needed.
+        messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, if it is a subgraph.
+        ``needed``: per type the ascending numbers of the nodes whose embeddings are returned (None: all of the type).
+        With ``cut`` the last layer computes messages for these nodes only. Without it, it computes messages for all nodes
+        and only the operations after them for the needed ones, which is faster if most nodes are needed.
         """
         with cast_together(self._maps()):
             return self._forward(graph, features, masked_pairs, node_rows, needed, cut)
@@ -250,7 +250,7 @@ class HGT(nn.Module):
                 else:
                     x = self._layer_for(number, x, graph, masked_pairs, chosen)
                 continue
-            # The attention recomputes its own projections, so that its edges are not gone over once more.
+            # The attention recomputes its own projections, so that its edges are not processed twice.
             messages = self.layer(number).messages(x, graph, masked_pairs, recompute=again)
             if chosen is not None:
                 x, messages = _take(x, chosen), _take(messages, chosen)
@@ -268,10 +268,10 @@ class HGT(nn.Module):
         node_rows: Sequence[Tensor],
         features: Mapping[int, Tensor] | None = None,
     ) -> Tensor:
-        """Embeddings of a sample's seeds, types in turn: layer l computes the receivers of ``blocks[l]``, no others.
+        """Embeddings of a sample's seeds, type by type. Layer l computes only the receivers of ``blocks[l]``.
 
         ``node_rows``: per type the int64 local numbers of the nodes that the first layer reads. A block's receivers are
-        the first rows of its senders, and they are the senders of the next block.
+        the first rows of its senders, and the senders of the next block.
         """
         with cast_together(self._maps()):
             x = self.inputs(features, node_rows)
@@ -287,15 +287,15 @@ class HGT(nn.Module):
         return self.gradient_checkpointing and torch.is_grad_enabled()
 
     def _maps(self) -> list[Linear]:
-        """Linear maps to cast together: none where they are gone through once more in the backward pass."""
+        """Linear maps to cast together; none if gradient checkpointing recomputes them in the backward pass."""
         return [] if self._again else [m for m in self.modules() if isinstance(m, Linear)]
 
     def embed_all(self, x: Sequence[Tensor]) -> Tensor:
-        """All heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
+        """Apply all heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
         return self._normed(torch.cat([head(rows) for head, rows in zip(self.heads, cast_rows(x), strict=True)]))
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
-        """Per type [N_t, hidden_dim]: what the first layer reads."""
+        """The first layer's input, per type [N_t, hidden_dim]."""
         inputs = []
         for t, table in enumerate(self.tables):
             rows: Tensor = table if node_rows is None else table_rows(table, node_rows[t])
@@ -308,26 +308,26 @@ class HGT(nn.Module):
         return inputs
 
     def head(self, node_type: int, rows: Tensor) -> Tensor:
-        """The head: [n, hidden_dim] of one type to their embeddings [n, embedding_dim]."""
+        """Apply one type's head: rows [n, hidden_dim] to embeddings [n, embedding_dim]."""
         return self._normed(self.heads[node_type](rows))
 
     def _normed(self, z: Tensor) -> Tensor:
         return F.layer_norm(z, (self.embedding_dim,)) * self.embedding_dim**-0.25 if self.output_norm else z
 
     def layer(self, number: int) -> HGTLayer:
-        """The convolution of one layer, 0 to num_layers − 1."""
+        """The convolution of layer ``number``, 0 to num_layers − 1."""
         layer: HGTLayer = self.layers[number]  # type: ignore[assignment]
         return layer
 
     def finish(self, number: int, node_type: int, rows: Tensor) -> Tensor:
-        """What follows layer ``number``'s convolution: norm, gelu, dropout; nothing for types that receive nothing."""
+        """Apply norm, GELU and dropout after layer ``number``'s convolution; types that are never a target stay the same."""
         if not self.layer(number).is_target[node_type]:
             return rows
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
         return dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
 
     def finish_all(self, number: int, x: Sequence[Tensor]) -> list[Tensor]:
-        """:meth:`finish` of the rows of every type; on an accelerator gelu and dropout of all of them at once."""
+        """Apply :meth:`finish` to the rows of every type; on an accelerator, GELU and dropout to all types at once."""
         if x[0].device.type == "cpu":
             return [self.finish(number, t, rows) for t, rows in enumerate(x)]
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
@@ -348,12 +348,12 @@ class HGT(nn.Module):
         masked_pairs: Tensor | None,
         needed: Sequence[Tensor | None],
     ) -> list[Tensor]:
-        """A layer with these receivers only."""
+        """One layer, for the ``needed`` receivers only."""
         out = self.layer(number).receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
         return self.finish_all(number, out)
 
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
-        """What a layer does with its messages, node by node."""
+        """The part of a layer after its messages, which is separate for each node."""
         return self.finish_all(number, self.layer(number).update_all(x, messages))
 
     def _block(self, number: int, x: Sequence[Tensor], block: MessageGraph) -> list[Tensor]:

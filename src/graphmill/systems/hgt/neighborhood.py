@@ -1,4 +1,4 @@
-"""``neighbor_sampled``: how many seeds a micro-batch has, and the neighbourhood of them that it computes."""
+"""``neighbor_sampled``: divides the seeds of a micro-batch, and samples the neighbourhood that it computes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LEAST_POSITIVES = 4
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """How the ``node_batch_size`` seeds of a micro-batch are shared out.
+    """How the ``node_batch_size`` seeds of a micro-batch are divided.
 
-    ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: per step, at most.
-    ``positives``: at most so many of an anchor's positives are read (0: there is no contrastive term). ``candidates``: wrong
-    targets of a softmax, of each type that links end in, at most (0: there is no softmax).
+    ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: at most, per step.
+    ``positives``: at most, per anchor (0: there is no contrastive term). ``candidates``: wrong targets of the softmax, at
+    most, per type that links end in (0: there is no softmax).
     """
 
     links: list[int]
@@ -36,11 +36,11 @@ class SeedPlan:
 
 
 def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, target_types: int = 1) -> SeedPlan:
-    """Share out the seeds of a step: the contrastive weight says which part is for anchors and their positives.
+    """Divide the seeds of a step. The contrastive weight is the share for anchors and their positives.
 
     ``wanted`` [relations]: links per step as in the other modes; each relation with links keeps at least one.
-    ``anchors``: nodes with a positive. ``target_types``: types that links end in; up to half of the seeds are their
-    candidates in a softmax. Where the seeds suffice, the step has the links and anchors of a full one.
+    ``anchors``: number of nodes with a positive. ``target_types``: number of types that links end in; up to half of the
+    seeds are their candidates in a softmax. If the seeds suffice, the step has the links and anchors of a full one.
     """
     sampling, objective = settings.sampling, settings.objective
     micros = sampling.accumulation_steps
@@ -57,7 +57,7 @@ def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, targe
 
 
 def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]]) -> list[list[int]]:
-    """[layers][relations]: ``num_neighbors``, or what ``relation_neighbors`` says of a relation.
+    """Fan-outs [layers][relations]: ``num_neighbors``, or a relation's own from ``relation_neighbors``.
 
     Raises:
         SettingsError: an entry names a relation that the graph does not have.
@@ -76,7 +76,7 @@ def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]])
 
 
 class Neighborhoods:
-    """Draws the sample of a micro-batch. A function of the batch and the key."""
+    """Draws the sample of a micro-batch, which depends only on the batch and the key."""
 
     def __init__(self, data: HgtData, settings: HgtSettings) -> None:
         self.data = data
@@ -99,7 +99,7 @@ class Neighborhoods:
 def some_positives(
     indptr: np.ndarray, positives: np.ndarray, anchors: np.ndarray, most: int, *key: Key
 ) -> tuple[np.ndarray, np.ndarray]:
-    """At most ``most`` positives of each anchor, uniformly without replacement: their number [A], and themselves."""
+    """Draw at most ``most`` positives of each anchor, uniformly without replacement: their counts [A], and the positives."""
     usable = np.zeros(len(positives), np.uint8)
     edges = InEdges(0, 0, indptr, positives, usable, usable)
     found, rows = pick(edges, anchors, most, key_of(*key), np.zeros(0, bool))
@@ -107,13 +107,13 @@ def some_positives(
 
 
 def message_blocks(sample: NeighborSample, data: HgtData) -> list[MessageGraph]:
-    """The messages that each layer computes, first layer first, on the host."""
+    """The message graph of each layer, first layer first, on the host."""
     blocks = []
     for layer in range(len(sample.counts) - 1):
         edges = []
         for number, r in enumerate(data.relations):
             source, target = sample.layer_edges(layer, number, r.target_type)
-            # The masked pairs are not in the sample, so no edge needs to know its pair.
+            # The masked pairs are not in the sample, so the edges need no pair numbers.
             edges.append(TypedEdges(r.source_type, r.target_type, source, target, np.zeros_like(target)))
         senders, receivers = sample.counts[layer].tolist(), sample.counts[layer + 1].tolist()
         blocks.append(MessageGraph.build(senders, edges, receivers))
