@@ -1,9 +1,9 @@
-"""What head and target of a link have to do with each other in the training edges: nothing of it is in two vectors.
+"""Features of a head and a target together, from the training edges: two separate vectors do not contain them.
 
-Two numbers a pair, beside a softmax HGT's score: how alike neighbourhoods are, as kNN adds it up, and the paths of one or
-two edges from head to target, weighed channel by channel, their sum compressed by a logarithm. Such pair features are
-those of BUDDY (Chamberlain et al. 2023) and NCN (Wang et al. 2024); the counts of paths are Himmelstein & Baranzini's
-(2015). An export has them from its training edges.
+A pair has two features beside the score of an HGT with a softmax: kNN's sum of neighbourhood similarities, and the sum of
+the paths of one or two edges from head to target, weighted per channel (kind of path) and compressed by a logarithm. BUDDY
+(Chamberlain et al. 2023) and NCN (Wang et al. 2024) use such features. The path counts are those of Himmelstein & Baranzini
+(2015). An export computes the features from its training edges.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from graphmill.sampling.keyed import generator
 from graphmill.systems.hgt.spectral import NeighbourSums
 
 CHANNELS = 64
-"""Channels of a relation, at most."""
+"""Largest number of channels of a relation."""
 LINKS, ALL_LINKS, CANDIDATES = 400, 20_000, 500
-"""Training links of a relation, and of all, that its channels' weights are fitted on, and wrong targets of each."""
+"""To fit the channels' weights: training links per relation, links over all relations, and wrong targets per link."""
 DECAY = 2e-3
-"""Of the squared weights, beside the mean loss of a link."""
+"""Coefficient of the squared weights in the fit, beside the mean loss of a link."""
 DAMPING = 0.5
-"""Power of (1 + n) that a sum over n known nodes is divided by."""
+"""A sum over n known nodes is divided by (1 + n) to this power."""
 
 
 class PathWeights(nn.Module):
-    """What a checkpoint has of the paths: ``channels`` int32 [relations, 64, 2], ``weights`` [relations, 64], 0: no channel.
+    """The paths in a checkpoint: ``channels`` int32 [relations, 64, 2] and ``weights`` [relations, 64] (0: no channel).
 
     ``fitted`` bool []: whether :meth:`fit` has run.
     """
@@ -48,8 +48,8 @@ class PathWeights(nn.Module):
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     def fit(self, links: NeighbourSums, seed: int) -> None:
-        """Once: a softmax over each link's candidates, its channels' counts as features; links that are asked about, and
-        their reverses, are left out of the paths.
+        """Fit the weights, once, by a softmax over each link's candidates, with the channels' counts as features. The paths
+        leave out the links of the fit and their reverses.
         """
         if bool(self.fitted):
             return
@@ -66,7 +66,7 @@ class PathWeights(nn.Module):
 
 
 class PairFeatures:
-    """The two features of all candidates of a relation, from the training edges and :class:`PathWeights`'s numbers."""
+    """The two features of a relation's candidates, from the training edges and the arrays of :class:`PathWeights`."""
 
     def __init__(self, links: TrainingLinks, channels: np.ndarray, weights: np.ndarray) -> None:
         self.links, self.channels, self.weights = links, channels, weights
@@ -75,7 +75,7 @@ class PairFeatures:
         self._of: tuple[int, Any] = (NONE, None)
 
     def neighbours(self, relation: int, heads: np.ndarray) -> np.ndarray:
-        """float32 [B, candidates]: kNN's score without its degree term, heads by local number."""
+        """float32 [B, candidates]: kNN's score without its degree term; ``heads``: local numbers."""
         matrix, (first, second) = self.typed.plain(relation), self.links.offsets[relation]
         own, theirs = self.rows[first : first + matrix.shape[0]], self.rows[second : second + matrix.shape[1]]
         incoming = np.bincount(matrix.indices, minlength=matrix.shape[1])
@@ -86,7 +86,7 @@ class PairFeatures:
         return out
 
     def paths(self, relation: int, heads: np.ndarray) -> np.ndarray:
-        """float32 [B, candidates]: :func:`compressed` sums of the weighted counts of all channels."""
+        """float32 [B, candidates]: the weighted counts of paths, summed over channels and :func:`compressed`."""
         if self._of[0] != relation:
             kept = self.weights[relation] != 0
             self._of = (relation, self._reach(self.channels[relation][kept], self.weights[relation][kept]))
@@ -99,7 +99,7 @@ class PairFeatures:
         return compressed(out)
 
     def _reach(self, channels: np.ndarray, weights: np.ndarray) -> tuple[list[sp.csr_matrix], sp.csr_matrix | None]:
-        """First steps, and under each other what their ends lead to with which weight: one product for all channels."""
+        """The first steps, and their weighted second steps stacked by rows: one product then computes all channels."""
         ahead: dict[int, sp.csr_matrix] = {}
         for (first, second), weight in zip(channels.tolist(), weights.tolist(), strict=True):
             if second == NONE:
@@ -114,13 +114,13 @@ class PairFeatures:
 
 
 def compressed(x: np.ndarray) -> np.ndarray:
-    """sign(x) log(1 + |x|): the second of two paths says less than the first."""
+    """sign(x) log(1 + |x|): a second path adds less than the first."""
     out: np.ndarray = np.copysign(np.log1p(np.abs(x)), x)
     return out
 
 
 def _apart(links: NeighbourSums, most: int, seed: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], TrainingLinks]:
-    """Some links of each relation, at most a third of it, and all links without these and without their reverses."""
+    """Some links of each relation (heads, tails), at most a third; and all links without these and their reverses."""
     entries = [matrix.tocoo() for matrix in links.outgoing]
     asked, gone = [], [np.zeros(0, np.int64)]
     for number, own in enumerate(entries):

@@ -1,8 +1,8 @@
-"""How much each part of a softmax HGT's score counts in a relation, chosen on held-out links.
+"""Weights of the parts of the score of an HGT with a softmax, chosen per relation on held-out links.
 
-A few amounts of each part are tried together, and the mean of those that rank best is taken: by MRR, since weights that make
-held-out links likely are not those that rank them (a held-out link is missing from its target's degree). A relation's own
-links say it, and the mean over relations as much as :data:`SHARED` further links would.
+All combinations of a few amounts of each part are tried, and the mean of the best by MRR is taken. The likelihood would
+choose other weights, because a held-out link is missing from its target's degree. The MRR of a relation's own links decides,
+together with the mean over relations, which counts as much as :data:`SHARED` further links.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN, SoftmaxDecoder
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 QUERIES, ALL_QUERIES = 200, 10_000
-"""Links of a relation, and of all, that weights are chosen on, at most."""
+"""Largest number of links that weights are chosen on, per relation and over all relations."""
 SHARED = 100.0
-"""Links that the mean over all relations counts as in each."""
+"""In each relation, the mean over all relations counts as much as this number of links."""
 BEST = 5
-"""Choices whose mean is taken: the very best by a few links owes much to chance."""
+"""Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
 SCORES = 1 << 22
-"""Scores in memory at once, of each part."""
+"""Largest number of scores of each part in memory at once."""
 _TRAINED = ("sum at the head", "sum at the target", "learned")
 _AMOUNTS = {
     "trained": (1.0, 0.0),
@@ -34,11 +34,11 @@ _AMOUNTS = {
     "neighbours": (0.0, 5.0, 20.0),
     "paths": (0.0, 1.0, 3.0),
 }
-"""Of the parts that are trained together, and of each other one; never 0 of popularity, which breaks ties."""
+"""Amounts of the parts that are trained together, and of each other part. Popularity is never 0: it breaks ties."""
 
 
 def fit_mix(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, queries: LinkQueries, seed: int) -> None:
-    """Set ``decoder.mix`` from held-out links; relations without any get what ranks best in the mean over the others."""
+    """Set ``decoder.mix`` from held-out links; relations without any get the best choice by the mean over the others."""
     assert decoder.mix is not None
     asked = [r for r in queries.relations if len(r.heads)]
     if not asked:
@@ -62,9 +62,9 @@ def fit_mix(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, queries: LinkQueries
 
 
 def _mean_of_best(mixes: Tensor, values: np.ndarray) -> Tensor:
-    """float32 [7]: of the :data:`BEST` rows of ``mixes`` [choices, 7] by ``values`` [choices].
+    """float32 [7]: the mean of the :data:`BEST` rows of ``mixes`` [choices, 7] by ``values`` [choices].
 
-    The first, the score as it is trained, where none is better.
+    If none is better than the first row (the score as it is trained), the first row.
     """
     best = np.argsort(-values, kind="stable")[:BEST]
     if values[best[0]] <= values[0]:
@@ -98,7 +98,7 @@ def _reciprocal_ranks(
     most: int,
     seed: int,
 ) -> tuple[np.ndarray, int]:
-    """float64 [choices]: the mean over some links of a relation, and their number."""
+    """float64 [choices]: mean reciprocal rank over some links of a relation; and the number of these links."""
     chosen = np.sort(generator(seed, "mix queries", relation.relation).permutation(len(relation.heads))[:most])
     total = torch.zeros(len(choices), dtype=torch.float64)
     rows = max(1, SCORES // max(relation.candidates, 1))
@@ -118,7 +118,7 @@ def _reciprocal_ranks(
 
 
 def _scores(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: int, heads: np.ndarray, part: str) -> Tensor:
-    """fp32 [B, candidates]: those of one part alone."""
+    """fp32 [B, candidates]: scores by one part alone. Overwrites the relation's row of ``decoder.mix``."""
     assert decoder.mix is not None
     amounts = {name: float(name == part) for name in _AMOUNTS}
     decoder.mix[relation] = _mix(amounts).to(decoder.mix)
@@ -126,7 +126,7 @@ def _scores(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: int, heads
 
 
 def _known(relation: RelationQueries, heads: np.ndarray) -> Tensor:
-    """bool [B, candidates]: known targets of each head, the asked one among them."""
+    """bool [B, candidates]: known targets of each head, including the target of the query."""
     out = torch.zeros(len(heads), relation.candidates, dtype=torch.bool)
     for row, head in enumerate(heads):
         known = relation.known_tails[relation.known_indptr[head] : relation.known_indptr[head + 1]]

@@ -1,4 +1,4 @@
-"""What fills HGT's settings that are not written: by the loss, and by the preset. Importable without torch."""
+"""Values of HGT's settings that the user did not write: by loss and by preset. Importable without torch."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
     "training": {"epochs": 100, "learning_rate": 0.001, "warmup_steps": 100, "weight_decay": 0.00001},
     "sampling": {"edge_sample_size": 5000},
 }
-"""Defaults with loss: link_contrastive, where they are others; what nobody wrote is filled with them."""
+"""Defaults that differ with loss: link_contrastive. They fill settings that the user did not write."""
 
 
 def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any
     }
 
 
-# m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
+# m1_* are for Apple machines with that much memory; `auto` chooses by device and memory.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "low_memory": {"acceleration": {"gradient_checkpointing": True, "loss_chunks": 8}},

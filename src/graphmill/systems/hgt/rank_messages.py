@@ -1,4 +1,4 @@
-"""One rank's part of HGT where tables are divided: the messages into its nodes, and their embeddings."""
+"""One rank's part of HGT if tables are divided among ranks: the messages into its nodes, and their embeddings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from graphmill.training.processes import Ranks
 
 _EDGE = 40.0
-"""Bytes of an edge in a plan of messages, and of its logits."""
+"""Bytes of an edge: its entries in a message plan and its logits."""
 
 
 def node_shards(data: HgtData, dim: int, ranks: Ranks) -> tuple[Shards, Bounds]:
-    """Nodes in ranges over all types, each type's table where they are cut; work is the memory that a node takes."""
+    """Divide the nodes of all types into ranges of about equal memory, one per rank; each type's table follows them."""
     kinds = data.graph.node_types
     degree = np.zeros(data.graph.num_nodes)
     for r in data.relations:
         degree[r.target_offset : r.target_offset + r.num_targets] += r.degree
-    # Vector, gradient and moments; of two layers the input, query, message and result.
+    # Per node: vector, gradient and two moments; input, query, message and result of two layers.
     bounds = divide(12.0 * 4.0 * dim + _EDGE * degree, ranks.world)
     tables = {
         f"encoder.tables.{number}": tuple(min(max(b - kind.offset, 0), kind.count) for b in bounds)
@@ -42,7 +42,7 @@ def node_shards(data: HgtData, dim: int, ranks: Ranks) -> tuple[Shards, Bounds]:
 
 
 class RankMessages:
-    """``bounds``: which nodes, by their global numbers, are whose; ``own`` [types]: this rank's rows of each type."""
+    """``bounds``: the ranks' ranges of global node numbers; ``own`` [types]: this rank's rows of each type."""
 
     def __init__(self, data: HgtData, shards: Shards, bounds: Bounds, device: torch.device) -> None:
         self.shards, self.bounds, self.device = shards, bounds, device
@@ -55,14 +55,14 @@ class RankMessages:
             kept = slice(*np.searchsorted(r.dst, [mine.start, mine.stop]))  # edges are sorted by their target
             edges.append((r, kept))
             sources.append(r.src[kept].astype(np.int64) + r.source_offset)
-        # What the edges read, and this rank's nodes: both have one projection, some heads at a time.
+        # The nodes that the edges read, and this rank's nodes: one projection for both, some heads at a time.
         held = sorted_unique(np.concatenate((*sources, np.arange(self.first, self.last))))
         self.exchange = RowExchange(ranks, bounds, held, device)
         by_type = data.by_type(held)
         self.counts = [len(rows) for rows in by_type]
         starts = [int(np.searchsorted(rows, own.start)) for rows, own in zip(by_type, self.own, strict=True)]
         self.placed = [slice(a, a + own.stop - own.start) for a, own in zip(starts, self.own, strict=True)]
-        """Where this rank's rows of each type are among those that it holds in a layer."""
+        """Position of this rank's rows of each type among the rows that it holds in a layer."""
         typed = [
             TypedEdges(
                 r.source_type,
@@ -78,19 +78,19 @@ class RankMessages:
     def embedded(
         self, encoder: HGT, features: Mapping[int, Tensor], masked: Tensor, batch: HgtBatch
     ) -> tuple[Tensor, np.ndarray]:
-        """Embeddings [n, d] that this rank's share of a batch reads, wherever the nodes are, and their numbers, ascending.
+        """Embeddings [n, d] that this rank's share of a batch reads, from all ranks, and the nodes' numbers, ascending.
 
         ``features``: of this rank's nodes.
         """
         assert batch.read is not None
-        # The first is the same on all ranks: what any of them wants.
+        # ``read`` is the same on all ranks: the nodes that any of them wants.
         read, wanted = self._with_candidates(batch.read), self._with_candidates(batch.seeds())
         mine = read[(read >= self.first) & (read < self.last)]
         needed = [
             torch.from_numpy(rows - own.start) for rows, own in zip(self.data.by_type(mine), self.own, strict=True)
         ]
         z = self._embed(encoder, features, masked, needed)
-        # Numbered by their place in what is read, of which every rank has computed its part.
+        # Nodes are numbered by their position in ``read``. Every rank has computed its own part of them.
         bounds = tuple(np.searchsorted(read, self.bounds).tolist())
         exchange = RowExchange(self.shards.ranks, bounds, np.searchsorted(read, wanted), self.device)
         return exchange.fetch(z), wanted
@@ -113,7 +113,7 @@ class RankMessages:
     def _embed(
         self, encoder: HGT, features: Mapping[int, Tensor], masked: Tensor | None, needed: list[Tensor] | None
     ) -> Tensor:
-        """This rank's nodes, or those that are ``needed`` of them, type after type."""
+        """Embeddings of this rank's nodes, or of the ``needed`` ones among them, type by type."""
         x = encoder.inputs(features, None)
         again = encoder.gradient_checkpointing and torch.is_grad_enabled()
         for number in range(len(encoder.layers)):
@@ -133,7 +133,7 @@ class RankMessages:
             graph = self.graph.for_targets([rows + at.start for rows, at in zip(needed, self.placed, strict=True)])
             out = layer.receive_from(held, _taken(receivers, needed), graph, masked)
         else:
-            # Queries, keys and values of what is held are larger than all that a rank keeps: they are made again.
+            # Queries, keys and values of the held rows are larger than all that a rank keeps: they are recomputed.
             found = layer.messages(held, self.graph, masked, recompute=True)
             messages = [None if m is None else m[at] for m, at in zip(found, self.placed, strict=True)]
             if needed is not None:

@@ -1,4 +1,4 @@
-"""Which recipe HGT's settings ask for."""
+"""Chooses the recipe that HGT's settings ask for."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 
 def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
-    """The recipe of ``objective.loss``."""
+    """The recipe for ``objective.loss``."""
     return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)

@@ -1,9 +1,9 @@
 """How far each relation's vectors may overrule popularity, chosen on held-out links.
 
-A relation with few links to learn from overfits its vector long before the others are done; the score of such a relation
-is better off near log degree alone. One factor per relation on the vectors' part of the score repairs that after the
-fact, as a temperature does for probabilities (Guo et al. 2017), here by rank and per relation. Above 0 even in the worst
-case: popularity leaves many ties, and vectors break them better than chance does.
+A relation with few links overfits its vector long before the others are trained. Log degree almost alone then scores it
+better. One factor per relation on the vectors' part of the score corrects this after training, as a temperature does for
+probabilities (Guo et al. 2017); here it is chosen by rank. It is above 0 even in the worst case: popularity leaves many
+ties, and vectors break them better than chance does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
 
-#: Factors tried, from nearly popularity alone to what training made.
+#: Factors tried, from almost popularity alone to the score as it is trained.
 STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
-#: Links of a relation that say enough: ranking all of a large graph's once per factor would outlast the epochs between.
+#: Links ranked per relation and factor, at most: ranking all links of a large graph would take longer than the epochs.
 STRENGTH_QUERIES = 1000
 
 

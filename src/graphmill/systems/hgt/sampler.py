@@ -1,4 +1,4 @@
-"""Draws HGT's steps: supervised links, their negatives, anchors, and (sampled) which edges carry messages."""
+"""Draws HGT's steps: supervised links, their negatives, anchors, and in the sampled modes the edges of messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphmill.systems.hgt.settings import HgtSettings
 
 
 class HgtSampler:
-    """A step is a function of (seed, epoch, index): the same numbers on a resume, on any rank, in any thread."""
+    """A step depends only on (seed, epoch, index): it is the same after a resume, on any rank and in any thread."""
 
     def __init__(self, data: HgtData, settings: HgtSettings, mode: str) -> None:
         self.data = data
@@ -38,7 +38,7 @@ class HgtSampler:
             self.candidates = plan.candidates
 
     def _wanted(self, relation: RelationEdges) -> int:
-        """At most ``edge_sample_size`` links, at most ``supervision_fraction`` of the relation, at least one."""
+        """Links per step: at most ``edge_sample_size``, at most ``supervision_fraction`` of the relation, at least one."""
         count = len(relation.src)
         part = int(count * self.sampling.supervision_fraction)
         return min(self.sampling.edge_sample_size, max(part, 1), count)
@@ -79,7 +79,7 @@ class HgtSampler:
                 self._orders.clear()
             rng = generator(self.seed, "supervision", epoch, turn, number)
             order = self._orders[key] = rng.permutation(len(self.data.relations[number].src))
-        return order  # not read again: another thread that prepares batches may have cleared what is kept
+        return order  # not read from the cache: another thread that prepares batches may have cleared it
 
     def _batch(
         self,
@@ -107,7 +107,7 @@ class HgtSampler:
             columns["tail"].append(tail + relation.target_offset)
             columns["negative"].append(np.where(negative < 0, -1, negative + relation.target_offset))
             columns["share"].append(np.full(len(rows), shares[number]))
-            # Without the link itself: a supervised link must not be given away by having been counted.
+            # The link itself is not counted: the degree must not give away a supervised link.
             columns["tail_degree"].append(np.log(np.maximum(relation.degree[tail], 1)).astype(np.float32))
             columns["negative_degree"].append(np.log1p(relation.degree[np.maximum(negative, 0)]).astype(np.float32))
         joined: dict[str, Any] = {
@@ -120,7 +120,7 @@ class HgtSampler:
         return HgtBatch(**joined, **anchors, masked=masked, messages=messages, candidate=candidate)
 
     def _candidates(self, relations: np.ndarray, epoch: int, index: int, micro: int) -> np.ndarray:
-        """int64, ascending global numbers: of each type that a link of the batch ends in, so many or all nodes."""
+        """int64, ascending global numbers: ``candidates`` nodes, or all, of each type that a link of the batch ends in."""
         if not self.candidates:
             return np.zeros(0, dtype=np.int64)
         parts = [np.zeros(0, dtype=np.int64)]
@@ -178,12 +178,12 @@ class HgtSampler:
             count = len(relation.src)
             rng = generator(self.seed, "messages", epoch, index, micro, number)
             rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
-            # Disjoint from the supervision: the pair, in any direction and relation, carries no message.
+            # Disjoint from the supervised links: their pairs carry no message, in any direction or relation.
             messages.append(np.sort(rows[~in_sorted(relation.pair[rows], masked)]).astype(np.int64))
         return tuple(messages)
 
 
-# Of a batch without links: anchors alone index with these as well.
+# Dtypes of the columns. A batch with anchors alone needs them too: its empty columns are used as indices.
 _COLUMNS: dict[str, type] = {
     **dict.fromkeys(("relation", "head", "tail", "negative"), np.int64),
     "share": np.float64,
