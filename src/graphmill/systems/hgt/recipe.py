@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class HgtRecipe(BaseRecipe):
-    """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
+    """``batching`` is resolved (not "auto"). All that is random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
     algorithm_version = 6
@@ -62,7 +62,7 @@ class HgtRecipe(BaseRecipe):
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> HgtModule:
-        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        """Initialise on the CPU from the seed, so that every device and rank starts with the same weights."""
         m = self.settings.model
         encoder = self._encoder(execution, m.embedding_dim, {n: rows.shape[1] for n, rows in self.features.items()})
         return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
@@ -85,7 +85,7 @@ class HgtRecipe(BaseRecipe):
         )
 
     def to(self, device: torch.device) -> None:
-        """Graph, features and degrees to the device."""
+        """Move graph, features and degrees to the device."""
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
@@ -96,7 +96,7 @@ class HgtRecipe(BaseRecipe):
         self.log_degree = [rows.to(device) for rows in self.log_degree]
 
     def shard(self, ranks: Ranks) -> None:
-        """Nodes in ranges over all types."""
+        """Divide the nodes of all types into one range per rank."""
         self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, ranks)
 
     def own_rows(self, number: int) -> slice:
@@ -104,9 +104,9 @@ class HgtRecipe(BaseRecipe):
         return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.own[number]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
+        """Weight decay acts on the matrices of layers and heads, and on the relations' vectors (towards popularity alone).
 
-        Not on tables, biases, norms and gates.
+        It does not act on tables, biases, norms and gates.
         """
         groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
         for name, parameter in model.named_parameters():
@@ -137,7 +137,7 @@ class HgtRecipe(BaseRecipe):
             elif parts[-1] == "skip":
                 out[name] = (name, types)
             else:
-                # Modules that are per node type carry its number in their path: say its name instead.
+                # Modules per node type have its number in their path: replace it by the type's name.
                 named = [
                     types[int(part)] if part.isdigit() and parts[i - 1] in _PER_TYPE else part
                     for i, part in enumerate(parts)
@@ -154,7 +154,7 @@ class HgtRecipe(BaseRecipe):
         return self.sampler.step(epoch, index)
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
-        """Embeddings of the whole graph, or of the micro-batch's sample of it (then with the rows' lookup)."""
+        """Embeddings of all nodes, or of the nodes that the loss reads and a lookup of their rows."""
         encoder: HGT = model.encoder  # type: ignore[assignment]
         encoder.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
@@ -180,14 +180,14 @@ class HgtRecipe(BaseRecipe):
 
     @property
     def _cuts(self) -> bool:
-        """Whether a graph is cut to the receivers that are read: not on an accelerator, which would wait for the cut."""
+        """Whether the graph is cut to the receivers that are read. An accelerator would wait for the cut."""
         return self.device.type == "cpu"
 
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
-        """In ``full`` batching: the rows that the step's loss reads, per type; None where that is nearly all of them.
+        """In ``full`` batching: the rows that the step's loss reads, per type; None if these are nearly all rows.
 
-        Of the whole step and not of this process's part of it: every process encodes the same. With some that it does not
-        read, so that arrays are as large from step to step: a heap that is kept has room for them then.
+        They are the rows of the whole step, not of this process's part: every process encodes the same. Some rows that are
+        not read are added, so that array sizes repeat from step to step and the heap can reuse its memory.
         """
         assert batch.read is not None
         rows = [
@@ -218,7 +218,7 @@ class HgtRecipe(BaseRecipe):
             wanted[kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
-        # The last layer and the heads go over what the loss reads alone.
+        # The last layer and the heads compute only what the loss reads.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self._placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
@@ -232,7 +232,7 @@ class HgtRecipe(BaseRecipe):
         return self._encoded_rows(z, seeds)
 
     def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
-        """Embeddings of some nodes (per type their local numbers, on the host), and where each node's is (−1: nowhere)."""
+        """``z`` of some nodes (``rows``: local numbers per type, on the host), and each node's row in it (−1: none)."""
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z)
@@ -254,7 +254,7 @@ class HgtRecipe(BaseRecipe):
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
         exists = chunk.negative >= 0
-        # Where no wrong target was found the right one stands in, and counts nothing.
+        # Where no wrong target was found, the right one takes its place with weight 0.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
         degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
         places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
@@ -298,8 +298,8 @@ class HgtRecipe(BaseRecipe):
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
 
-        On validation links while training, what they choose of the score is chosen first, so that a checkpoint holds what
-        its own weights got; ``test`` and final figures use it as it is.
+        On validation links during training, :meth:`fit_score` runs first if the score is fitted to held-out links, so that a
+        checkpoint holds the fit for its own weights. ``test`` and final figures use that fit.
         """
         limit = 0 if final else self.settings.evaluation.max_queries
         scorer = self.scorer(model)
@@ -310,11 +310,11 @@ class HgtRecipe(BaseRecipe):
         return self.measured(ranking.macro, final=final)
 
     def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
-        """What of the score held-out links choose: how far each relation's vectors may overrule popularity."""
+        """Fit to held-out links how far each relation's vectors may overrule popularity."""
         fit_strength(scorer.decoder, scorer, queries)
 
     def held_out(self, split: str) -> int:
-        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        """Number of links. InputError if there is none: a run then fails before its first step, not at an evaluation."""
         return count_links(self.graph, split)
 
     def health(self, model: nn.Module) -> dict[str, float]:
@@ -323,7 +323,7 @@ class HgtRecipe(BaseRecipe):
         return self.health_of(z) | {"message_coverage": self.message_coverage()}
 
     def message_coverage(self) -> float:
-        """Smallest share of a relation's edges that carry messages in a step (a check wants 0.7)."""
+        """Smallest share of a relation's edges that carry messages in a step (a check wants at least 0.7)."""
         if self.batching != "full":
             return 1.0
         masked = sorted_unique(self.step(self.phases[0], 0, 0).masked)
@@ -331,16 +331,16 @@ class HgtRecipe(BaseRecipe):
 
     @property
     def rotation_keeps_scores(self) -> bool:
-        """DistMult's relations are vectors of the axes; a dot product does not know the axes."""
+        """Whether rotated embeddings have the same scores: a dot product's do, DistMult's weights of the axes do not."""
         return self.settings.model.decoder == "dot"
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """Layer by layer in chunks of targets, equal to the full forward."""
+        """Computed layer by layer in chunks of targets; equal to the full forward pass."""
         for start, rows in self._inferred(model.encoder, self.features):  # type: ignore[arg-type]
             yield EmbeddingBlock(start, rows.float().cpu().numpy())
 
     def _inferred(self, encoder: HGT, features: Mapping[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
-        """Consecutive rows of the encoder's embeddings in eval mode, and the global number of each first one."""
+        """The encoder's embeddings in eval mode, as (global number of the first row, consecutive rows)."""
         if self.mine is not None:
             yield 0, self.mine.whole(encoder, features)
             return
@@ -357,7 +357,7 @@ class HgtRecipe(BaseRecipe):
         return [Compilable(head, "forward") for head in encoder.heads] + [Compilable(model.decoder, "forward")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Message edges."""
+        """Number of message edges."""
         if self.batching == "full":
             return "edges", float(self.data.num_edges)
         if self.batching == "neighbor_sampled":
@@ -374,19 +374,19 @@ class HgtRecipe(BaseRecipe):
 
     @cached_property
     def messages(self) -> MessageGraph:
-        """All training edges."""
+        """The message graph of all training edges."""
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]
         return MessageGraph.build([t.count for t in self.graph.node_types], edges).on(self.device)
 
     def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
-        """Index tensors of the host on the device, in one copy."""
+        """Move index tensors from the host to the device, in one copy."""
         if self.device.type == "cpu":
             return list(indices)
         return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
 
 
 def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
-    """Where the embeddings of nodes are among those that were computed."""
+    """The nodes' rows among the embeddings that were computed."""
     return nodes if lookup is None else lookup.numpy()[nodes]
 
 

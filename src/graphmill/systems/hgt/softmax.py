@@ -1,4 +1,4 @@
-"""HGT by a softmax over candidate targets: spectral vectors that are not trained, and beside them what the layers learn."""
+"""HGT with a softmax over candidate targets: spectral vectors that are not trained, beside vectors that the layers learn."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ LEARNED_LENGTH = 0.5
 
 _FACTORS = "factors."
 COMPLEX = "complex"
-"""The phase in which the ComplEx part is trained, and how its tables' names begin."""
+"""Name of the phase that trains the ComplEx part. The names of its tables begin with ``factors.``."""
 
 
 class SoftmaxModule(nn.Module):
-    """What a checkpoint stores: the spectral table, the encoder of the learned part, the decoder, ComplEx's tables, and how
-    much which paths count.
+    """What a checkpoint stores: spectral table, encoder of the learned part, decoder, ComplEx's tables, weights of paths.
 
-    Encoder, tables and paths are there where the settings ask for them.
+    Encoder, ComplEx's tables and weights of paths are None unless the settings ask for them.
     """
 
     def __init__(
@@ -68,12 +67,12 @@ class SoftmaxModule(nn.Module):
 
 
 class HgtSoftmaxRecipe(HgtRecipe):
-    """The same graph, steps and layers as :class:`HgtRecipe`; another loss, decoder, and vectors in two parts.
+    """Has the graph, steps and layers of :class:`HgtRecipe`, with another loss, another decoder and vectors in two parts.
 
     An embedding is the spectral part [embedding_dim − learned_dim] and the learned one [learned_dim] side by side. The
     layers read the spectral part as a feature of every node. With ``model.complex_dim`` a phase of its own trains ComplEx
-    on the same links, and its score is a part of a link's; with ``model.pair_features`` so is what head and target have in
-    common in the training edges.
+    on the same links, and its score becomes a part of a link's score. With ``model.pair_features`` features of the pair
+    from the training edges become a part too.
     """
 
     algorithm_version = 8
@@ -98,7 +97,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> SoftmaxModule:  # type: ignore[override]
-        """Initialised on the CPU from the seed; the spectral table is computed here."""
+        """Initialise on the CPU from the seed, and compute the spectral table."""
         m = self.settings.model
         self.execution = execution
         table = SpectralTable(self.graph.num_nodes, self.width)
@@ -123,14 +122,14 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return SoftmaxModule(table, encoder, decoder, factors, paths)
 
     def to(self, device: torch.device) -> None:
-        """Graph, features and degrees to the device."""
+        """Move graph, features and degrees to the device."""
         super().to(device)
         self.__dict__.pop("ends", None)
         if self.complex is not None:
             self.complex.to(device)
 
     def parameter_groups(self, model: nn.Module, phase: Any) -> list[Any]:
-        """As for any HGT; the decoder's few numbers a relation are not decayed, what does not train is left out."""
+        """As for any HGT, without what is not trained. ComplEx's phase trains only its tables, without weight decay."""
         if phase.name == COMPLEX:
             names, tables = zip(*((n, p) for n, p in model.named_parameters() if n.startswith(_FACTORS)), strict=True)
             return [ParameterGroup(list(names), list(tables), 0.0)]
@@ -145,7 +144,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return kept
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """The layers' input of spectral vectors means something in the basis of one graph's table alone."""
+        """As for any HGT; weights that read spectral vectors also name the graph, because they hold for its basis only."""
         relations = ["|".join(r.key) for r in self.graph.relations]
         out = super().row_keys(model)
         for name in list(out):
@@ -167,7 +166,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return super().step(phase, epoch, index)
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded | None:  # type: ignore[override]
-        """Spectral vectors of all nodes without the step's pairs, and what the layers learn of some."""
+        """Spectral vectors of all nodes without the step's pairs, and learned vectors of the nodes that the step reads."""
         if isinstance(batch, ComplexBatch):
             return None
         spectral = self.ends.vectors(self.spectral(model), batch.masked)
@@ -182,15 +181,15 @@ class HgtSoftmaxRecipe(HgtRecipe):
 
     @cached_property
     def ends(self) -> LinkEnds:
-        """Where the step's spectral vectors and sums over neighbours are made: on the host for the CPU."""
+        """Makes the step's spectral vectors and sums over neighbours: on the host for the CPU, else on the device."""
         sums = bool(self.settings.model.neighbour_sums and self.width)
         on = LinkEnds if self.device.type == "cpu" else LinkEndsOnDevice
         return on(self.data, self.sums, max(self.graph.num_pairs, 1), self.device, with_sums=sums)
 
     def inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
-        """Per type what its nodes are told: the data's features and the spectral vectors, side by side."""
+        """The layers' input features per type: the data's features and the spectral vectors, side by side."""
         out = {}
-        # One copy for all types, pinned where copies are: a copy a type would be a wait a type.
+        # One copy for all types, pinned where copies are: separate copies would wait once per type.
         placed = self._tensor(spectral.numpy()) if spectral.device.type == "cpu" else spectral
         for number, t in enumerate(self.graph.node_types):
             parts = [self.features[number]] if number in self.features else []
@@ -203,8 +202,8 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def spectral(self, model: nn.Module) -> SpectralVectors:
         """The vectors that are not trained, from the model's table."""
         table: SpectralTable = model.table  # type: ignore[assignment]
-        # The columns follow from the table: made once, and anew when other weights were loaded. What has not been written to
-        # is not compared, which would make every step wait for an accelerator.
+        # The columns follow from the table. They are made once, and again after other weights are loaded. Values are only
+        # compared after a write: to compare them in every step would make it wait for an accelerator.
         version = (table.values, table.values._version)
         if self._vectors is None or not (
             (self._seen[0] is version[0] and self._seen[1] == version[1]) or torch.equal(self._vectors[0], table.values)
@@ -232,9 +231,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def _sum(
         self, decoder: SoftmaxDecoder, chunk: HgtBatch, group: list[Asked], encoded: Encoded, masked: np.ndarray
     ) -> Tensor:
-        """Σ share · −log softmax over the links of some relations; what is padded counts nothing."""
+        """Σ share · −log softmax over the links of some relations; padding has weight 0."""
         links, candidates = max(len(a.links) for a in group), max(len(a.candidates) for a in group)
-        # In the scores' dtype already on the host: MPS has no float64.
+        # The host converts to the scores' dtype: MPS has no float64.
         wide = np.float64 if decoder.strength.dtype == torch.float64 else np.float32
         degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
         absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
@@ -250,7 +249,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         made = self.ends.tensors(ends, encoded)
         left, targets = self._split(encoded, made, (links, links + candidates))
         right, scores = decoder.own_and_others(relation, left, targets, degree)
-        # What is known to be right is no wrong answer; the asked target stands apart.
+        # Known targets of a head are no wrong answers; the link's own target is scored separately.
         scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
         if absent.any():
             scores = scores.masked_fill(no_candidate[:, None], -torch.inf)
@@ -258,7 +257,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return (losses * share).sum()
 
     def _known(self, asked: Asked, candidates: int) -> np.ndarray:
-        """int64: where in the scores [links, ``candidates``] are training targets of a link's head."""
+        """int64: flat positions in the scores [links, ``candidates``] that are training targets of the link's head."""
         rows, known = self.sums.known(asked.relation, asked.heads)
         place = np.searchsorted(asked.candidates, known)
         hit = place < len(asked.candidates)
@@ -267,7 +266,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return found
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
-        """What is side by side in each of ``ends``, apart: heads, tails and candidates."""
+        """Split each of ``ends`` by ``sizes``: heads, and tails with candidates."""
         vectors, rows, sums, counts = ends
         fields = [vectors, sums, counts]
         if "z" in encoded.tensors:
@@ -277,7 +276,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
 
     @property
     def learned_scale(self) -> float:
-        """What the encoder's rows are multiplied with to become the learned part of an embedding."""
+        """The factor that makes the encoder's rows the learned part of an embedding."""
         return float(LEARNED_LENGTH / max(self.learned, 1) ** 0.25)
 
     # ---------------------------------------------------------------- evaluation and export
@@ -290,7 +289,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return SoftmaxScorer(vectors, self.width, decoder, self.sums, self.device, factors, features)
 
     def features_of(self, model: nn.Module) -> PairFeatures | None:
-        """What is told of pairs, made once for the weights that the model has."""
+        """The pair features, made once for the model's weights of paths; None without them."""
         paths = self.paths_of(model)
         if paths is None:
             return None
@@ -300,14 +299,14 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return self._features
 
     def paths_of(self, model: nn.Module) -> PathWeights | None:
-        """How much which paths count, fitted to the graph's training links where that has not been done."""
+        """The weights of paths, fitted to the graph's training links if they are not yet; None without them."""
         paths: PathWeights | None = model.paths  # type: ignore[assignment]
         if paths is not None:
             paths.fit(self.sums, self.settings.training.seed)
         return paths
 
     def factors_of(self, model: nn.Module) -> Factors | None:
-        """ComplEx's tables of nodes and of the graph's relations, if it has a part."""
+        """ComplEx's tables of nodes and of the graph's relations; None without a ComplEx part."""
         tables: ComplEx | None = model.factors  # type: ignore[assignment]
         if tables is None:
             return None
@@ -316,7 +315,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return nodes, own
 
     def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
-        """Where the score has parts that are weighed, their weights; else how far vectors may overrule popularity."""
+        """Fit the weights of the score's parts if it has them; else how far vectors may overrule popularity."""
         if scorer.decoder.mix is None:
             super().fit_score(scorer, queries)
         else:
@@ -340,7 +339,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
             yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
+        """The new nodes' projected neighbourhoods and the layers' output for them, side by side."""
         vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
         factors = self.factors_of(model)
@@ -356,7 +355,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return np.concatenate([spectral, learned], 1), scoring
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """Message edges; in ComplEx's phase links."""
+        """Number of message edges; in ComplEx's phase, of links."""
         if self.complex is not None and phase.name == COMPLEX:
             return self.complex.units_per_step(phase)
         return super().units_per_step(phase)

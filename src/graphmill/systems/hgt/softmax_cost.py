@@ -1,4 +1,4 @@
-"""What HGT's softmax holds and does beside the layers: the planner's formulas, after softmax.py and spectral.py."""
+"""The planner's formulas for HGT's softmax beside the layers: memory and work, after softmax.py and spectral.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDE = 4  # bytes of fp32
 
 
 def learned_width(settings: HgtSettings) -> int:
-    """Width of what the layers' heads give."""
+    """Output width of the layers' heads."""
     return settings.model.learned_dim if settings.objective.loss == "softmax" else settings.model.embedding_dim
 
 
@@ -36,8 +36,8 @@ def decoder_numbers(settings: HgtSettings) -> int:
 def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
     """Bytes: the table, the columns (one for each neighbour in each relation), a step's vectors, and edges from both ends.
 
-    Making the table takes, for a while, as much again as table and columns: the randomized SVD's two sides. The sums that
-    steps start from come later and take no more.
+    While the table is made, the two sides of the randomized SVD take as much again as table and columns. The sums that
+    steps start from are made later and take no more.
     """
     width = spectral_width(settings)
     columns = sum(float(np.count_nonzero(r.incoming)) for r in degrees)
@@ -46,9 +46,9 @@ def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[De
 
 
 def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int, on_cpu: bool = True) -> float:
-    """Bytes in the loss of one chunk: of the relation with most links its scores, seven times, and rows of its ends.
+    """Bytes in the loss of one chunk: seven arrays of the largest relation's scores, and the rows of its ends.
 
-    On an accelerator of as many such relations as there are, or as it takes at once.
+    On an accelerator this counts for all such relations that are scored at once.
     """
     links, candidates = largest_block(settings, one, chunks)
     rows = (2 * links + candidates) * (2 * spectral_width(settings) + 4 * learned_width(settings)) * _WIDE
@@ -57,13 +57,13 @@ def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int, on_cpu: bool = 
 
 
 def largest_block(settings: HgtSettings, one: Pass, chunks: int) -> tuple[float, float]:
-    """Links and candidates of the largest relation of a chunk, at most."""
+    """Upper bounds of links and candidates of the largest relation in a chunk."""
     links = min(float(settings.sampling.edge_sample_size), one.links) / max(chunks, 1)
     return links, min(float(settings.objective.candidates), float(one.outputs.max(initial=1.0)))
 
 
 def softmax_flop(settings: HgtSettings, one: Pass, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
-    """Scores of all links with their candidates (two spectral products, the learned one and its gradients), and the sums."""
+    """FLOP of scores with all candidates (two spectral products, the learned one and its gradients), and of the sums."""
     if settings.objective.loss != "softmax":
         return 0.0
     width = spectral_width(settings)
@@ -73,8 +73,8 @@ def softmax_flop(settings: HgtSettings, one: Pass, counts: np.ndarray, degrees: 
 
 
 def ranked_sums(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
-    """Bytes while links are ranked: all vectors, their spectral part, and one relation's sums at all of its targets; with
-    pair features sparse neighbourhoods, steps of paths and, while their weights are fitted, the edges once more.
+    """Bytes while links are ranked: all vectors, their spectral part, and one relation's sums at all of its targets. Pair
+    features add sparse neighbourhoods, steps of paths and, while their weights are fitted, a second copy of the edges.
     """
     if settings.objective.loss != "softmax":
         return 0.0

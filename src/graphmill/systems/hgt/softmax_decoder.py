@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-#: Where training starts, chosen on validation links of kg_5k (benchmarks/LOG.md): weight of either sum, exponent of the
-#: number of links at the head and at the target, popularity; weight of spectral vectors alone, and of learned ones.
+#: Initial values, chosen on validation links of kg_5k (benchmarks/LOG.md): weight of each sum, exponents of the number of
+#: links at head and target, weight of popularity, of spectral vectors without sums, and of learned vectors.
 SUMS, EXPONENTS, POPULARITY, DIRECT, LEARNED = 9.0, (0.7, 0.5), 0.7, 5.0, 1.0
 
 
 class Ends(NamedTuple):
     """Heads or targets of one relation: ``vectors`` [n, s] spectral, ``learned`` [n, e] or None.
 
-    ``sums`` [n, s]: of the other ends' spectral vectors over a node's links in the relation; ``counts`` [n]: how many.
+    ``sums`` [n, s]: the other ends' spectral vectors, summed over a node's links in the relation; ``counts`` [n]: how many.
     """
 
     vectors: Tensor
@@ -24,12 +24,12 @@ class Ends(NamedTuple):
     sums: Tensor
     counts: Tensor
     factors: Tensor | None = None
-    """[n, f] ComplEx's: of heads multiplied with the relation's, of targets as they are."""
+    """[n, f] ComplEx's vectors; those of heads are multiplied by the relation's."""
 
 
 PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity", "neighbours", "paths")
-"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first. The last two are
-pair features, which the scorer adds."""
+"""What a row of :attr:`SoftmaxDecoder.mix` weights. Without sums the first is the product of the two ends' vectors. The last
+two are pair features, which the scorer adds."""
 PLAIN = (1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0)
 """The weights of the score as it is trained."""
 
@@ -37,15 +37,15 @@ PLAIN = (1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0)
 class SoftmaxDecoder(nn.Module):
     """Score of (h, r, t): a (1 + n_h)^−α ⟨Σ s_t', s_t⟩ + b (1 + n_t)^−β ⟨s_h, Σ s_h'⟩ + ⟨y_h d, y_t⟩ + w log(1 + n_t).
 
-    a, α, b, β, d and w are the relation's; t' are the n_h other targets of h in it, h' the n_t other heads of t: a linear,
-    unnormalised message path, in which the link itself has no part. s: spectral vectors, y: learned ones. Without ``sums``
-    the first two terms are ⟨s_h d, s_t⟩.
+    a, α, b, β, d and w are the relation's. t' are the n_h other targets of h in it, h' the n_t other heads of t: the sums
+    are linear, unnormalised messages without the link itself. s: spectral vectors, y: learned ones. Without ``sums`` the
+    first two terms are ⟨s_h d, s_t⟩.
 
-    With ``mixed`` ranking weighs the :data:`PARTS` by ``mix`` [relations, 7], a buffer that
-    :func:`graphmill.systems.hgt.part_weights.fit_mix` sets; until it has, what is not trained here weighs nothing.
+    With ``mixed``, ranking weights the :data:`PARTS` by the buffer ``mix`` [relations, 7]. Until
+    :func:`graphmill.systems.hgt.part_weights.fit_mix` sets it, parts that are not trained here have weight 0.
 
-    ``strength`` [relations] scales all but popularity when links are ranked, as in
-    :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.
+    ``strength`` [relations] scales all parts but popularity when links are ranked, as in
+    :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training does not use it.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class SoftmaxDecoder(nn.Module):
         self.register_buffer("mix", torch.tensor(PLAIN).repeat(num_relations, 1) if mixed else None)
 
     def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
-        """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
+        """Score every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
 
-        ``relation`` int64 [R]: of several relations, whose ends and degrees stand in one more dimension before these.
+        ``relation`` int64 [R]: several relations; their ends, degrees and scores have R as the first dimension.
         """
         return self._scores(relation, heads, targets, log_degree, crossed=True)
 
     def pairs(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
-        """Each head with the target of its row: [B] and [B] ends, ``log_degree`` [B] → at least fp32 [B]."""
+        """Score each head with the target of its row: [B] and [B] ends, ``log_degree`` [B] → at least fp32 [B]."""
         return self._scores(relation, heads, targets, log_degree, crossed=False)
 
     def own_and_others(
@@ -162,7 +162,7 @@ class SoftmaxDecoder(nn.Module):
 
 
 class _Factors(NamedTuple):
-    """What relations make of heads [B] and targets [C]: factors of either sum, popularity, strength; None where none is."""
+    """Per relation, for heads [B] and targets [C]: factors of each sum, popularity, strength; None where there is none."""
 
     of_head: Tensor | None
     of_target: Tensor | None

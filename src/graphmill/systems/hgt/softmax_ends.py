@@ -1,7 +1,7 @@
 """The ends of a step's links: spectral vectors without the step's pairs, and sums of them over neighbours.
 
-For the CPU both are products of scipy on the host (:mod:`graphmill.systems.hgt.spectral`). An accelerator keeps the basis,
-and makes the vectors in one product and the sums of a block of relations in another: a step copies only numbers of nodes.
+For the CPU, scipy computes both on the host (:mod:`graphmill.systems.hgt.spectral`). An accelerator keeps the basis. It
+computes the vectors in one product and the sums of a block of relations in another; a step copies only node numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphmill.training.contract import Encoded
 
 
 class LinkEnds:
-    """For the CPU. ``pairs``: of the graph; ``with_sums``: whether the score has sums over neighbours."""
+    """For the CPU. ``pairs``: the graph's number of pairs; ``with_sums``: whether the score has sums over neighbours."""
 
     def __init__(
         self, data: HgtData, sums: NeighbourSums, pairs: int, device: torch.device, *, with_sums: bool
@@ -31,22 +31,21 @@ class LinkEnds:
         self.data, self.sums, self.pairs, self.device, self.with_sums = data, sums, pairs, device, with_sums
 
     def left_out(self, masked: np.ndarray) -> np.ndarray:
-        """bool [pairs]: whether it is one of ``masked``."""
+        """bool [pairs]: True for the pairs in ``masked``."""
         out = np.zeros(self.pairs, dtype=bool)
         out[masked] = True
         return out
 
     def vectors(self, spectral: SpectralVectors, masked: np.ndarray) -> Tensor:
-        """fp32 [nodes, width] without some pairs, int64."""
+        """Spectral vectors fp32 [nodes, width] without the pairs ``masked`` (int64)."""
         return torch.from_numpy(spectral.all(self.left_out(masked)))
 
     def arrays(
         self, group: Sequence[Asked], sizes: tuple[int, int], encoded: Encoded, masked: np.ndarray
     ) -> list[np.ndarray]:
-        """What :meth:`tensors` makes the ends of R relations from, on the host.
+        """The arrays on the host from which :meth:`tensors` makes the ends of R relations.
 
-        ``sizes``: to how many heads and tails (L each) and candidates (C) each relation's are padded; ``masked``: bool
-        [pairs].
+        ``sizes`` (L, C): each relation is padded to L heads, L tails and C candidates. ``masked``: bool [pairs].
         """
         pieces = [self._of(a, encoded, masked) for a in group]
         parts = (sizes[0], sizes[0], sizes[1])
@@ -56,11 +55,11 @@ class LinkEnds:
         ]
 
     def tensors(self, arrays: list[Tensor], encoded: Encoded) -> list[Tensor]:
-        """Spectral vectors [R, 2L + C, width], rows of z [R, 2L + C], sums as the vectors, and their number as the rows."""
+        """Spectral vectors [R, 2L + C, width], rows of z [R, 2L + C], sums [R, 2L + C, width] and counts [R, 2L + C]."""
         return arrays
 
     def _of(self, asked: Asked, encoded: Encoded, masked: np.ndarray) -> list[list[np.ndarray]]:
-        """Of heads, tails and candidates each: spectral vectors, rows of z, sums over neighbours and their number."""
+        """Spectral vectors, rows of z, sums over neighbours and their counts, each for heads, tails and candidates."""
         r, spectral = self.data.relations[asked.relation], encoded.tensors["spectral"].numpy()
         nodes = [asked.heads + r.source_offset, *(n + r.target_offset for n in (asked.tails, asked.candidates))]
         lookup = encoded.tensors.get("lookup")
@@ -77,7 +76,7 @@ class LinkEnds:
 
 
 class LinkEndsOnDevice(LinkEnds):
-    """For an accelerator. Edges of all relations, from either end, are the rows of one array on the host."""
+    """For an accelerator. Arrays on the host hold the edges of all relations, from both ends, as one CSR."""
 
     def __init__(
         self, data: HgtData, sums: NeighbourSums, pairs: int, device: torch.device, *, with_sums: bool
@@ -101,21 +100,21 @@ class LinkEndsOnDevice(LinkEnds):
         self.pair = np.concatenate([*pair, np.zeros(0, np.int64)])
 
     def vectors(self, spectral: SpectralVectors, masked: np.ndarray) -> Tensor:
-        """fp32 [nodes, width] without some pairs, on the device."""
+        """Spectral vectors fp32 [nodes, width] without the pairs ``masked``, on the device."""
         basis, values, pair, column, bounds, almost_zero = self._basis(spectral)
         keep = to_device(torch.from_numpy(~self.left_out(masked)), self.device)
         found = weighted_sums(column, bounds, values * keep.index_select(0, pair), basis)
-        # v / √(v² + shrinkage), and that by its length l as in spectral.py: √(l (l + shortening)), in as few launches.
+        # Divides by √(squared length + shrinkage), and by √(l (l + shortening)) as spectral.py, in few launches.
         vectors, scale = found[:, :-1], (found[:, -1:] + SHRINKAGE).sqrt()
         length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
         return vectors * torch.addcmul(almost_zero, length, torch.add(length, scale, alpha=SHORTENING)).rsqrt()
 
     def _basis(self, spectral: SpectralVectors) -> list[Tensor]:
-        """The basis and the graph's entries, copied once for a table."""
+        """The basis and the graph's entries on the device, copied once per table."""
         if self._placed is None or self._placed[0] is not spectral:
             entries = spectral.entries
             matrix = entries.matrix
-            # An entry is what its column weighs: with the weights as one more column the product has the squared lengths.
+            # An entry equals its column's weight. With one more column of weights the product has the squared lengths.
             basis = np.concatenate([spectral.columns, entries.weights[:, None]], 1, dtype=np.float32)
             numbers = entries.pair, matrix.indices, matrix.indptr
             arrays = [basis, matrix.data, *(n.astype(np.int32) for n in numbers), np.full(1, 1e-12, np.float32)]
@@ -125,12 +124,12 @@ class LinkEndsOnDevice(LinkEnds):
     def arrays(
         self, group: Sequence[Asked], sizes: tuple[int, int], encoded: Encoded, masked: np.ndarray
     ) -> list[np.ndarray]:
-        """Rows of z and numbers of nodes, int64 [R, 2L + C]; how many neighbours each has, float32; where they begin,
-        int32 [R · (2L + C) + 1], and the neighbours, int32.
+        """Rows of z and node numbers, int64 [R, 2L + C]; counts of neighbours, float32 [R, 2L + C]. With sums also the
+        offsets of each node's neighbours, int32 [R · (2L + C) + 1], and the neighbours, int32.
         """
         links, candidates = sizes
         shape = len(group), 2 * links + candidates
-        nodes, row = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)  # −1: of what only pads
+        nodes, row = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)  # −1: padding
         for n, a in enumerate(group):
             r, (out, into) = self.data.relations[a.relation], self.first[2 * a.relation : 2 * a.relation + 2]
             ends = (
@@ -156,7 +155,7 @@ class LinkEndsOnDevice(LinkEnds):
         return [rows, nodes, counts, bounds.astype(np.int32), self.other[edges[keep]]]
 
     def tensors(self, arrays: list[Tensor], encoded: Encoded) -> list[Tensor]:
-        """As on the CPU, from what is on the device."""
+        """As on the CPU, from arrays on the device."""
         rows, nodes, counts, *neighbours = arrays
         spectral = encoded.tensors["spectral"]
         vectors = spectral.index_select(0, nodes.flatten()).view(*nodes.shape, -1)

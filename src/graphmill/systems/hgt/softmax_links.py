@@ -1,4 +1,4 @@
-"""The links of a chunk relation by relation, and some relations beside each other, padded to one size."""
+"""Groups a chunk's links by relation, and pads relations to one size to score them together."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from graphmill.systems.hgt.batch import HgtBatch
 from graphmill.systems.hgt.data import HgtData
 
 FEW_SCORES = 1 << 20
-"""So many scores cost an accelerator no more than its calls for them do, whatever part of them only pads."""
+"""Up to this number of scores, the calls take an accelerator's time: any share of padding costs nothing more."""
 MOST_SCORES = 1 << 24
-"""At most so many scores at once on an accelerator, of several relations: 64 MiB of fp32, of which a loss holds seven."""
+"""Largest number of scores of several relations at once on an accelerator: 64 MiB in fp32. A loss holds seven of these."""
 
 
 class Asked(NamedTuple):
-    """One relation's ``links``, rows of the chunk [B]; ``heads``, ``tails`` [B], ``candidates`` [C]: local numbers."""
+    """One relation: its ``links`` [B], as rows of the chunk; ``heads``, ``tails`` [B], ``candidates`` [C]: local numbers."""
 
     relation: int
     links: np.ndarray
@@ -45,7 +45,7 @@ def asked_of(chunk: HgtBatch, data: HgtData) -> list[Asked]:
 
 
 def side_by_side(asked: Sequence[Asked], device: torch.device) -> list[list[Asked]]:
-    """Relations whose scores are made in one go: on the CPU each alone, elsewhere those of about one size."""
+    """Groups of relations to score in one call: on the CPU each alone, elsewhere those of similar size."""
     if device.type == "cpu":
         return [[one] for one in asked]
     groups: list[list[Asked]] = []
@@ -64,7 +64,7 @@ def side_by_side(asked: Sequence[Asked], device: torch.device) -> list[list[Aske
 
 
 def padded(parts: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """[parts, size, ...]: the parts, each with zeros behind it."""
+    """[parts, size, ...]: the parts, each filled up with zeros."""
     if len(parts) == 1 and len(parts[0]) == size:
         return parts[0][None]
     out = np.zeros((len(parts), size, *parts[0].shape[1:]), parts[0].dtype)

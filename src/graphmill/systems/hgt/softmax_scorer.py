@@ -1,4 +1,4 @@
-"""Scores of links from vectors, the relations' parameters and the training edges alone: in a run, and from its export."""
+"""Scores links from vectors, the relations' parameters and the training edges alone: in a run, and from its export."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SoftmaxScorer:
         return scores
 
     def _told_of_pairs(self, relation: int) -> list[tuple[Callable[[int, np.ndarray], np.ndarray], float]]:
-        """The pair features that weigh something in a relation."""
+        """The pair features whose weight in a relation is not 0, and these weights."""
         if self.features is None or self.decoder.mix is None:
             return []
         found = zip(
@@ -78,7 +78,7 @@ class SoftmaxScorer:
         return [(told, weight) for told, weight in found if weight]
 
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
-        """One score a link, local numbers int64 [B] → fp32 [B]."""
+        """One score per link: local numbers int64 [B] → fp32 [B]."""
         if self._told_of_pairs(relation):
             return scores_of_links(self.score_targets, relation, heads, tails)
         incoming = self.sums.incoming[relation]
@@ -116,8 +116,8 @@ def scoring_arrays(
     paths: PathWeights | None = None,
 ) -> dict[str, np.ndarray]:
     """The relations' parameters by name [relations, …], ``spectral_width`` [1], and the training edges
-    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`); with a ComplEx part ``complex.nodes`` float32 [nodes, f]
-    and ``complex.relations`` [relations, f]; with pair features ``paths.channels`` int32 [relations, 64, 2] and
+    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`). A ComplEx part adds ``complex.nodes`` float32 [nodes, f]
+    and ``complex.relations`` [relations, f]. Pair features add ``paths.channels`` int32 [relations, 64, 2] and
     ``paths.weights`` float32 [relations, 64].
     """
     arrays = {"spectral_width": np.array([width], np.int64), **sums.arrays()}
@@ -133,7 +133,7 @@ def scoring_arrays(
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxScorer:
-    """The scorer of an export: its vectors float32 [nodes, embedding_dim] and :func:`scoring_arrays`."""
+    """The scorer of an export, from its vectors float32 [nodes, embedding_dim] and its :func:`scoring_arrays`."""
     width, relations = int(arrays["spectral_width"][0]), len(arrays["offsets"])
     decoder = SoftmaxDecoder(
         relations,

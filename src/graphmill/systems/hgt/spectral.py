@@ -1,8 +1,8 @@
 """The part of HGT's vectors that needs no training: spectral vectors, and sums of them over a relation's neighbours.
 
-Everything here is arithmetic of numpy on the host, without gradients (:mod:`graphmill.systems.hgt.softmax_ends` has an
-accelerator's). What a step asks about is left out: the vectors of a
-step are those of the graph without the masked pairs, in the same basis, and so are the sums.
+All is computed by numpy and scipy on the host, without gradients; :mod:`graphmill.systems.hgt.softmax_ends` has the
+version for accelerators. A step's vectors and sums leave out its masked pairs, which hold its links. The basis stays the
+same.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from graphmill.sampling.sequences import ranges
 from graphmill.systems.hgt.data import HgtData
 
 SHORTENING = 0.3
-"""How much shorter than 1 the vectors of nodes are whose neighbourhoods say little: n / (n + this) is a length's square."""
+"""Keeps vectors shorter than 1, most of all those of small neighbourhoods: length l becomes √(l / (l + this))."""
 _ALMOST_ZERO = 1e-4
-"""Part of the largest singular value below which a direction is rounding."""
+"""Share of the largest singular value below which a direction is rounding error."""
 _MOST_OF_A_ROW = 0.5
-"""Part of a row's squared length above which the rest is summed anew."""
+"""If more than this share of a row's squared length is left out, the rest is summed anew."""
 
 
 class SpectralTable(nn.Module):
-    """What the vectors are made from, as buffers, so that a checkpoint has them: one basis for a run, wherever it goes on.
+    """The basis of the vectors, as buffers. A checkpoint holds it, so that a resumed run keeps its basis.
 
     ``vectors`` float32 [nodes, width]: left singular vectors times singular values; ``values`` [width].
     """
@@ -50,8 +50,8 @@ class SpectralTable(nn.Module):
 class SpectralVectors:
     """Vectors of all nodes, with or without some pairs.
 
-    A node's vector is the sum of its neighbours' columns (right singular vectors), so that a pair is left out by leaving
-    out its two entries; the columns follow from the table.
+    A node's vector is the sum of its neighbours' columns (right singular vectors). A pair is left out by leaving out its
+    two entries. The columns follow from the table.
     """
 
     def __init__(self, entries: Neighbourhoods, table: SpectralTable) -> None:
@@ -60,10 +60,10 @@ class SpectralVectors:
         self.columns = _columns(scaled(entries.matrix), left, values)
 
     def all(self, masked: np.ndarray | None = None) -> np.ndarray:
-        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out.
+        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: pairs to leave out.
 
-        What is left out is taken off the sums of all entries. Where that is most of a row, little would be left but
-        rounding: such rows are summed anew.
+        Their entries are subtracted from the sums of all entries. Where they are most of a row, the difference would be
+        mostly rounding error: such rows are summed anew.
         """
         sums, squares = self._whole
         sums, squares = sums.copy(), squares.copy()
@@ -79,7 +79,7 @@ class SpectralVectors:
         return np.asarray(matrix @ self.columns, dtype=np.float32), _squares(matrix)
 
     def _leave_out(self, masked: np.ndarray, sums: np.ndarray, squares: np.ndarray) -> None:
-        """Change sums and squared lengths of all rows to those without some pairs."""
+        """Change the rows' sums and squared lengths in place to those without the pairs ``masked``."""
         matrix = self.entries.matrix
         entries = np.flatnonzero(masked[self.entries.pair])
         of = np.searchsorted(matrix.indptr, entries, side="right") - 1
@@ -102,16 +102,16 @@ class SpectralVectors:
         sums[rows], squares[rows] = left @ self.columns, _squares(left)
 
     def projected(self, matrix: sp.csr_matrix) -> np.ndarray:
-        """float32 [rows, width]: vectors of nodes that the basis was not made from, by their neighbourhoods [rows, columns].
+        """float32 [rows, width]: vectors of nodes outside the basis, from their neighbourhoods [rows, columns].
 
-        A basis keeps more of the rows that it was made from than of others, and scores compare the two: the others are
-        lengthened by what they lose more on average.
+        A basis keeps more of the rows that it was made from than of other rows. Scores compare the two, so the other rows
+        are multiplied by the mean ratio.
         """
         return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32) * self._lost_by_others)
 
     @cached_property
     def _lost_by_others(self) -> np.float32:
-        """How many times more of their length rows of the basis keep than others, by a basis of nine rows in ten."""
+        """Ratio of the share of length that rows of a basis keep to that of other rows, by a basis of nine rows in ten."""
         rows = scaled(self.entries.matrix)
         rows = rows[np.diff(rows.indptr) > 0]
         others = np.arange(rows.shape[0]) % 10 == 9
@@ -127,20 +127,20 @@ def _squares(matrix: sp.csr_matrix) -> np.ndarray:
 
 
 def _columns(rows: sp.csr_matrix, left: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """float32 [columns, width]: right singular vectors, from left ones times ``values``; 0 where those are rounding."""
+    """float32 [columns, width]: right singular vectors, from left ones times ``values``; 0 for rounding errors."""
     kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
     inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0) ** 2, 0.0).astype(np.float32)
     return np.asarray(rows.T.tocsr() @ (left * inverse), dtype=np.float32)
 
 
 def _kept(rows: sp.csr_matrix, columns: np.ndarray) -> float:
-    """The part of a row's length that is left in its vector, on average."""
+    """Mean share of a row's length that its vector keeps."""
     length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel())
     return float(np.mean(np.linalg.norm(np.asarray(rows @ columns), axis=1) / length)) if len(length) else 0.0
 
 
 def _shortened(vectors: np.ndarray) -> np.ndarray:
-    """Each row shorter than 1, the more so the less its neighbourhood says; changes ``vectors``."""
+    """Rows of length √(l / (l + :data:`SHORTENING`)) instead of l; changes ``vectors``."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
     return vectors
@@ -169,7 +169,7 @@ class NeighbourSums(TrainingLinks):
         return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
 
     def without(self, masked: np.ndarray) -> NeighbourSums:
-        """The same edges without some pairs, bool [pairs]."""
+        """The same edges without the pairs ``masked``, bool [pairs]."""
         kept = []
         for matrix in self.outgoing:
             entries = matrix.tocoo()
@@ -186,9 +186,9 @@ class NeighbourSums(TrainingLinks):
         *,
         sources: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Σ of the targets' vectors over the links of some heads (local numbers) [n, width], and how many [n], float32.
+        """Sums of the targets' vectors over each head's links [n, width], and numbers of these links [n], float32.
 
-        ``vectors`` [nodes of the graph, width]; ``sources``: of the sources' vectors over the links into some targets.
+        ``nodes``: local numbers; ``vectors`` [nodes of the graph, width]; ``sources``: sums of sources at targets instead.
         """
         matrix = (self.incoming if sources else self.outgoing)[relation][nodes]
         first = self.offsets[relation][0 if sources else 1]
