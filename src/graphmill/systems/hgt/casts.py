@@ -30,7 +30,7 @@ class Linear(products.Linear):
 
 @contextmanager
 def cast_together(layers: Sequence[Linear]) -> Iterator[None]:
-    """Under autocast on an accelerator, cast the weights of all ``layers`` at once; they return when the context ends.
+    """Under autocast on an accelerator, use weights in its precision, from one cast of all of them, in this context.
 
     Autocast itself makes two calls per weight and two per bias (forward and backward). The gradients are the same.
     """
@@ -51,7 +51,7 @@ def cast_together(layers: Sequence[Linear]) -> Iterator[None]:
 
 
 def cast_rows(x: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Rows [n_i, d]: under autocast on an accelerator, few rows are cast to its precision in one call."""
+    """Under autocast on an accelerator, cast rows [n_i, d] to its precision in one call, if they are few."""
     kind = x[0].device.type if x else "cpu"
     if kind == "cpu" or not torch.is_autocast_enabled(kind) or sum(rows.numel() for rows in x) > FEW_NUMBERS:
         return x

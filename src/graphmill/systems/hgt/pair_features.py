@@ -1,9 +1,9 @@
 """Features of a head and a target together, from the training edges: two separate vectors do not contain them.
 
-A pair has two features beside the score of an HGT with a softmax: kNN's sum of neighbourhood similarities, and the sum of
-the paths of one or two edges from head to target, weighted per channel (kind of path) and compressed by a logarithm. BUDDY
-(Chamberlain et al. 2023) and NCN (Wang et al. 2024) use such features. The path counts are those of Himmelstein & Baranzini
-(2015). An export computes the features from its training edges.
+They are two numbers per pair beside the score of an HGT with a softmax. One is kNN's sum of neighbourhood similarities. The
+other counts paths of one or two edges from head to target, with one weight per channel (kind of path), and compresses the
+sum by a logarithm. BUDDY (Chamberlain et al. 2023) and NCN (Wang et al. 2024) have such features; the path counts are those
+of Himmelstein & Baranzini (2015). An export computes them from its training edges.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from graphmill.systems.hgt.batch import HgtBatch
 from graphmill.systems.hgt.data import HgtData
 
 FEW_SCORES = 1 << 20
-"""Up to this number of scores, the calls take an accelerator's time: any share of padding costs nothing more."""
+"""Up to this number of scores, an accelerator takes no longer than for the calls, so any share of padding is free."""
 MOST_SCORES = 1 << 24
 """Largest number of scores of several relations at once on an accelerator: 64 MiB in fp32. A loss holds seven of these."""
 
