@@ -93,11 +93,12 @@ class HgtBatch:
         return self._take(links, np.arange(rank, len(self.anchor), world))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, flattened over micro-batches."""
+        """The links and anchors, with what is drawn for them, of each micro-batch."""
         out = {}
         for number, part in enumerate(self.micro or (self,)):
             prefix = f"micro{number}." if self.micro else ""
-            for name in ("relation", "head", "tail", "negative", "share", "anchor", "positive", "masked", "candidate"):
+            links = ("relation", "head", "tail", "negative", "share", "masked", "candidate")
+            for name in (*links, "anchor", "positive_indptr", "positive"):
                 out[prefix + name] = getattr(part, name)
         return out
 

@@ -58,7 +58,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     width = m.hidden_dim * _WIDE
     inference = _inference_bytes(settings, counts, degrees)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
-    flop, relation_flop = _flop(settings, one, degrees, execution.checkpointing)
+    flop, relation_flop = _flop(settings, one, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
     cost = Cost(
         weights=weights,
@@ -72,7 +72,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         ),
         flop=(flop + relation_flop + softmax_flop(settings, one, counts, degrees)) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
-        moved=_moved(settings, one, chunks, batching, counts, precision) * repeats,
+        moved=_moved(settings, one, chunks, batching, counts) * repeats,
         calls=repeats
         * (400.0 + len(degrees) * m.num_layers * 300.0 + len(counts) * 200.0)
         * (1 + execution.checkpointing),
@@ -225,7 +225,7 @@ def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpointing: bool) -> tuple[float, float]:
+def _flop(settings: HgtSettings, one: Pass, checkpointing: bool) -> tuple[float, float]:
     """FLOP of the dense products (types and heads), and of the relations' products, which stay in fp32."""
     m = settings.model
     d, e = m.hidden_dim, learned_width(settings)
@@ -242,7 +242,7 @@ def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpoi
     return forward * (3 + again) + 3 * (heads + contrastive), relation * (4 + again)
 
 
-def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray, precision: str) -> float:
+def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray) -> float:
     m = settings.model
     d, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * _WIDE
     total = 0.0

@@ -85,7 +85,7 @@ def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
     return np.array([min(a.edge_sample_size, max(int(r.edges * a.supervision_fraction), 1), r.edges) for r in degrees])
 
 
-def _anchors(settings: HgtSettings, counts: np.ndarray) -> float:
+def _anchors(settings: HgtSettings) -> float:
     return settings.objective.contrastive_anchors if settings.objective.contrast else 0.0
 
 
@@ -100,7 +100,7 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees],
         outputs[anchor_type] = counts[anchor_type]
     if outputs.sum() > NEARLY_ALL * counts.sum():
         outputs = counts
-    return Pass([layer] * settings.model.num_layers, outputs, float(links.sum()), _anchors(settings, counts)), 1
+    return Pass([layer] * settings.model.num_layers, outputs, float(links.sum()), _anchors(settings)), 1
 
 
 def _edge_sampled(
@@ -121,7 +121,7 @@ def _edge_sampled(
                     free[end] = free[end] * _missed(degree, d / max(r.edges, 1.0))
     wanted = [1 - f for f in free]
     seeds = np.array([w.sum() for w in wanted])
-    anchors = _anchors(settings, counts) / micros
+    anchors = _anchors(settings) / micros
     layers: list[Layer] = []
     # Backwards from what the loss reads: the last layer computes only that, the layers before it all nodes in reach.
     for number in range(settings.model.num_layers):
@@ -152,7 +152,7 @@ def _neighbor_sampled(
 ) -> tuple[Pass, int]:
     a = settings.sampling
     wanted = [int(n) for n in _links(settings, degrees)]
-    plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)), len({r.target_type for r in degrees}))
+    plan = plan_seeds(settings, wanted, int(_anchors(settings)), len({r.target_type for r in degrees}))
     links = np.array(plan.links) / a.accumulation_steps
     free = _untouched(settings, counts, degrees, links)
     if plan.anchors and anchor_type >= 0:
