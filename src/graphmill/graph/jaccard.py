@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from graphmill.errors import InputError
+from graphmill.graph.co_occurrence import row_blocks
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
@@ -58,7 +59,7 @@ def shared_neighbour_jaccard(
     # Row i of the product looks at the neighbours' degrees, summed over G_i.
     work = incidence @ np.diff(transposed.indptr).astype(np.int64)
     counts, columns, values = [], [], []
-    for first, end in _blocks(work):
+    for first, end in row_blocks(work, BLOCK_PRODUCTS):
         shared = (incidence[first:end] @ transposed).tocoo()
         row = shared.row.astype(np.int64) + first
         union = size[row] + size[shared.col] - shared.data
@@ -99,15 +100,3 @@ def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[s
     row, column = np.divmod(key, shape[1])
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
     return scipy.sparse.csr_array((np.ones(len(key), np.int32), column, indptr), shape=shape)
-
-
-def _blocks(work: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges of rows, in order, each with at most :data:`BLOCK_PRODUCTS` of ``work`` (or a single row)."""
-    total = np.concatenate(([0], np.cumsum(work)))
-    blocks, first = [], 0
-    while first < len(work):
-        end = int(np.searchsorted(total, total[first] + BLOCK_PRODUCTS, side="right")) - 1
-        end = max(end, first + 1)
-        blocks.append((first, end))
-        first = end
-    return blocks

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph.numbering import EdgeColumns, Numbering
+from graphmill.graph.sorted_unique import in_sorted
 
 Key = tuple[str, str, str]
 """(source type, relation name, target type)."""
@@ -257,13 +258,11 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
     """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
-    if held is None or not len(held):
+    if held is None:
         return np.zeros(len(wanted), bool)
     if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
         return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
-    at = np.searchsorted(held, wanted)
-    at[at == len(held)] = 0
-    return held[at] == wanted
+    return in_sorted(wanted, held)
 
 
 def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:

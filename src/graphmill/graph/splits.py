@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.graph.settings import SplitSettings
+from graphmill.graph.sorted_unique import sorted_unique
 
 TRAIN, VALID, TEST = 0, 1, 2
 SPLIT_NAMES = ("train", "valid", "test")
@@ -142,16 +143,10 @@ def _pairs_by_unit(
     edges_of: dict[tuple[str, ...], list[npt.NDArray[np.int32]]] = {}
     for edges, unit in zip(relation_edges, units, strict=True):
         edges_of.setdefault(unit, []).append(pairs.of_edge[edges])
-    distinct = [(_distinct(np.concatenate(parts)), unit) for unit, parts in edges_of.items()]
+    distinct = [(sorted_unique(np.concatenate(parts)), unit) for unit, parts in edges_of.items()]
     members = [(numbers[eligible[numbers]], name) for numbers, name in distinct]
     members.sort(key=lambda item: (-len(item[0]), item[1]))
     return [numbers for numbers, _ in members if len(numbers)]
-
-
-def _distinct(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The distinct numbers, ascending. ``np.unique`` hashes, which takes six times as long for millions of numbers."""
-    numbers = np.sort(numbers)
-    return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
 
 
 def shares_of(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:
