@@ -90,13 +90,8 @@ def build_graph(
         table,
         aligned,
         [facts_of(draft.key, [draft]) for draft in drafts],
-        {
-            "src": np.concatenate([draft.src for draft in drafts]),
-            "dst": np.concatenate([draft.dst for draft in drafts]),
-            "split": split,
-            "pair": pairs.of_edge,
-            **{name: np.concatenate([d.attributes[name] for d in drafts]) for name in drafts[0].attributes},
-        },
+        {name: np.concatenate([d.arrays[name] for d in drafts]) for name in ("src", "dst", *drafts[0].attributes)}
+        | {"split": split, "pair": pairs.of_edge},
         len(pairs),
         leakage,
         {"excluded_edges": excluded_edges, "split_source": split_source, **about_split},
@@ -143,7 +138,7 @@ def _audit(
 def _global_ends(
     drafts: Sequence[RelationDraft], numbering: Numbering
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    offset = {name: np.int32(first) for name, first in zip(numbering.types, numbering.offsets[:-1], strict=True)}
+    offset = {name: np.int32(first) for name, first in numbering.first.items()}
     return (
         np.concatenate([draft.src + offset[draft.key[0]] for draft in drafts]),
         np.concatenate([draft.dst + offset[draft.key[2]] for draft in drafts]),

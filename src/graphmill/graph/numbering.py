@@ -40,6 +40,16 @@ class Numbering:
         """Nodes in the graph."""
         return len(self.rows)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of nodes of each type."""
+        return dict(zip(self.types, np.diff(self.offsets).tolist(), strict=True))
+
+    @property
+    def first(self) -> dict[str, int]:
+        """Number of the first node of each type."""
+        return dict(zip(self.types, self.offsets.tolist(), strict=False))
+
     def type_of_node(self) -> IntArray:
         """(num_nodes,) int32: number of each node's type."""
         return np.repeat(np.arange(len(self.types), dtype=np.int32), np.diff(self.offsets))
@@ -93,8 +103,6 @@ def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, l
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # the column has no chunks
-        return np.empty(0, np.int32), []
     names = array.dictionary.to_pylist()
     # Encoding the codes again sorts the names by first appearance and drops unused ones.
     codes = array.indices.dictionary_encode()
