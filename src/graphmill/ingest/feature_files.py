@@ -217,7 +217,6 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
 
     A comma counts as decimal comma if ``delimiter`` is another character.
     """
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     text = pc.utf8_trim(column, _BLANK)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     wrong = np.zeros(0, np.int64)

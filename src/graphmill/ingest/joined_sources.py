@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
+from graphmill.ingest.catalogue import joined_keys, places_in
 from graphmill.ingest.interactions import ITEM
+from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import NO_PLACE, NO_TIME, IngestResult
 
 FILLED: dict[str, tuple[float, pa.DataType]] = {
@@ -34,9 +36,8 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     is about an item with interactions, and the ids are probably of different kinds.
     """
     first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
-    keys = [pc.binary_join_element_wise(t["type"].cast(pa.string()), t["id"], "\x1f") for t in (first, second)]
-    keys = [key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key for key in keys]
-    place = pc.fill_null(pc.index_in(keys[1], value_set=keys[0]), -1).to_numpy()
+    keys = [joined_keys(text_of(table, "type"), text_of(table, "id")) for table in (first, second)]
+    place = places_in(keys[1], keys[0])
     new = place < 0
     of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
     asked = of_items[1] if all(mask.any() for mask in of_items) else np.ones(len(new), bool)

@@ -12,10 +12,9 @@ from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, codes_of, first_rows, take
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
-from graphmill.ingest.times import Times
+from graphmill.ingest.times import NO_TIME_THERE, Times
 
 _PENDING_MENTIONS = 1_000_000
-NO_TIME_THERE = "neither a number nor a date such as 2024-01-31"
 _EMPTY = np.zeros(0, dtype=np.int32)
 
 

@@ -3,6 +3,7 @@
 It is resolved once per file against the header, before any row is read.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pydantic import field_validator, model_validator
@@ -12,20 +13,8 @@ from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.settings import Settings, setting
 
-PRIMEKG = (
-    "relation",
-    "display_relation",
-    "x_index",
-    "x_id",
-    "x_type",
-    "x_name",
-    "x_source",
-    "y_index",
-    "y_id",
-    "y_type",
-    "y_name",
-    "y_source",
-)
+_PARTS = ("index", "id", "type", "name", "source")
+PRIMEKG = ("relation", "display_relation", *(f"{end}_{part}" for end in ("x", "y") for part in _PARTS))
 """The columns of PrimeKG's ``kg.csv``, in its order."""
 
 
@@ -134,6 +123,16 @@ class KgLayout:
         return bool(self.head.index)
 
 
+def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns that have a name, each once. A column with two roles (such as id and name) is required if either is."""
+    found: dict[str, Column] = {}
+    for column in wanted:
+        if column.name:
+            known = found.setdefault(column.name, column)
+            found[column.name] = replace(known, required=known.required or column.required)
+    return tuple(found.values())
+
+
 def column_names(columns: KgColumns) -> list[str]:
     """The columns named in a map; PrimeKG's for an empty map."""
     named = [value for part, value in columns.model_dump().items() if value and not part.endswith("_constant")]
@@ -157,14 +156,9 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
         wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
         wanted += [Column(name, "text") for name in (side.name, side.source)]
     wanted += [Column(columns.timestamp, "category")]
-    by_name: dict[str, Column] = {}
-    for column in wanted:
-        if column.name:
-            # One column may have two roles (such as id and name): it is read once, and required if either role is.
-            known = by_name.setdefault(column.name, column)
-            by_name[column.name] = replace(known, required=known.required or column.required)
-    _check_header(tuple(by_name), header, delimiter, file)
-    ignored = tuple(name for name in header if name not in by_name)
+    found = merged_columns(wanted)
+    names = [column.name for column in found]
+    _check_header(names, header, delimiter, file)
     return KgLayout(
         columns.relation,
         columns.relation_constant,
@@ -172,8 +166,8 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
         head,
         tail,
         columns.timestamp,
-        tuple(by_name.values()),
-        ignored,
+        found,
+        tuple(name for name in header if name not in names),
     )
 
 
@@ -182,10 +176,7 @@ def _primekg() -> KgColumns:
     return KgColumns(relation="relation", display_relation="display_relation", **parts)
 
 
-_PARTS = ("index", "id", "type", "name", "source")
-
-
-def _check_header(wanted: tuple[str, ...], header: tuple[str, ...], delimiter: str, file: str) -> None:
+def _check_header(wanted: list[str], header: tuple[str, ...], delimiter: str, file: str) -> None:
     missing = [name for name in wanted if name not in header]
     if missing:
         for other, word in ((",", ","), ("\t", "tab"), (";", ";"), ("|", "|")):

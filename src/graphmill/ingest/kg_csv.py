@@ -100,9 +100,8 @@ def _result(
     counts["nodes"], counts["edges"] = nodes.num_rows, edges.num_rows
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
-    return IngestResult(
-        nodes, edges, reject_table(file, rejects), counts=counts, notes=[*describe(counts, header, layout), *unit_note]
-    )
+    refused = reject_table((file, reject) for reject in rejects)
+    return IngestResult(nodes, edges, refused, counts=counts, notes=[*describe(counts, header, layout), *unit_note])
 
 
 def examine(path: str) -> IngestReport:

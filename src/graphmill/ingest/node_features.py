@@ -25,7 +25,7 @@ from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
 
 
@@ -98,16 +98,11 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
             f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
             f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
         )
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    table = pa.table(
-        [pa.array(node), pa.FixedSizeListArray.from_arrays(flat, values.shape[1])], features_schema(values.shape[1])
-    )
-    check_table(table, features_schema(values.shape[1]), f"features of {kind}")
     return IngestResult(
         nodes,
         EDGES.empty_table(),
-        reject_table(file, rejects),
-        {feature_key(kind, settings.name): table},
+        reject_table((file, reject) for reject in rejects),
+        {feature_key(kind, settings.name): feature_table(node, values)},
         counts,
         [*_notes(counts, kind), *rows.notes],
     )

@@ -1,6 +1,6 @@
 """Rejects: the objects that readers collect, and the table that they return."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ class Reject(NamedTuple):
         return f"line {self.line}{column}: {self.reason}"
 
 
-def reject_table(file: str, rejects: Sequence[Reject]) -> pa.Table:
-    """The rejects of ``file`` as a table with the schema :data:`graphmill.ingest.tables.REJECTS`."""
-    columns = [list(c) for c in zip(*rejects, strict=True)] if rejects else [[] for _ in Reject._fields]
-    return pa.table([[file] * len(rejects), *columns], REJECTS)
+def reject_table(rejects: Iterable[tuple[str, Reject]]) -> pa.Table:
+    """The rejects, each with its file, as a table with the schema :data:`graphmill.ingest.tables.REJECTS`."""
+    return pa.Table.from_pylist([{"file": file, **reject._asdict()} for file, reject in rejects], REJECTS)
