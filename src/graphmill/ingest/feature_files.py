@@ -17,7 +17,7 @@ from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import Source, shown, text_lines
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
@@ -81,12 +81,7 @@ def load_matrix(path: str | Path) -> np.ndarray:
 
 
 def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
-    with Source(path) as source:
-        data = source.read()
-    try:
-        lines = data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{shown(path)} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
+    _, lines = text_lines(path)
     kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
     return pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
 

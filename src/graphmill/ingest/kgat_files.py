@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.user_items import (
     ENTITY,
     ITEM,
@@ -100,7 +100,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     files = kgat_files(path, settings)
     rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    texts = {role: _lines(file) for role, file in files.items() if role not in LISTS}
+    texts = {role: text_lines(file) for role, file in files.items() if role not in LISTS}
     largest = _plausible(
         sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines), lists
     )
@@ -139,7 +139,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
-        rejects=_reject_table(rejects),
+        rejects=reject_table(rejects),
         counts=counts,
         notes=_notes(counts) + interaction_notes(counts),
     )
@@ -168,16 +168,6 @@ class _Rejects(list[tuple[str, Reject]]):
 
 def _variants(file: str) -> list[str]:
     return [file, f"{file}.gz", file.removesuffix(".txt") + ".txt.zip", file.removesuffix(".txt") + ".zip"]
-
-
-def _lines(path: str | Path) -> tuple[str, list[str]]:
-    """The file's name for messages, and its lines; a gzipped or zipped file is unpacked."""
-    with Source(path) as source:
-        name, data = source.name, source.read()
-    try:
-        return name, data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
 
 
 def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
@@ -282,7 +272,7 @@ def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarr
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, lines = _lines(path)
+    name, lines = text_lines(path)
     # Names can have blanks: if the header has tabs, only tabs separate.
     mark = "\t" if lines and "\t" in lines[0] else None
     header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
@@ -340,10 +330,6 @@ def _edges(
 
 def _first(rejects: list[tuple[str, Reject]]) -> str:
     return next((f"the first is in {file}, {reject.place} ({reject.value!r})" for file, reject in rejects), "")
-
-
-def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:
-    return pa.Table.from_pylist([{"file": file, **reject._asdict()} for file, reject in rejects], REJECTS)
 
 
 _SENTENCES = {

@@ -22,18 +22,14 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult
 from graphmill.ingest.times import parse_time
-from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Rejects, Seen, cells_of, is_statement
+from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Seen, cells_of, is_statement
+from graphmill.ingest.user_items import SPLITS, Ids, node_table
 from graphmill.settings import Settings, setting
 
-SPLITS = ("train", "valid", "test")
 FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
-EDGES_WITH_SPLIT = pa.schema(
-    [("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32()),
-     ("split", pa.uint8())]
-)  # fmt: skip
-"""Edges as in ``tables``, and their split in the files: 0 train, 1 valid, 2 test."""
 _PENDING = 1 << 18
 
 
@@ -84,7 +80,7 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     """
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
-    rejects = Rejects()
+    rejects: list[tuple[str, Reject]] = []
     found = _Columns(choose(settings.engine, files.values()), settings.timed)
     entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
     relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
@@ -92,30 +88,27 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     for name, file in files.items():
         rows_read += _read_lines(file, entities, relations, rejects, seen, found, SPLITS.index(name))
     columns = found.finish()
-    if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
-        where, line, _, reason, _ = rejects.rows[0]
+    if 0 < settings.max_rejects < len(rejects):
+        where, first = rejects[0]
         raise InputError(
-            f"{len(rejects.rows):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
-            f"{where}, line {line}: {reason}"
+            f"{len(rejects):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
+            f"{where}, line {first.line}: {first.reason}"
         )
     if not found.of_split[0]:
-        first = "; ".join(f"line {r[1]}: {r[3]}" for r in rejects.rows[:3])
-        raise InputError(f"{shown(files['train'])} has no usable line{f' ({first})' if first else ''}")
+        some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
+        raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
     labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
-    nodes = _nodes(
-        list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
-    )
+    ids = Ids(pa.array(entities.number, pa.string()), labels)
+    nodes = node_table([(settings.node_type, ids)], settings.source or _source_name(path, files["train"]))
     edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
     counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
-    counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts | _put_right(seen, notes)
-    if rejects.rows:
-        where, line, _, reason, _ = rejects.rows[0]
-        notes.insert(
-            0, f"{len(rejects.rows):,} of {rows_read:,} lines were rejected; the first is {where}:{line} ({reason})"
-        )
-    if settings.strict and (rejects.rows or counts["in_two_splits"]):
+    counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | _put_right(seen, notes)
+    for where, first in rejects[:1]:
+        found_first = f"the first is {where}:{first.line} ({first.reason})"
+        notes.insert(0, f"{len(rejects):,} of {rows_read:,} lines were rejected; {found_first}")
+    if settings.strict and (rejects or counts["in_two_splits"]):
         raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
-    return IngestResult(nodes, edges, rejects.table(), counts=counts, notes=notes)
+    return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
 
 
 def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
@@ -212,24 +205,19 @@ def _read_lines(
     file: str | Path,
     entities: _Symbols,
     relations: _Symbols,
-    rejects: Rejects,
+    rejects: list[tuple[str, Reject]],
     seen: Seen,
     found: _Columns,
     split: int,
 ) -> int:
     """Add the triples of a file to ``found``; returns how many lines there were (blank ones not counted)."""
     complain = Complaint(file, rejects)
-    before, kinds = len(rejects.rows), (entities, relations, entities)
-    time = 0
+    before, kinds, time = len(rejects), (entities, relations, entities), 0
     for number, cells in cells_of(file, TIMED if found.timed else COLUMNS, complain, seen):
         # Check the known symbols first: a rejected line must not number its other symbols.
-        unknown = [
-            i
-            for i, (cell, kind) in enumerate(zip(cells[:3], kinds, strict=True))
-            if kind.fixed and cell not in kind.number
-        ]
-        if unknown:
-            i = unknown[0]
+        known = [not kind.fixed or cell in kind.number for cell, kind in zip(cells[:3], kinds, strict=True)]
+        if not all(known):
+            i = known.index(False)
             complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
         if found.timed:
@@ -240,7 +228,7 @@ def _read_lines(
             time = parsed.second
         found.add(entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time, split)
     found.settle(split)
-    return found.of_split[split] + len(rejects.rows) - before
+    return found.of_split[split] + len(rejects) - before
 
 
 # ---------------------------------------------------------------------- dictionaries
@@ -303,31 +291,11 @@ def _index(text: str, file: str, line: int) -> int:
 # ---------------------------------------------------------------------- tables
 
 
-def _category(codes: np.ndarray, values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
-
-
-def _nodes(ids: list[str], labels: list[str], node_type: str, source: str) -> pa.Table:
-    zeros = np.zeros(len(ids), dtype=np.int32)
-    columns = [
-        pa.array(np.arange(len(ids), dtype=np.int64)),
-        pa.array(ids, pa.string()),
-        _category(zeros, [node_type]),
-        pa.array(labels, pa.string()),
-        _category(zeros, [source]),
-    ]
-    return pa.table(columns, schema=NODES)
-
-
 def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:
     category = as_column(columns["relation"], relations)
-    arrays = [category, category, as_column(columns["head"]), as_column(columns["tail"])]
-    names = EDGES_WITH_SPLIT.names[: 4 + with_split]
-    table = pa.table(
-        [*arrays, as_column(columns["split"])][: len(names)], schema=pa.schema(list(EDGES_WITH_SPLIT)[: len(names)])
-    )
-    if "timestamp" in columns:
-        table = table.append_column("timestamp", as_column(columns["timestamp"]))
+    table = pa.table([category, category, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
+    for name in ("split",) * with_split + ("timestamp",) * ("timestamp" in columns):
+        table = table.append_column(name, as_column(columns[name]))
     return table
 
 
