@@ -63,7 +63,7 @@ def build_graph(
     type_of_row, known_types = categories(nodes, "type", "nodes")
     columns = read_edges(edges, len(nodes))
     if settings.split.given == "redraw":
-        columns = columns.without_split()
+        columns = replace(columns, split=None)
     columns, split_source = split_interactions(columns, nodes, settings.split)
     if columns.split is None and leaves_one_out(settings.split.method, columns):
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
@@ -111,8 +111,8 @@ def _split_links(
     if settings.method == time_split.METHOD:
         by_time = time_split.split_by_time(edges, settings)
         return by_time.edges, by_time.to_dict()
-    by_group = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
-    return by_group.edges, {"groups": by_group.report}
+    edges, report = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
+    return edges, {"groups": report}
 
 
 def _audit(

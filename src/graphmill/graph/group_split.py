@@ -9,7 +9,7 @@ other relations, and the model knows them only by these (Huang et al. 2024, doi.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,6 @@ METHOD = "by_group"
 _COLUMNS = ("id", "group")
 
 
-@dataclass(frozen=True)
-class GroupSplit:
-    """``edges`` with their split; ``report``: groups, nodes and links of each held-out part, and the number of nodes
-    without a group."""
-
-    edges: EdgeColumns
-    report: dict[str, Any]
-
-
 def split_by_group(
     edges: EdgeColumns,
     nodes: pa.Table,
@@ -44,7 +35,7 @@ def split_by_group(
     types: Sequence[str],
     settings: SplitSettings,
     root: Path = Path(),
-) -> GroupSplit:
+) -> tuple[EdgeColumns, dict[str, Any]]:
     """Hold out all links of ``group_relations`` at nodes of ``group_type`` that are in a test or validation group.
 
     ``head`` and ``tail`` of the edges are rows of the table ``nodes``. ``type_of_row`` has each row's type, as an index
@@ -53,6 +44,9 @@ def split_by_group(
 
     Raises :class:`SettingsError` for an unknown type, relation or group, and :class:`InputError` for a file that cannot
     be used, or if no link is held out or none is left.
+
+    Returns the edges with their split, and for the report groups, nodes and links of each held-out part, and the number
+    of nodes without a group.
     """
     _known("group_type", [settings.group_type], types)
     _known("group_relations", settings.group_relations, edges.relation_names)
@@ -90,7 +84,7 @@ def split_by_group(
         if number != TRAIN
     }
     report |= {"nodes_without_group": int((of_type & (group < 0)).sum()), "unknown_ids": unknown}
-    return GroupSplit(replace(edges, split=split), report)
+    return replace(edges, split=split), report
 
 
 def _known(setting: str, asked: Sequence[str], there: Sequence[str]) -> None:

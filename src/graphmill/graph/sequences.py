@@ -50,7 +50,8 @@ class Sequences:
 
     def train_ends(self) -> npt.NDArray[np.int64]:
         """(U,) int64: the end of each user's training interactions, which start at ``indptr[u]``."""
-        return self._ends(TRAIN)
+        later = np.concatenate(([0], np.cumsum(self.split > TRAIN)))
+        return self.indptr[1:] - np.diff(later[self.indptr])
 
     def targets(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Users with an interaction in ``split`` ("valid" or "test"), and its position: two int64 (Q,).
@@ -99,10 +100,6 @@ class Sequences:
             "repeat_share": self.repeat_share,
             "timestamps": self.timestamps is not None,
         }
-
-    def _ends(self, split: int) -> npt.NDArray[np.int64]:
-        later = np.concatenate(([0], np.cumsum(self.split > split)))
-        return self.indptr[1:] - (later[self.indptr[1:]] - later[self.indptr[:-1]])
 
 
 def sequence_view(graph: TypedGraph) -> Sequences:

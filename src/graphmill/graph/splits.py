@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +83,12 @@ def draw_splits(
     """
     split = np.zeros(len(pairs), np.uint8)
     loops = pairs.low == pairs.high
-    rank = _ranks(keys[pairs.low], keys[pairs.high])
-    free = ~_last_pair_of_a_node(pairs, rank, len(keys), ~loops) & ~loops
+    rank = np.empty(len(pairs), np.int64)
+    rank[np.argsort(pair_hashes(keys[pairs.low], keys[pairs.high]), kind="stable")] = np.arange(len(pairs))
+    highest = np.full(len(keys), -1, np.int64)
+    for ends in (pairs.low, pairs.high):
+        np.maximum.at(highest, ends[~loops], rank[~loops])
+    free = ~loops & (rank != highest[pairs.low]) & (rank != highest[pairs.high])
 
     members = _pairs_by_unit(pairs, relation_edges, units, ~loops)
     stratum = np.full(len(pairs), -1, np.int32)
@@ -99,22 +104,30 @@ def draw_splits(
         split[candidates[test : test + valid]] = VALID
 
     for pair_numbers in reversed(members):
-        if len(pair_numbers) < SMALL_RELATION:
-            continue
-        for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
-            if wanted and not (split[pair_numbers] == part).any():
-                candidates = pair_numbers[free[pair_numbers] & (split[pair_numbers] == TRAIN)]
-                if len(candidates):
-                    split[candidates[np.argmin(rank[candidates])]] = part
+        if len(pair_numbers) >= SMALL_RELATION:
+            at_least_one(split, pair_numbers, free, rank, settings)
     return split
 
 
-def _ranks(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """(P,) int64: rank of each pair by a hash that is the same for (a, b) and (b, a)."""
-    mixed = mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
-    rank = np.empty(len(mixed), np.int64)
-    rank[np.argsort(mixed, kind="stable")] = np.arange(len(mixed))
-    return rank
+def at_least_one(
+    split: npt.NDArray[np.uint8],
+    members: npt.NDArray[Any],
+    free: npt.NDArray[np.bool_],
+    rank: npt.NDArray[Any],
+    settings: SplitSettings,
+) -> None:
+    """Give each requested split the free pair with the lowest rank among ``members`` (mask or numbers), if it has none."""
+    for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
+        if wanted and not (split[members] == part).any():
+            numbers = np.flatnonzero(members) if members.dtype == bool else members
+            candidates = numbers[free[numbers] & (split[numbers] == TRAIN)]
+            if len(candidates):
+                split[candidates[np.argmin(rank[candidates])]] = part
+
+
+def pair_hashes(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hashes of pairs of nodes from the nodes' keys; the same for (a, b) and (b, a)."""
+    return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
 
 
 def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -123,16 +136,6 @@ def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-def _last_pair_of_a_node(
-    pairs: Pairs, rank: npt.NDArray[np.int64], num_nodes: int, eligible: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
-    """(num_pairs,) bool: pairs that have the highest rank among the eligible pairs of one of their nodes."""
-    highest = np.full(num_nodes, -1, np.int64)
-    np.maximum.at(highest, pairs.low[eligible], rank[eligible])
-    np.maximum.at(highest, pairs.high[eligible], rank[eligible])
-    return (rank == highest[pairs.low]) | (rank == highest[pairs.high])
 
 
 def _pairs_by_unit(

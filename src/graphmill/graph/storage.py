@@ -44,10 +44,8 @@ def feature_mask_file(type_number: int, name: str = "") -> str:
 
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
     """Write ``name`` as NPY; it is synced to disk when this returns."""
-    with (directory / name).open("wb") as file:
-        np.save(file, np.ascontiguousarray(values), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    np.save(directory / name, np.ascontiguousarray(values), allow_pickle=False)
+    _sync(directory / name)
 
 
 def write_table(directory: Path, name: str, table: pa.Table) -> None:

@@ -25,18 +25,9 @@ END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "ta
          ("h", "t"))  # fmt: skip
 """Words for the two ends of an edge."""
 RELATION_NAMES = (
-    "relation",
-    "predicate",
-    "edge_type",
-    "relationship",
-    "relation_type",
-    "rel",
-    "interaction",
-    "edge",
-    "type",
-    "p",
-    "r",
-)
+    "relation", "predicate", "edge_type", "relationship", "relation_type", "rel", "interaction", "edge", "type", "p",
+    "r"
+)  # fmt: skip
 """Words for its relation."""
 
 _INDEX = re.compile(r"|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+|index", re.IGNORECASE)

@@ -89,22 +89,13 @@ RELATIONS = (
     Relation("pathway_protein", ("interacts with",), _PATHWAY, _GENE, 600, 1200, 42_646),
 )
 
-NODE_COUNTS = {
-    "tiny": {_GENE: 740, _DISEASE: 320, _DRUG: 360, _PATHWAY: 170, _PROCESS: 410},
-    "small": {_GENE: 2100, _DISEASE: 900, _DRUG: 1000, _PATHWAY: 500, _PROCESS: 1300},
-    "paper": {
-        _GENE: 27_671,
-        _DISEASE: 17_080,
-        _DRUG: 7_957,
-        _PATHWAY: 2_516,
-        _PROCESS: 28_642,
-        _FUNCTION: 11_169,
-        _COMPONENT: 4_176,
-        _PHENOTYPE: 15_311,
-        _ANATOMY: 14_035,
-        _EXPOSURE: 818,
-    },
+_TYPES = (_GENE, _DISEASE, _DRUG, _PATHWAY, _PROCESS, _FUNCTION, _COMPONENT, _PHENOTYPE, _ANATOMY, _EXPOSURE)
+_COUNTS = {
+    "tiny": (740, 320, 360, 170, 410),
+    "small": (2100, 900, 1000, 500, 1300),
+    "paper": (27_671, 17_080, 7_957, 2_516, 28_642, 11_169, 4_176, 15_311, 14_035, 818),
 }
+NODE_COUNTS = {preset: dict(zip(_TYPES, counts, strict=False)) for preset, counts in _COUNTS.items()}
 PRESETS = tuple(NODE_COUNTS)
 
 
