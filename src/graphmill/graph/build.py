@@ -20,7 +20,14 @@ from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.large import build_large, can_be_large, would_not_fit
 from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out
 from graphmill.graph.numbering import EdgeColumns, Numbering, categories, number_nodes, read_edges
-from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, facts_of, group_edges
+from graphmill.graph.relations import (
+    RelationDraft,
+    add_inverse_relations,
+    add_missing_reverses,
+    facts_of,
+    group_edges,
+    unit_of,
+)
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.graph.splits import Pairs, draw_splits, node_keys, number_pairs
@@ -155,4 +162,4 @@ def _splits(
     bounds = np.concatenate(([0], np.cumsum([len(draft) for draft in drafts])))
     ranges = [slice(first, end) for first, end in pairwise(bounds)]
     keys = node_keys(table["type"].to_pylist(), table["id"].to_pylist(), settings.split.seed)
-    return draw_splits(pairs, ranges, [draft.unit for draft in drafts], keys, settings.split)[pairs.of_edge]
+    return draw_splits(pairs, ranges, [unit_of(draft.key) for draft in drafts], keys, settings.split)[pairs.of_edge]

@@ -265,7 +265,7 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
             grouped.duplicates[number] = draft.duplicates
             grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:
-                mirror = draft.mirror
+                mirror = mirror_of(key)
                 rows = draft.arrays | {"src": draft.dst, "dst": draft.src}
                 grouped.reverses.put(first[mirror] + ranges[mirror].of(draft.src), rows)
     return grouped

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges
-from graphmill.graph.relations import RelationFacts
+from graphmill.graph.relations import RelationFacts, unit_of
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SMALL_RELATION, TEST, VALID, at_least_one, pair_hashes, shares_of
@@ -141,7 +141,7 @@ def draw_large_splits(
 
     units: dict[tuple[str, ...], list[int]] = {}
     for number, facts in enumerate(pairs.edges.facts):
-        units.setdefault(facts.unit, []).append(number)
+        units.setdefault(unit_of(facts.key), []).append(number)
     counts = {unit: _count(pairs.of_relations(numbers, usable)) for unit, numbers in units.items()}
     order = [unit for unit in sorted(units, key=lambda unit: (-counts[unit], unit)) if counts[unit]]
     none = len(order)

@@ -62,16 +62,6 @@ class RelationDraft:
         return len(self.src)
 
     @property
-    def unit(self) -> tuple[str, ...]:
-        """The relation without its direction: its name and its two node types in alphabetical order."""
-        return unit_of(self.key)
-
-    @property
-    def mirror(self) -> Key:
-        """The key of the relation that holds the reverses."""
-        return mirror_of(self.key)
-
-    @property
     def arrays(self) -> Arrays:
         """All arrays by name, without a split that is not drawn yet."""
         split = {} if self.split is None else {"split": self.split}
@@ -129,11 +119,6 @@ class RelationFacts:
     duplicates: int
     parallel: int
     self_loops: int
-
-    @property
-    def unit(self) -> tuple[str, ...]:
-        """The relation without its direction: its name and its two node types in alphabetical order."""
-        return unit_of(self.key)
 
     @property
     def name(self) -> str:
@@ -226,13 +211,13 @@ def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]
     given = {draft.key: draft for draft in drafts}
     out = dict(given)
     for draft in drafts:
-        mirror = given.get(draft.mirror)
-        missing = ~held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+        key = mirror_of(draft.key)
+        missing = ~_is_held(draft, given.get(key))
         if not missing.any():
             continue
-        extra = draft.reversed(draft.mirror, missing)
-        present = out.get(draft.mirror)
-        out[draft.mirror] = sort_unique(extra if present is None else concatenate(present, extra))
+        extra = draft.reversed(key, missing)
+        present = out.get(key)
+        out[key] = sort_unique(extra if present is None else concatenate(present, extra))
     return list(out.values())
 
 
@@ -243,17 +228,12 @@ def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft
     mirror. Raises :class:`InputError` if the data already has a relation of the new name between the two types.
     """
     given = {draft.key: draft for draft in drafts}
-    directed = set()
-    for draft in drafts:
-        mirror = given.get(draft.mirror)
-        if not held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key()).all():
-            directed.add(draft.unit)
+    directed = {unit_of(draft.key) for draft in drafts if not _is_held(draft, given.get(mirror_of(draft.key))).all()}
     out = dict(given)
     for draft in drafts:
-        if draft.unit not in directed:
-            continue
-        key = inverse_key(draft.key, out)
-        out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
+        if unit_of(draft.key) in directed:
+            key = inverse_key(draft.key, out)
+            out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
     return list(out.values())
 
 
@@ -266,6 +246,11 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
             f"inverse of {key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
         )
     return inverse
+
+
+def _is_held(draft: RelationDraft, mirror: RelationDraft | None) -> npt.NDArray[np.bool_]:
+    """(E,) bool: whether the mirror relation holds the reverse of each edge."""
+    return held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
 
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:

@@ -73,13 +73,10 @@ class Catalogue:
             return np.full(len(ids), -1, np.int64)
         if space is None:
             found = places_in(ids, self.id)
-            return np.where((found >= 0) & self._shared()[np.maximum(found, 0)], -2, found)
+            code = codes_of(self.id)
+            shared = np.bincount(code)[code] > 1
+            return np.where((found >= 0) & shared[np.maximum(found, 0)], -2, found)
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
-
-    def _shared(self) -> np.ndarray:
-        """Whether another node has the same id."""
-        code = codes_of(self.id)
-        return np.asarray(np.bincount(code)[code] > 1)
 
     def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
         """Feature tables by key, their rejects, and the number of nodes without features because of a blank cell.

@@ -168,13 +168,11 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
         chosen, notes = _choose(file.names, key, kind, columns, file.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
         read += [Column(c, "text") for c in chosen]
-        parts, rejects = [], list[Reject]()
+        none, rejects = pa.nulls(0, pa.string()), list[Reject]()
+        parts = [FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), [])]
         for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
-    if not parts:
-        none = pa.nulls(0, pa.string())
-        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, notes)
     return FeatureRows(
         pa.concat_arrays([p.key for p in parts]),
         pa.concat_arrays([p.type for p in parts]),

@@ -68,12 +68,11 @@ def examined(
     format: str,
     read: Callable[[], IngestResult],
     source: Mapping[str, Any],
-    recipe: str,
+    recipe: str | Callable[[IngestResult], str],
     *,
     columns: Sequence[dict[str, str]] = (),
     remarks: Sequence[str] = (),
     graph: Callable[[IngestResult], Mapping[str, Any]] | None = None,
-    recipe_by: Callable[[IngestResult], str] | None = None,
 ) -> IngestReport:
     """The report on the result of ``read``. ``source``: the source for the YAML. ``graph``: its section ``graph``."""
     report = IngestReport(shown(path), format, list(columns), list(remarks))
@@ -82,7 +81,7 @@ def examined(
     except GraphmillError as error:
         return replace(report, problem=str(error))
     written = {"name": source.get("name", "edges"), "format": format, "path": shown(path)} | dict(source)
-    model = recipe_by(result) if recipe_by else recipe
+    model = recipe if isinstance(recipe, str) else recipe(result)
     return replace(
         report,
         counts=result.counts,

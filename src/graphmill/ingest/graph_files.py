@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,11 @@ from graphmill.ingest.graph_sources import (
     GraphReading,
     NodeSource,
 )
-from graphmill.ingest.kg_assemble import Assembled, Assembly
+from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_disk import DiskAssembly
 from graphmill.ingest.kg_mentions import digest, edge_times, text_of
 from graphmill.ingest.kg_notes import described_counts, problems
-from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, IngestResult, check_table
 from graphmill.ingest.times import NO_TIME_THERE, unit_notes
@@ -153,7 +152,9 @@ def assembled(
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
-    counts = _counts(reading, made, nodes, table) | {
+    counts = counts_of(made, nodes, table, len(reading.rejects), indexed=False) | {
+        "nodes": nodes.num_rows,
+        "edges": table.num_rows,
         "listed_nodes": len(known),
         "nodes_of_several_types": known.several,
         "nodes_without_type": known.untyped,
@@ -217,21 +218,6 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
     arrays = [columns["index"], columns["id"], columns["type"].dictionary_encode(), columns["name"],
               columns["source"].dictionary_encode()]  # fmt: skip
     return pa.table(arrays, NODES), len(unlisted), row_of_made, row_of_known
-
-
-def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.Table) -> dict[str, int]:
-    relation = edges["relation"].chunk(0).indices.to_numpy()
-    head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
-    return {
-        "rows": edges.num_rows + len(reading.rejects),
-        "rejected_rows": len(reading.rejects),
-        **asdict(edge_oddities(relation, head, tail, nodes.num_rows)),
-        **asdict(node_oddities(nodes, False)),
-        "nodes_with_two_names": made.renamed,
-        "nodes_with_two_sources": made.resourced,
-        "nodes": nodes.num_rows,
-        "edges": edges.num_rows,
-    }
 
 
 def _numbered(known: Catalogue) -> str:

@@ -17,7 +17,7 @@ from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_columns import KgLayout, Side, merged_columns
 from graphmill.ingest.kg_mentions import text_of
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.settings import Settings, setting
@@ -37,9 +37,7 @@ class GraphFilesSettings(Settings):
     )
     missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
     strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
-    max_rejects: int = setting(
-        100_000, "refuse the files as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the files as soon as")
     engine: Engine = engine_setting()
 
 

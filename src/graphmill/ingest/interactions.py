@@ -119,7 +119,7 @@ def interaction_tables(
     ):
         if strict and counts[odd]:
             raise InputError(f"{name}: {counts[odd]} rows {words}; mend them, or set strict: false")
-    notes += _notes(counts)
+    notes += [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
     return IngestResult(
         nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
         edges=_edges(interactions, order, position if ordered else None, repeat),
@@ -197,11 +197,8 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
     user, item, time = interactions.user[order], interactions.item[order], times[order]
     same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
     counts["same_time"] = int(same.sum())
-    by_row = np.lexsort((item, time, user))
-    equal = np.ones(len(user) - 1, bool)
-    for column in (user, item, time):
-        equal &= column[by_row][1:] == column[by_row][:-1]
-    counts["duplicate_rows"] = int(equal.sum())
+    rows = np.stack((user, item, time))[:, np.lexsort((item, time, user))]
+    counts["duplicate_rows"] = int((rows[:, 1:] == rows[:, :-1]).all(axis=0).sum())
     in_file = np.argsort(interactions.user, kind="stable")
     back = (interactions.user[in_file][1:] == interactions.user[in_file][:-1]) & (np.diff(times[in_file]) < 0)
     counts["users_out_of_order"] = len(np.unique(interactions.user[in_file][1:][back]))
@@ -217,10 +214,6 @@ _SENTENCES = {
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
     "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
 }
-
-
-def _notes(counts: dict[str, int]) -> list[str]:
-    return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
 
 
 def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray | None, repeat: np.ndarray) -> pa.Table:

@@ -24,8 +24,16 @@ from graphmill.ingest.format import ONE_WAY, Format, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.kg_mentions import category_of, text_of
-from graphmill.ingest.names import KNOWN_NAMES, as_number, is_row_number, plain, role_of, with_point, without_blanks
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.names import (
+    KNOWN_NAMES,
+    as_number,
+    first_named,
+    is_row_number,
+    role_of,
+    with_point,
+    without_blanks,
+)
+from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
@@ -73,9 +81,7 @@ class InteractionsCsvSettings(Settings):
     strict: bool = setting(
         False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
     )
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
     @field_validator("delimiter")
     @classmethod
@@ -139,7 +145,6 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles in the file."""
-    by_name = {plain(name): name for name in reversed(names)}
     chosen = {}
     for role, known in KNOWN_NAMES.items():
         asked = getattr(columns, role)
@@ -150,8 +155,7 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
                 raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
             chosen[role] = asked
             continue
-        found = next((by_name[name] for name in known if name in by_name), None)
-        if found is not None:
+        if found := first_named(names, known):
             chosen[role] = found
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")

@@ -85,17 +85,10 @@ def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Tabl
 
 
 def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
-    wanted = [*a.column_names, *(name for name in b.column_names if name not in a.column_names)]
-    parts = []
-    for table in (a, b):
-        columns = []
-        for name in wanted:
-            if name in table.column_names:
-                columns.append(table[name])
-            else:
-                value, kind = FILLED[name]
-                if name == "timestamp" and "position" not in wanted:  # links, some of which have a time
-                    value = NO_TIME
-                columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), kind)]))
-        parts.append(pa.table(columns, names=wanted))
-    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
+    for place, name in enumerate(joined.column_names):
+        if joined[name].null_count:
+            # Links, some of which have a time, have no position.
+            untimed = name == "timestamp" and "position" not in joined.column_names
+            joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else FILLED[name][0]))
+    return joined

@@ -11,6 +11,7 @@ from pydantic import field_validator, model_validator
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.engine import Engine, engine_setting
+from graphmill.ingest.rejects import max_rejects_setting
 from graphmill.settings import Settings, setting
 
 _PARTS = ("index", "id", "type", "name", "source")
@@ -83,10 +84,7 @@ class KgCsvSettings(Settings):
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto: what fits the columns")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
-    max_rejects: int = setting(
-        100_000, "refuse the file as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
-
+    max_rejects: int = max_rejects_setting("the file as soon as")
     engine: Engine = engine_setting()
 
     _delimiter = field_validator("delimiter")(checked_delimiter)

@@ -18,7 +18,7 @@ from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.rejects import Reject, max_rejects_setting, reject_table
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.user_items import (
     ENTITY,
@@ -57,9 +57,7 @@ class KgatFilesSettings(Settings):
         "another source",
     )
     strict: bool = setting(False, "refuse the data set if an entry is rejected or a pair is repeated")
-    max_rejects: int = setting(
-        100_000, "refuse the data set if more than this many entries cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the data set if", "entries")
 
 
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:

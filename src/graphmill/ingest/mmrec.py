@@ -21,8 +21,8 @@ from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import read_roles
-from graphmill.ingest.names import KNOWN_NAMES, plain
-from graphmill.ingest.rejects import reject_table
+from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
+from graphmill.ingest.rejects import max_rejects_setting, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult, feature_key, feature_table
 from graphmill.ingest.user_items import (
@@ -57,9 +57,7 @@ class MmrecSettings(Settings):
         "occur; auto: numbers if all ids are numbers without large gaps",
     )
     strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
 
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
@@ -151,12 +149,11 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    by_name = {plain(name): name for name in reversed(names)}
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
     chosen = {}
     for role, options in known.items():
-        found = next((by_name[name] for name in options if name in by_name), None)
-        if found is None:
+        found = first_named(names, options)
+        if not found:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
                 f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
@@ -208,7 +205,7 @@ def _examine(path: str) -> IngestReport:
     def recipe(result: IngestResult) -> str:
         return "mmgcn" if result.features else "bpr_mf"
 
-    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, "", recipe_by=recipe)
+    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, recipe)
 
 
 def _recognises(look: Look) -> int:

@@ -39,6 +39,12 @@ def plain(name: str) -> str:
     return name.split(":")[0].strip().lower()
 
 
+def first_named(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """The column with the first of the ``wanted`` plain names that there is; empty if there is none."""
+    by_name = {plain(name): name for name in reversed(names)}
+    return next((by_name[name] for name in wanted if name in by_name), "")
+
+
 def is_row_number(name: str) -> bool:
     """Whether a column with this name is the row number that pandas writes."""
     return _INDEX.fullmatch(name.strip()) is not None

@@ -80,7 +80,9 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         rows = _take(rows, np.flatnonzero(own.to_numpy(zero_copy_only=False)))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
     found, rejects = _match(rows, nodes, of_type, settings, file)
-    node, values = _in_order(found, rows.values)
+    kept = np.flatnonzero(found >= 0)
+    kept = kept[np.argsort(found[kept])]
+    node, values = found[kept].astype(np.int32), rows.values[kept]
     rejects = sorted([*rows.rejects, *rejects])
     counts = {
         "rows": len(rows.key) + len(rows.rejects),
@@ -172,12 +174,6 @@ def _match(
             reason = f"a second row for this node; the first is on line {rows.line[first[position[row]]]}"
         rejects.append(Reject(int(rows.line[row]), settings.key, reason, rows.key[row].as_py()[:MAX_SHOWN]))
     return np.where(chosen, of_type[np.maximum(position, 0)], -1), rejects
-
-
-def _in_order(found: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    kept = np.flatnonzero(found >= 0)
-    kept = kept[np.argsort(found[kept])]
-    return found[kept].astype(np.int32), values[kept]
 
 
 def _notes(counts: dict[str, int], kind: str) -> list[str]:

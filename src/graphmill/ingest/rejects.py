@@ -1,11 +1,12 @@
 """Rejects: the objects that readers collect, and the table that they return."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from graphmill.ingest.tables import REJECTS
+from graphmill.settings import setting
 
 
 class Reject(NamedTuple):
@@ -21,6 +22,12 @@ class Reject(NamedTuple):
         """Place and reason, for a message."""
         column = f", column {self.column}" if self.column else ""
         return f"line {self.line}{column}: {self.reason}"
+
+
+def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
+    """The field ``max_rejects`` of a format's settings; ``refused``: what it refuses, and when."""
+    text = f"refuse {refused} more than this many {rows} cannot be used; 0: never"
+    return setting(100_000, text, ge=0, identity=False)
 
 
 def reject_table(rejects: Iterable[tuple[str, Reject]]) -> pa.Table:

@@ -22,7 +22,7 @@ from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note, with_point
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
@@ -44,12 +44,6 @@ class _Layout:
     columns: tuple[str, ...]
     header: tuple[str, ...] = ()
 
-    def notes(self) -> list[str]:
-        numbers = (
-            [name for name, role in zip(self.header, self.columns, strict=True) if not role] if self.header else []
-        )
-        return [row_number_note(numbers)] if numbers else []
-
 
 class SequenceSettings(Settings):
     """How a ``sequence`` source is read."""
@@ -66,9 +60,7 @@ class SequenceSettings(Settings):
     strict: bool = setting(
         False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
     )
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
 
 @guarded
@@ -107,7 +99,8 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
         strict=settings.strict,
         max_rejects=settings.max_rejects,
     )
-    result.notes.extend(layout.notes())
+    if numbers := [column for column, role in zip(layout.header, layout.columns, strict=False) if not role]:
+        result.notes.append(row_number_note(numbers))
     if times is None:
         result.notes.append("there is no column of times: a user's order is that of the file")
     return result

@@ -9,7 +9,9 @@ N-Triples lose their final dot; each is counted. An unusable line is a reject. A
 its line: a guessed entry could give every later vector the wrong name.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult
-from graphmill.ingest.times import parse_time
+from graphmill.ingest.times import NO_TIME_THERE, parse_time
 from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Seen, cells_of, is_statement
 from graphmill.ingest.user_items import SPLITS, Ids, node_table
 from graphmill.settings import Settings, setting
@@ -84,10 +86,10 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     found = _Columns(choose(settings.engine, files.values()), settings.timed)
     entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
     relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
-    rows_read, seen = 0, Seen()
+    seen = Seen()
     for name, file in files.items():
-        rows_read += _read_lines(file, entities, relations, rejects, seen, found, SPLITS.index(name))
-    columns = found.finish()
+        found.add(_triples(file, entities, relations, rejects, seen, settings.timed), SPLITS.index(name))
+    columns, rows_read = found.finish(), sum(found.of_split) + len(rejects)
     if 0 < settings.max_rejects < len(rejects):
         where, first = rejects[0]
         raise InputError(
@@ -98,8 +100,9 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
         some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
         raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
     labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
-    ids = Ids(pa.array(entities.number, pa.string()), labels)
-    nodes = node_table([(settings.node_type, ids)], settings.source or _source_name(path, files["train"]))
+    ids = Ids(pa.array(list(entities.number), pa.string()), labels)
+    source = Path(shown(path)).name or Path(shown(files["train"])).parent.name or "triples"
+    nodes = node_table([(settings.node_type, ids)], settings.source or source)
     edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
     counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
     counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | _put_right(seen, notes)
@@ -140,8 +143,7 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
     if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
         given, path = given | {"train": path}, ""
     for split in SPLITS:
-        file = given[split] or _in_directory(path, f"{split}.txt")
-        if file:
+        if file := given[split] or _in_directory(path, f"{split}.txt"):
             found[split] = file
     if "train" not in found:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
@@ -165,70 +167,53 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-def _source_name(path: str | Path, train: str | Path) -> str:
-    return Path(shown(path)).name or Path(shown(train)).parent.name or "triples"
-
-
 class _Columns:
     """The triples read so far, as columns: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
 
     def __init__(self, on_disk: bool, timed: bool) -> None:
         kind = DiskArray if on_disk else InMemory
-        self.timed, self.of_split = timed, [0] * len(SPLITS)
+        self.of_split = [0] * len(SPLITS)
         self._columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
         self._columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
-        self._pending: tuple[list[int], ...] = ([], [], [], [])
 
-    def add(self, head: int, relation: int, tail: int, time: int, split: int) -> None:
-        """Adds one triple; the triples of a split come one after the other."""
-        for values, value in zip(self._pending, (head, relation, tail, time), strict=True):
-            values.append(value)
-        if len(self._pending[0]) >= _PENDING:
-            self.settle(split)
-
-    def settle(self, split: int) -> None:
-        """Writes the pending triples, which are all of this split."""
-        count = len(self._pending[0])
-        for name, values in zip((*COLUMNS, "timestamp"), self._pending, strict=True):
-            if name in self._columns:
-                self._columns[name].append(np.array(values, self._columns[name].dtype))
-            values.clear()
-        self._columns["split"].append(np.full(count, split, np.uint8))
-        self.of_split[split] += count
+    def add(self, triples: Iterator[tuple[int, int, int, int]], split: int) -> None:
+        """Adds all triples of a split: head, relation, tail, and time (0 without times)."""
+        while part := list(islice(triples, _PENDING)):
+            columns = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
+            columns["split"] = np.full(len(part), split)
+            for name, column in self._columns.items():
+                column.append(columns[name])
+            self.of_split[split] += len(part)
 
     def finish(self) -> dict[str, np.ndarray]:
         """Each column (E,)."""
         return {name: column.finish() for name, column in self._columns.items()}
 
 
-def _read_lines(
+def _triples(
     file: str | Path,
     entities: _Symbols,
     relations: _Symbols,
     rejects: list[tuple[str, Reject]],
     seen: Seen,
-    found: _Columns,
-    split: int,
-) -> int:
-    """Add the triples of a file to ``found``; returns how many lines there were (blank ones not counted)."""
-    complain = Complaint(file, rejects)
-    before, kinds, time = len(rejects), (entities, relations, entities), 0
-    for number, cells in cells_of(file, TIMED if found.timed else COLUMNS, complain, seen):
+    timed: bool,
+) -> Iterator[tuple[int, int, int, int]]:
+    """Head, relation, tail and time (0 without times) of each usable line of a file, as numbers."""
+    complain, kinds, time = Complaint(file, rejects), (entities, relations, entities), 0
+    for number, cells in cells_of(file, TIMED if timed else COLUMNS, complain, seen):
         # Check the known symbols first: a rejected line must not number its other symbols.
         known = [not kind.fixed or cell in kind.number for cell, kind in zip(cells[:3], kinds, strict=True)]
         if not all(known):
             i = known.index(False)
             complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
-        if found.timed:
+        if timed:
             parsed = parse_time(cells[3])
             if parsed is None:
-                complain(number, TIMED[3], "is neither a number nor a date such as 2024-01-31", cells[3])
+                complain(number, TIMED[3], f"is {NO_TIME_THERE}", cells[3])
                 continue
             time = parsed.second
-        found.add(entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time, split)
-    found.settle(split)
-    return found.of_split[split] + len(rejects) - before
+        yield entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time
 
 
 # ---------------------------------------------------------------------- dictionaries
