@@ -162,8 +162,7 @@ def number_nodes(
     included = node_rank >= 0
     edges = edges.take(included[edges.head] & included[edges.tail])
     touched = np.zeros(len(included), bool)
-    touched[edges.head] = True
-    touched[edges.tail] = True
+    touched[edges.head] = touched[edges.tail] = True
     return numbering_of(wanted, node_rank, touched, settings), edges
 
 

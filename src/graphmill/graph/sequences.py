@@ -61,8 +61,7 @@ class Sequences:
         """
         at = np.flatnonzero(self.split == SPLIT_NAMES.index(split))
         users = np.searchsorted(self.indptr, at, side="right") - 1
-        first = np.ones(len(at), bool)
-        first[1:] = users[1:] != users[:-1]
+        first = np.flatnonzero(np.diff(users, prepend=-1))
         return users[first], at[first]
 
     def same_second(self) -> npt.NDArray[np.bool_]:

@@ -170,19 +170,18 @@ def _types(
     of_node: list[dict[str, None]] = [{} for _ in range(count)]
     for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
         of_node[node] |= cells[cell]
-    kinds: dict[tuple[str, ...], str] = {}
     number: Counter[str] = Counter(kind for found in of_node for kind in found)
     place: Counter[str] = Counter()
     for found in of_node:
         for where, kind in enumerate(found):
             place[kind] += where
-    out = []
-    for found in of_node:
-        key = tuple(found)
-        if key not in kinds:
-            kinds[key] = _chosen(key, rule, number, place) if key else missing
-        out.append(kinds[key])
-    return pa.array(out, pa.string()), sum(len(found) > 1 for found in of_node), sum(not found for found in of_node)
+    keys = [tuple(found) for found in of_node]
+    kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
+    return (
+        pa.array([kinds[key] for key in keys], pa.string()),
+        sum(len(found) > 1 for found in of_node),
+        sum(not found for found in of_node),
+    )
 
 
 def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:

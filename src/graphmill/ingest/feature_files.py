@@ -95,15 +95,13 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     with Source(path, text=False) as source:
         table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
     chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
-    if not columns:
-        found = chosen
-        chosen = [c for c in found if _is_list(table.schema.field(c).type)] or [
-            c for c in found if _is_number(table.schema.field(c).type)
-        ]
-        if skipped := [c for c in found if c not in chosen]:
-            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
-    odd = [c for c in chosen if not _is_list(table.schema.field(c).type) and not _is_number(table.schema.field(c).type)]
     lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
+    usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]
+    odd = [c for c in chosen if c not in lists and not _is_number(table.schema.field(c).type)]
+    if not columns:
+        if skipped := [c for c in chosen if c not in usable]:
+            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
+        chosen, odd = usable, []
     if odd or not chosen or (lists and len(chosen) > 1):
         wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
         raise InputError(
@@ -124,12 +122,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_floating(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-    )
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:

@@ -121,12 +121,7 @@ def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[
     """A defs.yaml with a dataset and a model on it."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {
-        "dataset": name,
-        "recipe": recipe,
-        "settings": {"training": {"seed": 0}},
-        "checks": {"severity": "warn"},
-    }
+    model = {"dataset": name, "recipe": recipe, "settings": {"training": {"seed": 0}}, "checks": {"severity": "warn"}}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
         for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))

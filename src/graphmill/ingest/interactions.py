@@ -164,15 +164,10 @@ def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
 
 def _repetition(interactions: Interactions, order: np.ndarray) -> np.ndarray:
     """For each row of ``order``, the number of earlier interactions of its user with its item."""
+    import pandas as pd
+
     key = (interactions.user * np.int64(len(interactions.items)) + interactions.item)[order]
-    by_pair = np.argsort(key, kind="stable")
-    sorted_key = key[by_pair]
-    first = np.ones(len(key), bool)
-    first[1:] = sorted_key[1:] != sorted_key[:-1]
-    starts = np.maximum.accumulate(np.where(first, np.arange(len(key)), 0))
-    repeat = np.empty(len(key), np.int64)
-    repeat[by_pair] = np.arange(len(key)) - starts
-    return repeat
+    return np.asarray(pd.Series(key).groupby(key).cumcount())
 
 
 def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:

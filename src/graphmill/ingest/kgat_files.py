@@ -66,22 +66,20 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     folder = Path(path)
     if not folder.is_dir():
         raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
-    wanted = dict(LISTS)
-    wanted |= {
+    wanted = LISTS | {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        if found := next((folder / f for f in _variants(file) if (folder / f).is_file()), None):
+        variants = (folder / name for name in (file, f"{file}.gz", f"{file}.zip", f"{file.removesuffix('.txt')}.zip"))
+        if found := next((variant for variant in variants if variant.is_file()), None):
             out[role] = found
-    for role in ("train", "knowledge"):
-        if role in wanted and role not in out and (role == "train" or part == "knowledge"):
-            alone = (
-                "; to read its facts alone, beside other interactions, set part: knowledge"
-                if "knowledge" in out
-                else ""
-            )
-            raise InputError(f"{shown(folder)} has no {FILES[role]}; the format kgat needs it{alone}")
+    needed = "knowledge" if part == "knowledge" else "train"
+    if needed not in out:
+        alone = (
+            "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
+        )
+        raise InputError(f"{shown(folder)} has no {FILES[needed]}; the format kgat needs it{alone}")
     return out
 
 
@@ -126,7 +124,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     }
     if settings.strict and counts.get("duplicate_interactions", 0) + counts.get("pairs_in_two_splits", 0):
         raise InputError(f"{shown(path)}: pairs of user and item are repeated; remove them, or set strict: false")
-    names = {role: _names(found) for role, found in lists.items()}
+    # A number that is not in a list is its own name.
+    names = {r: [found.get(n, str(n)) for n in range(max(found, default=-1) + 1)] for r, found in lists.items()}
     entity_names = names.get("entities", [])[num_items:num_entities]
     parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
     item_names = names.get("items", names.get("entities", []))[:num_items]
@@ -134,12 +133,14 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     if num_entities > num_items:
         ids = [str(i) for i in range(num_items, num_entities)]
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
+    told = _SENTENCES if counts["facts"] else ["rejects"]
+    notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
         rejects=reject_table(rejects),
         counts=counts,
-        notes=_notes(counts) + interaction_notes(counts),
+        notes=notes + interaction_notes(counts),
     )
 
 
@@ -162,10 +163,6 @@ class _Rejects(list[tuple[str, Reject]]):
             raise InputError(
                 f"{self._path}: {len(self)} entries cannot be used, {limit}; {_first(self)}; is this the right format?"
             )
-
-
-def _variants(file: str) -> list[str]:
-    return [file, f"{file}.gz", file.removesuffix(".txt") + ".txt.zip", file.removesuffix(".txt") + ".zip"]
 
 
 def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
@@ -196,9 +193,8 @@ def _interactions(
     If there is a list of items, a number beyond it belongs to another entity, and is rejected.
     """
     beyond = max(lists["items"], default=-1) if "items" in lists else _LARGEST
-    parts: list[tuple[list[int], list[int]]] = []
-    for split in SPLITS:
-        users, items = list[int](), list[int]()
+    users, items, splits = list[int](), list[int](), list[int]()
+    for split_number, split in enumerate(SPLITS):
         name, lines = texts.get(split, ("", []))
         for place, line in enumerate(lines, start=1):
             cells = line.split()
@@ -216,10 +212,8 @@ def _interactions(
                         rejects.append((name, Reject(place, "", reason, cell[:MAX_SHOWN])))
             users += [own] * len(kept)
             items += kept
-        parts.append((users, items))
-    splits = np.repeat(np.arange(3), [len(users) for users, _ in parts])
-    user, item = (np.array([n for part in parts for n in part[i]], np.int64) for i in (0, 1))
-    return user, item, splits
+            splits += [split_number] * len(kept)
+    return np.array(users, np.int64), np.array(items, np.int64), np.array(splits, np.int64)
 
 
 def _facts(
@@ -237,16 +231,14 @@ def _facts(
         places.append(place + first + 1)
     facts, place = np.concatenate(parts), np.concatenate(places)
     known = np.ones(len(facts), bool)
-    for role, columns, what in (("entities", (0, 2), "entity"), ("relations", (1,), "relation")):
+    for role, column, what in (("entities", 0, "entity"), ("entities", 2, "entity"), ("relations", 1, "relation")):
         if role not in lists:
             continue
-        there = np.array(sorted(lists[role]), np.int64)
-        for column in columns:
-            missing = ~np.isin(facts[:, column], there)
-            for row in np.flatnonzero(missing & known):
-                reason = f"the {what} is not in {LISTS[role]}"
-                rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
-            known &= ~missing
+        missing = ~np.isin(facts[:, column], np.array(sorted(lists[role]), np.int64))
+        for row in np.flatnonzero(missing & known):
+            reason = f"the {what} is not in {LISTS[role]}"
+            rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
+        known &= ~missing
     return facts[known]
 
 
@@ -299,11 +291,6 @@ def _read_list(path: str | Path) -> dict[int, str]:
     return out
 
 
-def _names(listed: dict[int, str]) -> list[str]:
-    """Names by number; a number that is not in the list is its own name."""
-    return [listed.get(number, str(number)) for number in range(max(listed, default=-1) + 1)]
-
-
 def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:
     return max(int(numbers_used.max(initial=-1)) + 1, max(listed or {}, default=-1) + 1)
 
@@ -337,11 +324,6 @@ _SENTENCES = {
     "items_without_facts": "{:,} items have no fact",
     "unnamed_entities": "{:,} numbers below the largest entity's are in no line; they are entities without an edge",
 }
-
-
-def _notes(counts: dict[str, int]) -> list[str]:
-    facts = counts["facts"] > 0
-    return [text.format(counts[n]) for n, text in _SENTENCES.items() if counts[n] and (facts or n == "rejects")]
 
 
 def _held_out(result: IngestResult) -> dict[str, Any]:

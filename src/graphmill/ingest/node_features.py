@@ -177,17 +177,14 @@ def _match(
 
 
 def _notes(counts: dict[str, int], kind: str) -> list[str]:
-    notes = []
-    if counts["rejected_rows"]:
-        notes.append(f"{counts['rejected_rows']:,} feature rows cannot be used: see the rejects")
-    if counts["nodes_without_features"]:
-        total = counts["nodes_without_features"] + counts["nodes_with_features"]
-        notes.append(f"{counts['nodes_without_features']:,} of {total:,} nodes of type '{kind}' have no features")
-    if counts["rows_of_other_types"]:
-        notes.append(f"{counts['rows_of_other_types']:,} feature rows of other types than '{kind}' were left out")
-    if counts["zero_rows"]:
-        notes.append(f"{counts['zero_rows']:,} nodes of type '{kind}' have nothing but zeros for features")
-    return notes
+    total = counts["nodes_without_features"] + counts["nodes_with_features"]
+    words = {
+        "rejected_rows": "feature rows cannot be used: see the rejects",
+        "nodes_without_features": f"of {total:,} nodes of type '{kind}' have no features",
+        "rows_of_other_types": f"feature rows of other types than '{kind}' were left out",
+        "zero_rows": f"nodes of type '{kind}' have nothing but zeros for features",
+    }
+    return [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
 
 
 def _examine(path: str) -> IngestReport:

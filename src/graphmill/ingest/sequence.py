@@ -131,13 +131,10 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
         raise InputError(f"{name} begins with blank lines only; expected lines such as 'user item timestamp'")
     best: tuple[int, str, int] = (0, "", 0)
     for key, mark in SEPARATORS.items():
-        if separator not in ("auto", key):
-            continue
-        widths = [len(cells) if all(cells) else 0 for cells in (_cells(line, mark) for line in lines)]
-        for width in range(2, _WIDEST + 1):
-            votes = widths.count(width)
-            if votes > best[0]:
-                best = (votes, mark, width)
+        if separator in ("auto", key):
+            widths = [len(cells) if all(cells) else 0 for cells in (_cells(line, mark) for line in lines)]
+            found = [(widths.count(width), mark, width) for width in range(2, _WIDEST + 1)]
+            best = max([best, *found], key=lambda each: each[0])
     votes, mark, width = best
     header = _header(lines[0], mark) if votes else ()
     if header and len(header) == width:

@@ -9,6 +9,7 @@ N-Triples lose their final dot; each is counted. An unusable line is a reject. A
 its line: a guessed entry could give every later vector the wrong name.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,7 +28,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
-from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Seen, cells_of, is_statement
+from graphmill.ingest.triples_lines import COLUMNS, CORRECTED, TIMED, Complaint, cells_of, is_statement
 from graphmill.ingest.user_items import SPLITS, Ids, node_table
 from graphmill.settings import Settings, setting
 
@@ -81,12 +82,12 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     than ``max_rejects`` lines cannot be used, or, with ``strict``, anything was rejected or leaks.
     """
     settings = settings or TriplesSettings()
-    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
+    all_files = triples_files(path, settings)
+    files = {split: all_files[split] for split in SPLITS if split in all_files}
     rejects: list[tuple[str, Reject]] = []
     found = _Columns(choose(settings.engine, files.values()), settings.timed)
-    entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
-    relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
-    seen = Seen()
+    entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
+    seen: Counter[str] = Counter()
     for name, file in files.items():
         found.add(_triples(file, entities, relations, rejects, seen, settings.timed), SPLITS.index(name))
     columns, rows_read = found.finish(), sum(found.of_split) + len(rejects)
@@ -99,31 +100,21 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     if not found.of_split[0]:
         some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
         raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
-    labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
+    labels = _names(all_files.get("names", ""), list(entities.number))
     ids = Ids(pa.array(list(entities.number), pa.string()), labels)
     source = Path(shown(path)).name or Path(shown(files["train"])).parent.name or "triples"
     nodes = node_table([(settings.node_type, ids)], settings.source or source)
     edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
     counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
-    counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | _put_right(seen, notes)
+    corrected = {name: seen[name] for name in CORRECTED if seen[name]}
+    counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | corrected
+    notes += [f"{count:,} {CORRECTED[name]}" for name, count in corrected.items()]
     for where, first in rejects[:1]:
         found_first = f"the first is {where}:{first.line} ({first.reason})"
         notes.insert(0, f"{len(rejects):,} of {rows_read:,} lines were rejected; {found_first}")
     if settings.strict and (rejects or counts["in_two_splits"]):
         raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
     return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
-
-
-def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
-    """Counts of lines that were corrected while reading; adds a sentence for each to ``notes``."""
-    counts = {"header_lines": seen.headers, "ntriples_lines": seen.statements, "padded_symbols": seen.padded}
-    words = {
-        "header_lines": "header lines (head, relation, tail) were skipped",
-        "ntriples_lines": "lines are N-Triples; the dot at their end was taken off (the format ntriples reads types, too)",
-        "padded_symbols": "symbols have white space around them; it was taken off",
-    }
-    notes += [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
-    return {name: count for name, count in counts.items() if count}
 
 
 def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
@@ -134,7 +125,8 @@ def triples_files(path: str | Path = "", settings: TriplesSettings | None = None
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
     given = {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
-    found = {role: _dictionary(path, given[role], name) for role, name in FILES.items()}
+    alone = path and "://" not in str(path) and Path(path).is_file()
+    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in FILES.items()}
     return files | {role: file for role, file in found.items() if file}
 
 
@@ -149,11 +141,6 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
     return found
-
-
-def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
-    alone = path and "://" not in str(path) and Path(path).is_file()
-    return given or ("" if alone else _in_directory(path, name))
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -195,7 +182,7 @@ def _triples(
     entities: _Symbols,
     relations: _Symbols,
     rejects: list[tuple[str, Reject]],
-    seen: Seen,
+    seen: Counter[str],
     timed: bool,
 ) -> Iterator[tuple[int, int, int, int]]:
     """Head, relation, tail and time (0 without times) of each usable line of a file, as numbers."""
@@ -228,7 +215,7 @@ def _symbols(file: str | Path) -> _Symbols:
         return _Symbols()
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
     where: dict[int, int] = {}
-    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Seen()):
+    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index in by_index:
             raise InputError(
@@ -255,7 +242,7 @@ def _names(file: str | Path, ids: list[str]) -> list[str]:
     if not file:
         return labels
     name, line_of = shown(file), dict[int, int]()
-    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Seen()):
+    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index >= len(ids):
             raise InputError(

@@ -2,8 +2,8 @@
 faults."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.errors import InputError
@@ -21,13 +21,12 @@ _STATEMENT = re.compile(rf"\s*+{_TERM}\s*+{_TERM}\s*+{_TERM}\s*+\.\s*+(#.*)?")
 """A line of N-Triples."""
 
 
-@dataclass
-class Seen:
-    """Counts of corrections while reading: lines of N-Triples, header lines, symbols with white space around them."""
-
-    statements: int = 0
-    headers: int = 0
-    padded: int = 0
+CORRECTED = {
+    "header_lines": "header lines (head, relation, tail) were skipped",
+    "ntriples_lines": "lines are N-Triples; the dot at their end was taken off (the format ntriples reads types, too)",
+    "padded_symbols": "symbols have white space around them; it was taken off",
+}
+"""What is corrected while reading, by the name of its count."""
 
 
 def is_statement(line: str) -> bool:
@@ -36,11 +35,11 @@ def is_statement(line: str) -> bool:
 
 
 def cells_of(
-    file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Seen
+    file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Counter[str]
 ) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of every line with one filled cell per column; ``complain`` gets the faults of other lines.
 
-    White space around cells is removed.
+    White space around cells is removed. ``seen`` counts what is corrected (:data:`CORRECTED`).
     """
     order: list[int] = []
     for number, raw in lines_of(file):
@@ -54,10 +53,10 @@ def cells_of(
             continue
         statement = _STATEMENT.fullmatch(text) if columns is COLUMNS and text.rstrip().endswith(".") else None
         written = list(statement.groups()[:3]) if statement else text.split("\t")
-        seen.statements += statement is not None
+        seen["ntriples_lines"] += statement is not None
         cells = [cell.strip() for cell in written]
         if number == 1 and columns is COLUMNS and (order := _header_order(cells)):
-            seen.headers += 1
+            seen["header_lines"] += 1
             continue
         if len(cells) != len(columns):
             wanted = "<TAB>".join(columns)
@@ -74,7 +73,7 @@ def cells_of(
         if "\0" in text:
             complain(number, "", "holds a NUL byte", text.replace("\0", "\\0"))
             continue
-        seen.padded += sum(map(str.__ne__, cells, written)) if not order else 0
+        seen["padded_symbols"] += sum(map(str.__ne__, cells, written)) if not order else 0
         yield number, cells
 
 

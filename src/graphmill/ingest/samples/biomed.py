@@ -128,7 +128,8 @@ class Biomed:
         self.weights = {r.name: 0.25 + 1.5 * self._rng.random(LATENT) for r in self.relations}
         self._draws = {node_type: _Draws(planted) for node_type, planted in self.planted.items()}
         self._degree = {node_type: np.zeros(count, dtype=np.int64) for node_type, count in self.counts.items()}
-        self._home = {t: max(self._relations_of(t), key=lambda r: getattr(r, preset)).name for t in self.counts}
+        by_size = sorted(self.relations, key=lambda r: -getattr(r, preset))
+        self._home = {t: next(r.name for r in by_size if t in (r.head, r.tail)) for t in self.counts}
 
     def _plant(self, count: int) -> Planted:
         # Every community has members of every type: communities are assigned in turn, then shuffled.
@@ -136,9 +137,6 @@ class Biomed:
         second = (main + 1 + (self._rng.random(count) * (LATENT - 1)).astype(np.int64)) % LATENT
         popularity = np.minimum((1 - self._rng.random(count)) ** (-1 / 1.8), 15.0)
         return Planted(main, second, popularity)
-
-    def _relations_of(self, node_type: str) -> list[Relation]:
-        return [r for r in self.relations if node_type in (r.head, r.tail)]
 
     def intensity(self, relation: str, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """The planted score λ of pairs, float64; ``heads`` and ``tails`` are node numbers within their types."""
