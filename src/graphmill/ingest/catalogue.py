@@ -177,11 +177,8 @@ def _types(
             place[kind] += where
     keys = [tuple(found) for found in of_node]
     kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
-    return (
-        pa.array([kinds[key] for key in keys], pa.string()),
-        sum(len(found) > 1 for found in of_node),
-        sum(not found for found in of_node),
-    )
+    several = sum(len(key) > 1 for key in keys)
+    return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
 
 
 def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:
