@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from graphmill.graph.interactions import CsrPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BLOCK_PRODUCTS = 4_000_000
 """Largest number of products (shared items, counted with repetition) in one block of users."""

@@ -66,7 +66,7 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
             storage.write_array(directory, f"{name}.npy", values)
         for (number, name), each in made.features.items():
             storage.write_array(directory, storage.features_file(number, name), each.values)
-            storage.write_array(directory, storage.feature_mask_file(number, name), each.present)
+            storage.write_array(directory, storage.features_file(number, name, storage.PRESENT), each.present)
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,8 @@ import numpy.typing as npt
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.interactions import RELATION
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import Relation, TypedGraph
 
 UNNAMED = "features"
 """The name of a set of item features that has no name in the graph."""

@@ -58,20 +58,18 @@ def shared_neighbour_jaccard(
     transposed = incidence.T.tocsr()
     # Row i of the product looks at the neighbours' degrees, summed over G_i.
     work = incidence @ np.diff(transposed.indptr).astype(np.int64)
-    counts, columns, values = [], [], []
+    blocks = []
     for first, end in row_blocks(work, BLOCK_PRODUCTS):
         shared = (incidence[first:end] @ transposed).tocoo()
         row = shared.row.astype(np.int64) + first
         union = size[row] + size[shared.col] - shared.data
         jaccard = shared.data / union  # float64: compared with the threshold before it is rounded
         keep = (jaccard > threshold) & (row != shared.col)
-        row, column, value = row[keep], shared.col[keep], jaccard[keep]
-        order = np.lexsort((column, row))
-        counts.append(np.bincount(row - first, minlength=end - first))
-        columns.append(column[order].astype(np.int32))
-        values.append(value[order].astype(np.float32))
-    indptr = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
-    return Similarity(indptr, np.concatenate(columns), np.concatenate(values))
+        entries = jaccard[keep].astype(np.float32), (shared.row[keep], shared.col[keep])
+        blocks.append(scipy.sparse.csr_array(entries, shape=shared.shape))
+    found = scipy.sparse.vstack(blocks, format="csr")
+    found.sort_indices()
+    return Similarity(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data)
 
 
 def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[str]) -> scipy.sparse.csr_array:

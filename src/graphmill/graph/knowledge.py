@@ -7,17 +7,14 @@ recommender joins them with interactions in its own way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
 from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import RELATION
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True)

@@ -128,14 +128,8 @@ class RelationFacts:
 
 def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
     """The facts of a relation with the edges of ``drafts``, which share no destination."""
-    edges = added = duplicates = parallel = self_loops = 0
-    for draft in drafts:
-        edges += len(draft)
-        added += draft.added
-        duplicates += draft.duplicates
-        parallel += draft.parallel()
-        self_loops += draft.self_loops()
-    return RelationFacts(key, edges, added, duplicates, parallel, self_loops)
+    figures = [(len(each), each.added, each.duplicates, each.parallel(), each.self_loops()) for each in drafts]
+    return RelationFacts(key, *map(sum, zip(*figures, strict=True)))
 
 
 def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:

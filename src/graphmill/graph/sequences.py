@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
+from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.tables import NO_PLACE
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import Relation, TypedGraph
 
 REPEATS_FROM = 0.05
 """If at least this fraction of the training interactions are repeats, items that a user already has may be recommended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from graphmill.arrays import BROKEN
 from graphmill.errors import InputError, one_line
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN, node_keys, pair_hashes
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_graph import TypedGraph
 
 ARRAYS_FILE = "graph.npz"
 COUNTS_FILE = "graph.json"

@@ -145,18 +145,16 @@ def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]
     """The values of one record, or the reason why it cannot be used."""
     # Bytes that are not UTF-8 become lone surrogates, which show later in which field they are.
     text = raw.decode("utf-8", errors="surrogateescape")
+    try:
+        fields = [] if fault else layout.split(text)
+    except csv.Error as error:
+        fault = "a carriage return within the row" if "new-line" in str(error) else _too_long()
+    if not fault and len(fields) != len(layout.header):
+        fault = f"expected {len(layout.header)} fields, found {len(fields)}"
+        spanned = raw.rstrip(b"\r\n").count(b"\n")
+        fault += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
     if fault:
         return Fault("", fault, _printable(text.rstrip("\r\n")))
-    try:
-        fields = layout.split(text)
-    except csv.Error as error:
-        reason = "a carriage return within the row" if "new-line" in str(error) else _too_long()
-        return Fault("", reason, _printable(text.rstrip("\r\n")))
-    if len(fields) != len(layout.header):
-        reason = f"expected {len(layout.header)} fields, found {len(fields)}"
-        spanned = raw.rstrip(b"\r\n").count(b"\n")
-        reason += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
-        return Fault("", reason, _printable(text.rstrip("\r\n")))
     values = []
     for column, position in zip(layout.columns, positions, strict=True):
         value = checked_value(fields[position], column)

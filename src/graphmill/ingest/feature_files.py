@@ -17,7 +17,7 @@ from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.files import Source, shown, text_lines
+from graphmill.ingest.files import Source, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
@@ -50,18 +50,15 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     folder.
     """
     matrix = load_matrix(path)
-    beside = str(path).removesuffix(".npy") + ".ids.txt"
-    ids = (
-        ids_path
-        if "://" in ids_path or Path(ids_path).is_absolute()
-        else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
-    )
-    key, kind = _load_ids(ids if ids_path else beside)
+    ids = str(path).removesuffix(".npy") + ".ids.txt"
+    if ids_path:
+        ids = within(str(path).rpartition("/")[0] or ".", ids_path)
+    key, kind = _load_ids(ids)
     if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
         key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
-            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "
+            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids)} has {len(key):,} ids; "
             "there must be one for each row, in the same order"
         )
     with np.errstate(over="ignore"):

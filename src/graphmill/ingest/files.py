@@ -66,6 +66,11 @@ def shown(path: str | Path) -> str:
     return f"{parts.scheme}://{place}{parts.path}"
 
 
+def within(folder: str | Path, name: str) -> str:
+    """A file's location: in the folder, unless its own path is absolute or a URL."""
+    return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
+
+
 def is_binary(path: str | Path) -> bool:
     """Whether the file is of a supported binary kind: Parquet or a NumPy array."""
     with Source(path, text=False) as source:

@@ -92,16 +92,9 @@ class EdgeSource:
             *(Column(getattr(end, part), required=required and part == "id") for end, part in ends),
             Column(self.timestamp),
         ]
-        return KgLayout(
-            self.relation,
-            self.relation_constant,
-            self.display_relation,
-            replace(self.head, type=HEAD_TYPE, constant=""),
-            replace(self.tail, type=TAIL_TYPE, constant=""),
-            self.timestamp,
-            merged_columns(wanted),
-            (),
-        )
+        head, tail = replace(self.head, type=HEAD_TYPE, constant=""), replace(self.tail, type=TAIL_TYPE, constant="")
+        parts = self.relation, self.relation_constant, self.display_relation, head, tail, self.timestamp
+        return KgLayout(*parts, merged_columns(wanted))
 
 
 @dataclass

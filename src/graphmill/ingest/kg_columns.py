@@ -113,7 +113,7 @@ class KgLayout:
     tail: Side
     timestamp: str
     columns: tuple[Column, ...]
-    ignored: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
 
     @property
     def indexed(self) -> bool:
@@ -157,16 +157,9 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
     found = merged_columns(wanted)
     names = [column.name for column in found]
     _check_header(names, header, delimiter, file)
-    return KgLayout(
-        columns.relation,
-        columns.relation_constant,
-        columns.display_relation,
-        head,
-        tail,
-        columns.timestamp,
-        found,
-        tuple(name for name in header if name not in names),
-    )
+    ignored = tuple(name for name in header if name not in names)
+    parts = columns.relation, columns.relation_constant, columns.display_relation, head, tail, columns.timestamp
+    return KgLayout(*parts, found, ignored)
 
 
 def _primekg() -> KgColumns:

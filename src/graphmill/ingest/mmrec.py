@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
@@ -141,8 +141,7 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
             raise InputError(
                 f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
             )
-        absolute = "://" in file_name or Path(file_name).is_absolute()
-        out[name] = file_name if absolute else f"{folder}/{file_name}"
+        out[name] = within(folder, file_name)
     if "interactions" in out:
         raise InputError("features: a set cannot be named 'interactions'; name it otherwise")
     return out
