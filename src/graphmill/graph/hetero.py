@@ -3,11 +3,14 @@ level."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
-from graphmill.graph.typed_graph import TypedGraph
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
 
 
 def to_hetero_data(graph: TypedGraph) -> HeteroData:
