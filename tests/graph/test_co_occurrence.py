@@ -63,17 +63,17 @@ def test_equal_to_counting_pair_by_pair_wherever_blocks_end(
     """Down to a row a block; rows without any product, and rows that are more than a block by themselves."""
     rows, by_column = random_rows(seed, users, items, pairs)
     blocks: list[tuple[int, int]] = []
-    cut = co_occurrence._blocks
+    cut = co_occurrence.row_blocks
 
-    def noted(work: np.ndarray) -> list[tuple[int, int]]:
-        blocks.extend(cut(work))
+    def noted(work: np.ndarray, most: int) -> list[tuple[int, int]]:
+        blocks.extend(cut(work, most))
         for first, end in blocks:
             assert end == first + 1 or work[first:end].sum() <= products
         return blocks
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(co_occurrence, "BLOCK_PRODUCTS", products)
-        patch.setattr(co_occurrence, "_blocks", noted)
+        patch.setattr(co_occurrence, "row_blocks", noted)
         assert as_lists(*top_co_occurrence(rows, by_column, 4)) == one_by_one(rows, 4)
     assert [row for first, end in blocks for row in range(first, end)] == list(range(users))
 

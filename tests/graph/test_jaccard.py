@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from graphmill.errors import InputError
 from graphmill.graph import jaccard
 from graphmill.graph.build import build_graph
+from graphmill.graph.co_occurrence import row_blocks
 from graphmill.graph.jaccard import shared_neighbour_jaccard
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
@@ -99,9 +100,7 @@ def test_exactly_the_threshold_is_not_greater(build):
 
 def test_blocks_hold_as_many_rows_as_their_work_allows_and_every_row_once():
     work = np.array([3, 0, 9, 1, 1, 50, 2, 8])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaccard, "BLOCK_PRODUCTS", 10)
-        assert jaccard._blocks(work) == [(0, 2), (2, 4), (4, 5), (5, 6), (6, 8)]
+    assert list(row_blocks(work, 10)) == [(0, 2), (2, 4), (4, 5), (5, 6), (6, 8)]
 
 
 @pytest.mark.parametrize(

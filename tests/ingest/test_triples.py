@@ -8,7 +8,8 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import NODES, check_table
-from graphmill.ingest.triples import EDGES_WITH_SPLIT, TriplesSettings, read_triples
+from graphmill.ingest.triples import TriplesSettings, read_triples
+from graphmill.ingest.user_items import EDGES_WITH_SPLIT
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -148,7 +149,7 @@ class TestBadLines:
         assert "a b c" not in result.nodes["id"].to_pylist()
 
     def test_line_numbers_hold_across_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("graphmill.ingest.triples_lines._BLOCK", 7)
+        monkeypatch.setattr("graphmill.ingest.files.LINES_BYTES", 7)
         write(tmp_path, train="a\tr\tb\n" * 9 + "bad\n" + "a\tr\tb\n" * 5 + "worse")
         assert [line for _, line, *_ in rejects_of(read_triples(tmp_path))] == [10, 16]
 

@@ -20,7 +20,14 @@ from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.large import build_large, can_be_large, would_not_fit
 from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out
 from graphmill.graph.numbering import EdgeColumns, Numbering, categories, number_nodes, read_edges
-from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, facts_of, group_edges
+from graphmill.graph.relations import (
+    RelationDraft,
+    add_inverse_relations,
+    add_missing_reverses,
+    facts_of,
+    group_edges,
+    unit_of,
+)
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.graph.splits import Pairs, draw_splits, node_keys, number_pairs
@@ -63,7 +70,7 @@ def build_graph(
     type_of_row, known_types = categories(nodes, "type", "nodes")
     columns = read_edges(edges, len(nodes))
     if settings.split.given == "redraw":
-        columns = columns.without_split()
+        columns = replace(columns, split=None)
     columns, split_source = split_interactions(columns, nodes, settings.split)
     if columns.split is None and leaves_one_out(settings.split.method, columns):
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
@@ -90,13 +97,8 @@ def build_graph(
         table,
         aligned,
         [facts_of(draft.key, [draft]) for draft in drafts],
-        {
-            "src": np.concatenate([draft.src for draft in drafts]),
-            "dst": np.concatenate([draft.dst for draft in drafts]),
-            "split": split,
-            "pair": pairs.of_edge,
-            **{name: np.concatenate([d.attributes[name] for d in drafts]) for name in drafts[0].attributes},
-        },
+        {name: np.concatenate([d.arrays[name] for d in drafts]) for name in ("src", "dst", *drafts[0].attributes)}
+        | {"split": split, "pair": pairs.of_edge},
         len(pairs),
         leakage,
         {"excluded_edges": excluded_edges, "split_source": split_source, **about_split},
@@ -116,8 +118,8 @@ def _split_links(
     if settings.method == time_split.METHOD:
         by_time = time_split.split_by_time(edges, settings)
         return by_time.edges, by_time.to_dict()
-    by_group = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
-    return by_group.edges, {"groups": by_group.report}
+    edges, report = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
+    return edges, {"groups": report}
 
 
 def _audit(
@@ -143,7 +145,7 @@ def _audit(
 def _global_ends(
     drafts: Sequence[RelationDraft], numbering: Numbering
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    offset = {name: np.int32(first) for name, first in zip(numbering.types, numbering.offsets[:-1], strict=True)}
+    offset = {name: np.int32(first) for name, first in numbering.first.items()}
     return (
         np.concatenate([draft.src + offset[draft.key[0]] for draft in drafts]),
         np.concatenate([draft.dst + offset[draft.key[2]] for draft in drafts]),
@@ -160,4 +162,4 @@ def _splits(
     bounds = np.concatenate(([0], np.cumsum([len(draft) for draft in drafts])))
     ranges = [slice(first, end) for first, end in pairwise(bounds)]
     keys = node_keys(table["type"].to_pylist(), table["id"].to_pylist(), settings.split.seed)
-    return draw_splits(pairs, ranges, [draft.unit for draft in drafts], keys, settings.split)[pairs.of_edge]
+    return draw_splits(pairs, ranges, [unit_of(draft.key) for draft in drafts], keys, settings.split)[pairs.of_edge]

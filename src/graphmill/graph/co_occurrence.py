@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from graphmill.graph.interactions import CsrPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BLOCK_PRODUCTS = 4_000_000
 """Largest number of products (shared items, counted with repetition) in one block of users."""
@@ -36,7 +33,7 @@ def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[
     )
     work = left @ by_column.counts
     counts, columns, shared = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-    for first, end in _blocks(work):
+    for first, end in row_blocks(work, BLOCK_PRODUCTS):
         block = (left[first:end] @ right).tocoo()
         other = block.col != block.row + first
         row, column, count = block.row[other], block.col[other].astype(np.int64), block.data[other].astype(np.int64)
@@ -55,11 +52,11 @@ def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[
     return CsrPattern(indptr, np.concatenate(columns)), np.concatenate(shared)
 
 
-def _blocks(work: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with at most ``BLOCK_PRODUCTS`` products in total, and at least one row."""
+def row_blocks(work: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows, in order, with at most ``most`` of ``work`` in total (or a single row)."""
     done, first = np.concatenate(([0], np.cumsum(work))), 0
     while first < len(work):
-        end = int(np.searchsorted(done, done[first] + BLOCK_PRODUCTS, side="right")) - 1
-        end = min(max(end, first + 1), len(work))
+        end = int(np.searchsorted(done, done[first] + most, side="right")) - 1
+        end = max(end, first + 1)
         yield first, end
         first = end

@@ -66,7 +66,7 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
             storage.write_array(directory, f"{name}.npy", values)
         for (number, name), each in made.features.items():
             storage.write_array(directory, storage.features_file(number, name), each.values)
-            storage.write_array(directory, storage.feature_mask_file(number, name), each.present)
+            storage.write_array(directory, storage.features_file(number, name, storage.PRESENT), each.present)
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,
@@ -99,8 +99,7 @@ def _count_ends(made: Made) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.
     """Count edges: CSR pointers of each node's in-edges by relation; edges of each relation by split; nodes without a
     training edge."""
     numbering, arrays, begin = made.numbering, made.arrays, 0
-    offset = dict(zip(numbering.types, numbering.offsets.tolist(), strict=False))
-    counts = dict(zip(numbering.types, np.diff(numbering.offsets).tolist(), strict=True))
+    offset, counts = numbering.first, numbering.counts
     cold = np.ones(numbering.num_nodes, bool)
     pointers, in_split = [], []
     for facts in made.facts:
@@ -142,8 +141,8 @@ def _describe_types(numbering: Numbering, features: Mapping[tuple[int, str], Ali
         plain = features.get((number, ""))
         entry: dict[str, Any] = {
             "name": name,
-            "count": int(numbering.offsets[number + 1] - numbering.offsets[number]),
-            "offset": int(numbering.offsets[number]),
+            "count": numbering.counts[name],
+            "offset": numbering.first[name],
             "features": None if plain is None else _describe_features(plain),
         }
         sets = {

@@ -9,7 +9,7 @@ other relations, and the model knows them only by these (Huang et al. 2024, doi.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,12 @@ import pyarrow as pa
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys
+from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, number_pairs
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.row_files import RowFile
 
 METHOD = "by_group"
 _COLUMNS = ("id", "group")
-
-
-@dataclass(frozen=True)
-class GroupSplit:
-    """``edges`` with their split; ``report``: groups, nodes and links of each held-out part, and the number of nodes
-    without a group."""
-
-    edges: EdgeColumns
-    report: dict[str, Any]
 
 
 def split_by_group(
@@ -44,7 +35,7 @@ def split_by_group(
     types: Sequence[str],
     settings: SplitSettings,
     root: Path = Path(),
-) -> GroupSplit:
+) -> tuple[EdgeColumns, dict[str, Any]]:
     """Hold out all links of ``group_relations`` at nodes of ``group_type`` that are in a test or validation group.
 
     ``head`` and ``tail`` of the edges are rows of the table ``nodes``. ``type_of_row`` has each row's type, as an index
@@ -53,6 +44,9 @@ def split_by_group(
 
     Raises :class:`SettingsError` for an unknown type, relation or group, and :class:`InputError` for a file that cannot
     be used, or if no link is held out or none is left.
+
+    Returns the edges with their split, and for the report groups, nodes and links of each held-out part, and the number
+    of nodes without a group.
     """
     _known("group_type", [settings.group_type], types)
     _known("group_relations", settings.group_relations, edges.relation_names)
@@ -68,9 +62,7 @@ def split_by_group(
     part_of_group = _parts(edges, np.flatnonzero(chosen), group, labels, settings)
     part = np.where(group >= 0, np.append(part_of_group, TRAIN)[group], TRAIN).astype(np.uint8)
 
-    num = len(type_of_row)
-    pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)
-    _, of_edge = np.unique(pair, return_inverse=True)
+    of_edge = number_pairs(edges.head, edges.tail, len(type_of_row)).of_edge
     of_pair = np.zeros(int(of_edge.max()) + 1, np.uint8)
     np.maximum.at(of_pair, of_edge[chosen], np.maximum(part[edges.head[chosen]], part[edges.tail[chosen]]))
     split = of_pair[of_edge]
@@ -90,7 +82,7 @@ def split_by_group(
         if number != TRAIN
     }
     report |= {"nodes_without_group": int((of_type & (group < 0)).sum()), "unknown_ids": unknown}
-    return GroupSplit(replace(edges, split=split), report)
+    return replace(edges, split=split), report
 
 
 def _known(setting: str, asked: Sequence[str], there: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from graphmill.graph.build import build_graph
 from graphmill.graph.interactions import CsrPattern
@@ -18,6 +17,7 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.ingest.user_items import interaction_edges, node_table, numbers
 
 
 def write_interactions(splits: Mapping[str, CsrPattern], num_items: int, out: Path) -> TypedGraph:
@@ -30,26 +30,8 @@ def write_interactions(splits: Mapping[str, CsrPattern], num_items: int, out: Pa
     Raises :class:`RunLockedError` while another process builds the same graph.
     """
     num_users = max(len(rows.counts) for rows in splits.values())
-    numbers = [*range(num_users), *range(num_items)]
-    ids = pa.array([str(number) for number in numbers])
-    nodes = pa.table(
-        {
-            "index": pa.array(np.arange(len(numbers))),
-            "id": ids,
-            "type": pa.array([USER] * num_users + [ITEM] * num_items).dictionary_encode(),
-            "name": ids,
-            "source": pa.array([RELATION] * len(numbers)).dictionary_encode(),
-        }
-    )
+    nodes = node_table([(USER, numbers(num_users)), (ITEM, numbers(num_items))], RELATION)
     split = np.repeat([SPLIT_NAMES.index(name) for name in splits], [len(rows) for rows in splits.values()])
-    relation = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(split), np.int32)), pa.array([RELATION]))
-    edges = pa.table(
-        {
-            "relation": relation,
-            "display_relation": relation,
-            "head": pa.array(np.concatenate([rows.row for rows in splits.values()]).astype(np.int32)),
-            "tail": pa.array(np.concatenate([rows.columns for rows in splits.values()]).astype(np.int32) + num_users),
-            "split": pa.array(split.astype(np.uint8)),
-        }
-    )
+    users, items = (np.concatenate([getattr(rows, end) for rows in splits.values()]) for end in ("row", "columns"))
+    edges = interaction_edges(users, items, split, num_users)
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), out)

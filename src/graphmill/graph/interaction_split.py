@@ -135,9 +135,7 @@ def _parts(
     ``noise`` (equal within a group), so that short histories take part, too. The first row of a group is always in
     train.
     """
-    first = np.ones(len(user), bool)
-    first[1:] = user[1:] != user[:-1]
-    starts = np.flatnonzero(first)
+    starts = np.flatnonzero(np.diff(user, prepend=-1))
     counts = np.diff(np.append(starts, len(user)))
     draw = (noise[starts] >> np.uint64(11)).astype(np.float64) / 2.0**53
     in_test = np.minimum(np.floor(counts * test + draw), counts - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,8 @@ import numpy.typing as npt
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.interactions import RELATION
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import Relation, TypedGraph
 
 UNNAMED = "features"
 """The name of a set of item features that has no name in the graph."""
@@ -83,9 +81,7 @@ class Interactions:
         """Items that may not be recommended in the evaluation of ``split``: those of train and, for the test split with
         ``mask_validation``, of valid."""
         if split == "test" and mask_validation:
-            user = np.concatenate((self.train.row, self.valid.row))
-            item = np.concatenate((self.train.columns, self.valid.columns))
-            return to_rows(user, item, self.num_users, self.num_items)
+            return self._union(self.train, self.valid)
         return self.train
 
     @property
@@ -96,7 +92,9 @@ class Interactions:
 
     def everything(self) -> CsrPattern:
         """All items of each user in all splits. None of them needs to be recommended."""
-        parts = (self.train, self.valid, self.test)
+        return self._union(self.train, self.valid, self.test)
+
+    def _union(self, *parts: CsrPattern) -> CsrPattern:
         user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
         return to_rows(user, item, self.num_users, self.num_items)
 
@@ -107,17 +105,17 @@ class Interactions:
         """
         user = np.concatenate((self.train.row, pairs[0].astype(np.int32)))
         item = np.concatenate((self.train.columns, pairs[1].astype(np.int32)))
-        items = self.num_items + count
-        train = to_rows(user, item, self.num_users, items)
-        by_item = to_rows(train.columns, train.row, items, self.num_users)
-        return replace(self, num_items=items, train=train, train_by_item=by_item)
+        return self._trained_on(user, item, self.num_items + count)
 
     def without_items(self, items: npt.NDArray[np.int64]) -> Interactions:
         """A copy without the training pairs of some items."""
         kept = ~np.isin(self.train.columns, items)
-        train = to_rows(self.train.row[kept], self.train.columns[kept], self.num_users, self.num_items)
-        by_item = to_rows(train.columns, train.row, self.num_items, self.num_users)
-        return replace(self, train=train, train_by_item=by_item)
+        return self._trained_on(self.train.row[kept], self.train.columns[kept], self.num_items)
+
+    def _trained_on(self, user: npt.NDArray[np.int32], item: npt.NDArray[np.int32], items: int) -> Interactions:
+        train = to_rows(user, item, self.num_users, items)
+        by_item = to_rows(train.columns, train.row, items, self.num_users)
+        return replace(self, num_items=items, train=train, train_by_item=by_item)
 
     def describe(self) -> dict[str, Any]:
         """A summary as plain values."""

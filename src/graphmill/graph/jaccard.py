@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from graphmill.errors import InputError
+from graphmill.graph.co_occurrence import row_blocks
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
@@ -57,20 +58,18 @@ def shared_neighbour_jaccard(
     transposed = incidence.T.tocsr()
     # Row i of the product looks at the neighbours' degrees, summed over G_i.
     work = incidence @ np.diff(transposed.indptr).astype(np.int64)
-    counts, columns, values = [], [], []
-    for first, end in _blocks(work):
+    blocks = []
+    for first, end in row_blocks(work, BLOCK_PRODUCTS):
         shared = (incidence[first:end] @ transposed).tocoo()
         row = shared.row.astype(np.int64) + first
         union = size[row] + size[shared.col] - shared.data
         jaccard = shared.data / union  # float64: compared with the threshold before it is rounded
         keep = (jaccard > threshold) & (row != shared.col)
-        row, column, value = row[keep], shared.col[keep], jaccard[keep]
-        order = np.lexsort((column, row))
-        counts.append(np.bincount(row - first, minlength=end - first))
-        columns.append(column[order].astype(np.int32))
-        values.append(value[order].astype(np.float32))
-    indptr = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
-    return Similarity(indptr, np.concatenate(columns), np.concatenate(values))
+        entries = jaccard[keep].astype(np.float32), (shared.row[keep], shared.col[keep])
+        blocks.append(scipy.sparse.csr_array(entries, shape=shared.shape))
+    found = scipy.sparse.vstack(blocks, format="csr")
+    found.sort_indices()
+    return Similarity(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data)
 
 
 def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[str]) -> scipy.sparse.csr_array:
@@ -99,15 +98,3 @@ def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[s
     row, column = np.divmod(key, shape[1])
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
     return scipy.sparse.csr_array((np.ones(len(key), np.int32), column, indptr), shape=shape)
-
-
-def _blocks(work: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges of rows, in order, each with at most :data:`BLOCK_PRODUCTS` of ``work`` (or a single row)."""
-    total = np.concatenate(([0], np.cumsum(work)))
-    blocks, first = [], 0
-    while first < len(work):
-        end = int(np.searchsorted(total, total[first] + BLOCK_PRODUCTS, side="right")) - 1
-        end = max(end, first + 1)
-        blocks.append((first, end))
-        first = end
-    return blocks

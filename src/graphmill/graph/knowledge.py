@@ -7,17 +7,14 @@ recommender joins them with interactions in its own way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
 from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import RELATION
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,8 @@ def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
     Reverses that the build added are left out. If a relation mixes them with edges of the data, a fact and its reverse
     cannot be distinguished. This raises :class:`InputError`, unless ``directed`` is False: then they count as facts.
     """
-    parts: list[tuple[npt.NDArray[np.int64], str, npt.NDArray[np.int64]]] = []
+    numbers: dict[str, int] = {}
+    parts = [np.zeros((3, 0), np.int64)]
     for relation in graph.relations:
         if relation.name == RELATION or relation.added_reverse:
             continue
@@ -53,17 +51,7 @@ def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
         train = np.asarray(edges.split) == TRAIN
         head = np.asarray(edges.src)[train] + np.int64(graph.node_type(relation.source).offset)
         tail = np.asarray(edges.dst)[train] + np.int64(graph.node_type(relation.target).offset)
-        parts.append((head, relation.name, tail))
-    names = tuple(dict.fromkeys(name for _, name, _ in parts))
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return Knowledge(none, none, none, ())
-    facts = np.stack(
-        [
-            np.concatenate([np.full(len(head), names.index(name)) for head, name, _ in parts]),
-            np.concatenate([head for head, _, _ in parts]),
-            np.concatenate([tail for _, _, tail in parts]),
-        ]
-    )
-    relation_of, head, tail = np.unique(facts, axis=1)
-    return Knowledge(head, relation_of, tail, names)
+        number = numbers.setdefault(relation.name, len(numbers))
+        parts.append(np.stack([np.full(len(head), number), head, tail]))
+    relation_of, heads, tails = np.unique(np.concatenate(parts, axis=1), axis=1)
+    return Knowledge(heads, relation_of, tails, tuple(numbers))

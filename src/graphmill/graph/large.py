@@ -9,7 +9,7 @@ files are byte for byte those of the build in memory.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,13 @@ from graphmill.graph.relations import (
     Key,
     RelationDraft,
     RelationFacts,
+    by_relation,
     concatenate,
+    draft_of,
     facts_of,
     held_in,
     inverse_key,
+    mirror_of,
     sort_unique,
     unit_of,
 )
@@ -137,17 +140,12 @@ class _Grouped:
     edges: Buckets
     reverses: Buckets | None
     duplicates: dict[int, int]
-    split: bool
-    attributes: list[str]
+    stored: Mapping[str, npt.DTypeLike]
 
     def draft(self, key: Key, number: int, rows: dict[str, npt.NDArray[Any]], added: int = 0) -> RelationDraft:
         """The rows of a bucket as a :class:`RelationDraft`."""
-        counts = dict(zip(self.numbering.types, np.diff(self.numbering.offsets).tolist(), strict=True))
-        return RelationDraft(
-            key, counts[key[0]], counts[key[2]], rows["src"], rows["dst"], rows["display"],
-            rows["split"] if self.split else None, {name: rows[name] for name in self.attributes}, added,
-            self.duplicates.get(number, 0) if not added else 0,
-        )  # fmt: skip
+        counts, duplicates = self.numbering.counts, 0 if added else self.duplicates.get(number, 0)
+        return draft_of(key, counts[key[0]], counts[key[2]], rows, added, duplicates)
 
     def places(self, key: Key) -> Iterator[int]:
         """The buckets of a relation, in ascending order of destinations."""
@@ -156,10 +154,9 @@ class _Grouped:
     def drafts(self, key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
         """The edges of the relation ``key``, bucket by bucket. ``inverse``: only the reverses, as a relation of their
         own."""
-        mirrored = (key[2], key[1], key[0])
         for number in self.places(key):
             own = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
-            if self.reverses is None or mirrored not in self.given:
+            if self.reverses is None or mirror_of(key) not in self.given:
                 assert own is not None
                 yield own
                 continue
@@ -209,8 +206,7 @@ def build_large(
     numbering = numbering_of(wanted, node_rank, touched, settings)
     grouped = _grouped(columns, numbering, settings)
     facts, arrays = _written(grouped, settings)
-    offsets = dict(zip(numbering.types, numbering.offsets.tolist(), strict=False))
-    pairs = LargePairs(EndsOfEdges(facts, arrays["src"], arrays["dst"], offsets), numbering.num_nodes)
+    pairs = LargePairs(EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first), numbering.num_nodes)
     table = node_table(nodes, numbering)
     if not columns.has_split:
         keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
@@ -239,13 +235,13 @@ def _texts(table: pa.Table, name: str) -> Iterator[str]:
 def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings) -> _Grouped:
     """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each."""
     merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
-    counts = dict(zip(numbering.types, np.diff(numbering.offsets).tolist(), strict=True))
+    counts = numbering.counts
     given: list[Key] = []
     ranges: dict[Key, Ranges] = {}
     for key, local in _by_relation(columns, numbering):
         if key not in given:
             given.append(key)
-        for end, of in (("dst", key), *([("src", (key[2], key[1], key[0]))] if reverse else [])):
+        for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
             ranges.setdefault(of, Ranges(counts[of[2]])).count(local[end])
     first: dict[Key, int] = {}
     sizes: list[npt.NDArray[np.int64]] = []
@@ -258,7 +254,7 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
     all_sizes = np.concatenate(sizes)
     grouped = _Grouped(
         numbering, given, ranges, first, Buckets(all_sizes, stored), Buckets(all_sizes, stored) if reverse else None, {},
-        columns.has_split, columns.attributes,
+        stored,
     )  # fmt: skip
     for key, local in _by_relation(columns, numbering):
         local["display"] = local["display"] * (not merged)
@@ -267,49 +263,26 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
         for number in grouped.places(key):
             draft = sort_unique(grouped.draft(key, number, grouped.edges.get(number)))
             grouped.duplicates[number] = draft.duplicates
-            rows = {"src": draft.src, "dst": draft.dst, "display": draft.display, **draft.attributes}
-            rows |= {} if draft.split is None else {"split": draft.split}
-            grouped.edges.replace(number, rows)
+            grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:
-                mirror = draft.mirror
-                rows |= {"src": draft.dst, "dst": draft.src}
+                mirror = mirror_of(key)
+                rows = draft.arrays | {"src": draft.dst, "dst": draft.src}
                 grouped.reverses.put(first[mirror] + ranges[mirror].of(draft.src), rows)
     return grouped
 
 
 def _by_relation(columns: EdgePieces, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
-    """The edges of each piece that are in the graph, by relation in order of first appearance. Ends have local numbers."""
-    node_type, num_types = numbering.type_of_node(), len(numbering.types)
+    """The edges of each piece that are in the graph, by relation."""
     for part in columns:
-        head, tail = numbering.of_row[part.head], numbering.of_row[part.tail]
-        rows = np.flatnonzero((head >= 0) & (tail >= 0))
-        if not len(rows):
-            continue
-        head, tail = head[rows], tail[rows]
-        code = (part.relation[rows].astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
-        encoded = pa.array(code).dictionary_encode()
-        which = encoded.indices.to_numpy()
-        order = np.argsort(which.astype(np.int16) if len(encoded.dictionary) < 2**15 else which, kind="stable")
-        ends = np.cumsum(np.bincount(which)).tolist()
-        for packed, begin, end in zip(encoded.dictionary.to_pylist(), [0, *ends[:-1]], ends, strict=True):
-            rest, target = divmod(packed, num_types)
-            relation, source = divmod(rest, num_types)
-            mine = order[begin:end]
-            local: dict[str, npt.NDArray[Any]] = {
-                "src": (head[mine] - numbering.offsets[source]).astype(np.int32),
-                "dst": (tail[mine] - numbering.offsets[target]).astype(np.int32),
-                "display": np.zeros(len(mine), np.int32) if part.display is None else part.display[rows[mine]],
-            }
-            local |= {} if part.split is None else {"split": part.split[rows[mine]]}
-            local |= {name: values[rows[mine]] for name, values in part.attributes.items()}
-            yield (numbering.types[source], columns.names[relation], numbering.types[target]), local
+        inside = (numbering.of_row[part.head] >= 0) & (numbering.of_row[part.tail] >= 0)
+        yield from by_relation(part.take(inside), numbering)
 
 
 def _written(grouped: _Grouped, settings: GraphSettings) -> tuple[list[RelationFacts], dict[str, npt.NDArray[Any]]]:
     """The graph's edges as arrays (E,) in files, relation after relation, and the facts for the manifest of each
     relation."""
     given = grouped.given
-    mirrors = [(key[2], key[1], key[0]) for key in given]
+    mirrors = [mirror_of(key) for key in given]
     relations: dict[Key, tuple[Key, bool]] = {key: (key, False) for key in given}
     plain = grouped if settings.add_reverse == "missing" else replace(grouped, reverses=None)
     if settings.add_reverse == "missing":
@@ -319,24 +292,14 @@ def _written(grouped: _Grouped, settings: GraphSettings) -> tuple[list[RelationF
         for key, mirror in zip(given, mirrors, strict=True):
             if unit_of(key) in directed:
                 relations[inverse_key(key, relations)] = (mirror, True)
-    names = {"src": np.int32, "dst": np.int32} | ({"split": np.uint8} if grouped.split else {})
-    out = {name: DiskArray(dtype) for name, dtype in names.items()}
-    out |= {name: DiskArray(ATTRIBUTES[name].to_pandas_dtype()) for name in grouped.attributes}
-    facts = []
-    for key, (stored, inverse) in relations.items():
-        parts = []
-        for draft in (grouped if inverse else plain).drafts(stored, inverse=inverse):
-            for name in ("src", "dst"):
-                out[name].append(getattr(draft, name))
-            if draft.split is not None:
-                out["split"].append(draft.split)
-            for name, values in draft.attributes.items():
-                out[name].append(values)
-            parts.append(facts_of(key, [draft]))
-        facts.append(_summed(key, parts))
+    out = {name: DiskArray(dtype) for name, dtype in grouped.stored.items() if name != "display"}
+
+    def drafts(key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
+        """The edges of a relation, which are written on the way."""
+        for draft in (grouped if inverse else plain).drafts(key, inverse=inverse):
+            for name, column in out.items():
+                column.append(draft.arrays[name])
+            yield draft
+
+    facts = [facts_of(key, drafts(stored, inverse=inverse)) for key, (stored, inverse) in relations.items()]
     return facts, {name: column.finish() for name, column in out.items()}
-
-
-def _summed(key: Key, parts: Sequence[RelationFacts]) -> RelationFacts:
-    figures = ("edges", "added", "duplicates", "parallel", "self_loops")
-    return RelationFacts(key, *(sum(getattr(part, figure) for part in parts) for figure in figures))

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges
-from graphmill.graph.relations import RelationFacts
+from graphmill.graph.relations import RelationFacts, unit_of
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.splits import SMALL_RELATION, TEST, TRAIN, VALID, mix_bits, shares_of
+from graphmill.graph.splits import SMALL_RELATION, TEST, VALID, at_least_one, pair_hashes, shares_of
 from graphmill.ingest import disk
 from graphmill.ingest.disk import DiskArray, disk_empty, pieces
 
@@ -131,7 +131,7 @@ def draw_large_splits(
     highest = np.zeros(len(keys), np.uint64)
     for part in pieces(size, rank, pairs.low, pairs.high):
         low, high = np.array(pairs.low[part]), np.array(pairs.high[part])
-        rank[part] = mixed = mix_bits(np.minimum(keys[low], keys[high]) + mix_bits(np.maximum(keys[low], keys[high])))
+        rank[part] = mixed = pair_hashes(keys[low], keys[high])
         usable[part] = mine = low != high
         np.maximum.at(highest, low[mine], mixed[mine])
         np.maximum.at(highest, high[mine], mixed[mine])
@@ -141,7 +141,7 @@ def draw_large_splits(
 
     units: dict[tuple[str, ...], list[int]] = {}
     for number, facts in enumerate(pairs.edges.facts):
-        units.setdefault(facts.unit, []).append(number)
+        units.setdefault(unit_of(facts.key), []).append(number)
     counts = {unit: _count(pairs.of_relations(numbers, usable)) for unit, numbers in units.items()}
     order = [unit for unit in sorted(units, key=lambda unit: (-counts[unit], unit)) if counts[unit]]
     none = len(order)
@@ -151,7 +151,7 @@ def draw_large_splits(
     split = _lowest_of_each(rank, stratum, free, none, settings)
     for unit in reversed(order):
         if counts[unit] >= SMALL_RELATION:
-            _at_least_one(split, pairs.of_relations(units[unit], usable), free, rank, settings)
+            at_least_one(split, pairs.of_relations(units[unit], usable), free, rank, settings)
     return split
 
 
@@ -200,18 +200,3 @@ def _lowest_of_each(
             split[mine[test : test + valid]] = VALID
         missing, slack = again, 4 * slack
     return split
-
-
-def _at_least_one(
-    split: npt.NDArray[np.uint8],
-    members: npt.NDArray[Any],
-    free: npt.NDArray[np.bool_],
-    rank: npt.NDArray[np.uint64],
-    settings: SplitSettings,
-) -> None:
-    for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
-        if wanted and not (split[members] == part).any():
-            numbers = np.flatnonzero(members) if members.dtype == bool else members
-            candidates = numbers[free[numbers] & (split[numbers] == TRAIN)]
-            if len(candidates):
-                split[candidates[np.argmin(rank[candidates])]] = part

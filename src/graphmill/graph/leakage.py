@@ -110,16 +110,15 @@ class LeakageReport:
             for o in self.overlaps
             if o.leaked
         ]
-        parts += [
-            f"{count:,} {SPLIT_NAMES[seen]} edges are as new as the {SPLIT_NAMES[held_out]} edges"
-            for (held_out, seen), count in zip(COMPARISONS, self.later, strict=False)
-            if count
-        ]
-        parts += [
-            f"{count:,} {SPLIT_NAMES[seen]} edges are of nodes whose links {SPLIT_NAMES[held_out]} asks for"
-            for (held_out, seen), count in zip(COMPARISONS, self.group_links, strict=False)
-            if count
-        ]
+        for counts, words in (
+            (self.later, "as new as the {} edges"),
+            (self.group_links, "of nodes whose links {} asks for"),
+        ):
+            parts += [
+                f"{count:,} {SPLIT_NAMES[seen]} edges are {words.format(SPLIT_NAMES[held_out])}"
+                for (held_out, seen), count in zip(COMPARISONS, counts, strict=False)
+                if count
+            ]
         return "; ".join(parts) + "."
 
 
@@ -179,11 +178,11 @@ def audit_edges(
     for held_out, seen in COMPARISONS:
         held = np.flatnonzero(split == held_out)
         seen_pairs = np.sort(pair[split == seen])
-        leaked = held[_contains(seen_pairs, pair[held])]
+        leaked = held[in_sorted(pair[held], seen_pairs)]
         leaked_pairs = sorted_unique(pair[leaked])
         # Only the few seen edges that join a leaked pair decide the kind of leak.
         witnesses = np.flatnonzero(split == seen)
-        witnesses = witnesses[_contains(leaked_pairs, pair[witnesses])] if len(leaked_pairs) else witnesses[:0]
+        witnesses = witnesses[in_sorted(pair[witnesses], leaked_pairs)]
         kinds = _kinds(src, dst, relation, leaked, witnesses, num_nodes)
         edges_of = np.bincount(relation[held], minlength=len(relation_names))
         leaked_of = np.bincount(relation[leaked], minlength=len(relation_names))
@@ -212,9 +211,9 @@ def _kinds(
     num_nodes: int,
 ) -> tuple[int, int, int]:
     """Number of ``leaked`` edges of each kind: repeated, under another relation, reversed."""
-    forward = src * np.int64(num_nodes) + dst if len(leaked) else np.empty(0, np.int64)
     if not len(leaked):
         return 0, 0, 0
+    forward = src * np.int64(num_nodes) + dst
     directions, place = np.unique(forward[witnesses], return_inverse=True)
     num_relations = 1 + int(relation.max())
     typed = sorted_unique(place * np.int64(num_relations) + relation[witnesses])
@@ -224,16 +223,8 @@ def _kinds(
     at = np.searchsorted(directions, wanted)
     at[at == len(directions)] = 0
     same_direction = directions[at] == wanted
-    repeated = same_direction & _contains(typed, at * np.int64(num_relations) + relation[leaked])
+    repeated = same_direction & in_sorted(at * np.int64(num_relations) + relation[leaked], typed)
     other = same_direction & (relations_there[at] > repeated)
     backward = dst[leaked] * np.int64(num_nodes) + src[leaked]
-    is_reversed = _contains(directions, backward) & (src[leaked] != dst[leaked])
+    is_reversed = in_sorted(backward, directions) & (src[leaked] != dst[leaked])
     return int(repeated.sum()), int(other.sum()), int(is_reversed.sum())
-
-
-def _contains(ascending: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    if not len(ascending):
-        return np.zeros(len(wanted), bool)
-    at = np.searchsorted(ascending, wanted)
-    at[at == len(ascending)] = 0
-    return ascending[at] == wanted

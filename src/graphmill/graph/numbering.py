@@ -6,7 +6,7 @@ This module decides which nodes and edges are in the graph. ``relations`` groups
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,16 @@ class Numbering:
         """Nodes in the graph."""
         return len(self.rows)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of nodes of each type."""
+        return dict(zip(self.types, np.diff(self.offsets).tolist(), strict=True))
+
+    @property
+    def first(self) -> dict[str, int]:
+        """Number of the first node of each type."""
+        return dict(zip(self.types, self.offsets.tolist(), strict=False))
+
     def type_of_node(self) -> IntArray:
         """(num_nodes,) int32: number of each node's type."""
         return np.repeat(np.arange(len(self.types), dtype=np.int32), np.diff(self.offsets))
@@ -56,10 +66,6 @@ class EdgeColumns:
     display: IntArray | None
     split: npt.NDArray[np.uint8] | None
     attributes: dict[str, npt.NDArray[Any]]
-
-    def without_split(self) -> EdgeColumns:
-        """The same edges without the split that came with them."""
-        return replace(self, split=None)
 
     def take(self, keep: npt.NDArray[np.bool_]) -> EdgeColumns:
         """The edges for which ``keep`` (E,) is true."""
@@ -85,16 +91,10 @@ def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, l
 
     Raises :class:`InputError` if the column is missing or has empty cells.
     """
-    if name not in table.column_names:
-        raise InputError(f"table '{table_name}' has no column '{name}'; it has {listed(table.column_names)}")
-    column = table.column(name)
-    if column.null_count:
-        raise InputError(f"table '{table_name}': column '{name}' has {column.null_count} empty cells; none allowed")
+    column = _column(table, name, table_name)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # the column has no chunks
-        return np.empty(0, np.int32), []
     names = array.dictionary.to_pylist()
     # Encoding the codes again sorts the names by first appearance and drops unused ones.
     codes = array.indices.dictionary_encode()
@@ -110,43 +110,41 @@ def read_edges(edges: pa.Table, num_rows: int, first: int = 0) -> EdgeColumns:
     Raises :class:`InputError` for a cell that cannot be used, naming column and row.
     """
     relation, names = categories(edges, "relation", "edges")
-    ends = {}
-    for name in ("head", "tail"):
-        values = _numbers(edges, name, pa.int32())
-        bad = np.flatnonzero((values < 0) | (values >= num_rows))
-        if len(bad):
-            raise InputError(
-                f"table 'edges', row {first + bad[0]}: {name} = {values[bad[0]]}, but the nodes table has {num_rows} rows"
-            )
-        ends[name] = values
+    ends = {name: _numbers(edges, name, pa.int32()) for name in ("head", "tail")}
+    for name, values in ends.items():
+        _refuse(name, values, (values < 0) | (values >= num_rows), f", but the nodes table has {num_rows} rows", first)
     split = None
     if "split" in edges.column_names:
         split = _numbers(edges, "split", pa.uint8())
-        bad = np.flatnonzero(split > 2)
-        if len(bad):
-            raise InputError(
-                f"table 'edges', row {first + bad[0]}: split = {split[bad[0]]}; allowed are 0 (train), 1 (valid), 2 (test)"
-            )
+        _refuse("split", split, split > 2, "; allowed are 0 (train), 1 (valid), 2 (test)", first)
     display = categories(edges, "display_relation", "edges")[0] if "display_relation" in edges.column_names else None
     attributes = {name: _numbers(edges, name, kind) for name, kind in ATTRIBUTES.items() if name in edges.column_names}
     if "weight" in attributes:
-        bad = np.flatnonzero(~np.isfinite(attributes["weight"]))
-        if len(bad):
-            raise InputError(
-                f"table 'edges', row {first + bad[0]}: weight = {attributes['weight'][bad[0]]} is not finite"
-            )
+        _refuse("weight", attributes["weight"], ~np.isfinite(attributes["weight"]), " is not finite", first)
     return EdgeColumns(ends["head"], ends["tail"], relation, names, display, split, attributes)
 
 
+def _refuse(name: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], why: str, first: int) -> None:
+    """Raise :class:`InputError` for the first row that is ``wrong``. ``first``: the number of the first row."""
+    bad = np.flatnonzero(wrong)
+    if len(bad):
+        raise InputError(f"table 'edges', row {first + bad[0]}: {name} = {values[bad[0]]}{why}")
+
+
 def _numbers(table: pa.Table, name: str, kind: pa.DataType) -> npt.NDArray[Any]:
+    return _column(table, name, "edges", kind).to_numpy()
+
+
+def _column(table: pa.Table, name: str, table_name: str, kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    """A column without empty cells, of the type ``kind`` if one is given. Raises :class:`InputError`."""
     if name not in table.column_names:
-        raise InputError(f"table 'edges' has no column '{name}'; it has {listed(table.column_names)}")
+        raise InputError(f"table '{table_name}' has no column '{name}'; it has {listed(table.column_names)}")
     column = table.column(name)
-    if column.type != kind:
-        raise InputError(f"table 'edges': column '{name}' is {column.type}; expected {kind}")
+    if kind is not None and column.type != kind:
+        raise InputError(f"table '{table_name}': column '{name}' is {column.type}; expected {kind}")
     if column.null_count:
-        raise InputError(f"table 'edges': column '{name}' has {column.null_count} empty cells; none allowed")
-    return column.to_numpy()
+        raise InputError(f"table '{table_name}': column '{name}' has {column.null_count} empty cells; none allowed")
+    return column
 
 
 def number_nodes(
@@ -164,14 +162,19 @@ def number_nodes(
     included = node_rank >= 0
     edges = edges.take(included[edges.head] & included[edges.tail])
     touched = np.zeros(len(included), bool)
-    touched[edges.head] = True
-    touched[edges.tail] = True
+    touched[edges.head] = touched[edges.tail] = True
     return numbering_of(wanted, node_rank, touched, settings), edges
 
 
 def included_types(codes: IntArray, known: Sequence[str], settings: GraphSettings) -> tuple[list[str], IntArray]:
     """The node types of the graph in order, and for each row of the nodes table the index of its type in them, or -1."""
-    wanted = _wanted_types(settings.include_node_types, known)
+    unknown = [name for name in settings.include_node_types if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"include_node_types: unknown node type {', '.join(map(repr, unknown))}; "
+            f"the data has {', '.join(map(repr, sorted(known)))}"
+        )
+    wanted = list(settings.include_node_types or known)
     rank = np.full(len(known), -1, np.int32)
     rank[[known.index(name) for name in wanted]] = np.arange(len(wanted), dtype=np.int32)
     return wanted, rank[codes]
@@ -208,13 +211,3 @@ def numbering_of(
         isolated={wanted[t]: int(n) for t, n in enumerate(lonely) if n},
         excluded_nodes=excluded,
     )
-
-
-def _wanted_types(include: Sequence[str], known: Sequence[str]) -> list[str]:
-    unknown = [name for name in include if name not in known]
-    if unknown:
-        raise SettingsError(
-            f"include_node_types: unknown node type {', '.join(map(repr, unknown))}; "
-            f"the data has {', '.join(map(repr, sorted(known)))}"
-        )
-    return list(include or known)

@@ -6,8 +6,9 @@ relations.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph.numbering import EdgeColumns, Numbering
+from graphmill.graph.sorted_unique import in_sorted
 
 Key = tuple[str, str, str]
 """(source type, relation name, target type)."""
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 INVERSE_PREFIX = "inverse_"
 _LARGEST_KEY = 2**63 - 1
@@ -27,6 +31,11 @@ _LARGEST_KEY = 2**63 - 1
 def unit_of(key: Key) -> tuple[str, ...]:
     """The relation without its direction: its name and its two node types in alphabetical order."""
     return key[1], *sorted((key[0], key[2]))
+
+
+def mirror_of(key: Key) -> Key:
+    """The key of the relation that holds the reverses."""
+    return key[2], key[1], key[0]
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,10 @@ class RelationDraft:
         return len(self.src)
 
     @property
-    def unit(self) -> tuple[str, ...]:
-        """The relation without its direction: its name and its two node types in alphabetical order."""
-        return unit_of(self.key)
-
-    @property
-    def mirror(self) -> Key:
-        """The key of the relation that holds the reverses."""
-        return self.key[2], self.key[1], self.key[0]
+    def arrays(self) -> Arrays:
+        """All arrays by name, without a split that is not drawn yet."""
+        split = {} if self.split is None else {"split": self.split}
+        return {"src": self.src, "dst": self.dst, "display": self.display, **split, **self.attributes}
 
     def self_loops(self) -> int:
         """Number of edges from a node to itself."""
@@ -84,28 +89,24 @@ class RelationDraft:
 
     def reversed(self, key: Key, pick: npt.NDArray[np.bool_]) -> RelationDraft:
         """The reverses of the picked edges, as edges of ``key``. All count as added; they are not sorted."""
-        return RelationDraft(
-            key,
-            self.num_target,
-            self.num_source,
-            self.dst[pick],
-            self.src[pick],
-            self.display[pick],
-            None if self.split is None else self.split[pick],
-            {name: values[pick] for name, values in self.attributes.items()},
-            added=int(pick.sum()),
-        )
+        rows = {name: values[pick] for name, values in self.arrays.items()}
+        rows |= {"src": rows["dst"], "dst": rows["src"]}
+        return draft_of(key, self.num_target, self.num_source, rows, int(pick.sum()))
 
     def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
         """The edges with the numbers ``order``, in that order."""
-        return replace(
-            self,
-            src=self.src[order],
-            dst=self.dst[order],
-            display=self.display[order],
-            split=None if self.split is None else self.split[order],
-            attributes={name: values[order] for name, values in self.attributes.items()},
-        )
+        rows = {name: values[order] for name, values in self.arrays.items()}
+        return draft_of(self.key, self.num_source, self.num_target, rows, self.added, self.duplicates)
+
+
+def draft_of(
+    key: Key, num_source: int, num_target: int, arrays: Arrays, added: int = 0, duplicates: int = 0
+) -> RelationDraft:
+    """The draft with these :attr:`RelationDraft.arrays`."""
+    rest = dict(arrays)
+    src, dst, display = (rest.pop(name) for name in ("src", "dst", "display"))
+    split = rest.pop("split", None)
+    return RelationDraft(key, num_source, num_target, src, dst, display, split, rest, added, duplicates)
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,6 @@ class RelationFacts:
     self_loops: int
 
     @property
-    def unit(self) -> tuple[str, ...]:
-        """The relation without its direction: its name and its two node types in alphabetical order."""
-        return unit_of(self.key)
-
-    @property
     def name(self) -> str:
         """``source | name | target``."""
         return " | ".join(self.key)
@@ -132,14 +128,8 @@ class RelationFacts:
 
 def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
     """The facts of a relation with the edges of ``drafts``, which share no destination."""
-    edges = added = duplicates = parallel = self_loops = 0
-    for draft in drafts:
-        edges += len(draft)
-        added += draft.added
-        duplicates += draft.duplicates
-        parallel += draft.parallel()
-        self_loops += draft.self_loops()
-    return RelationFacts(key, edges, added, duplicates, parallel, self_loops)
+    figures = [(len(each), each.added, each.duplicates, each.parallel(), each.self_loops()) for each in drafts]
+    return RelationFacts(key, *map(sum, zip(*figures, strict=True)))
 
 
 def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:
@@ -148,33 +138,35 @@ def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: boo
     Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept.
     With ``merge_parallel`` the display_relation is not compared. Sorting dominates: O(E log E), no loop over edges.
     """
-    node_type = numbering.type_of_node()
+    edges = replace(edges, display=None) if merge_parallel else edges
+    counts = numbering.counts
+    return [
+        sort_unique(draft_of(key, counts[key[0]], counts[key[2]], rows)) for key, rows in by_relation(edges, numbering)
+    ]
+
+
+def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
+    """The arrays of each relation, with local numbers, in order of first appearance. All ends must be in the graph."""
+    node_type, num_types = numbering.type_of_node(), len(numbering.types)
     head, tail = numbering.of_row[edges.head], numbering.of_row[edges.tail]
-    num_types = len(numbering.types)
     code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
     encoded = pa.array(code).dictionary_encode()
     which = encoded.indices.to_numpy()
     # With 16-bit keys, numpy uses radix sort.
     order = np.argsort(which.astype(np.int16) if len(encoded.dictionary) < 2**15 else which, kind="stable")
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(which))))
-    drafts = []
-    for i, packed in enumerate(encoded.dictionary.to_pylist()):
+    bounds = pairwise([0, *np.cumsum(np.bincount(which)).tolist()])
+    for packed, (first, end) in zip(encoded.dictionary.to_pylist(), bounds, strict=True):
         rest, target = divmod(packed, num_types)
         relation, source = divmod(rest, num_types)
-        rows = order[bounds[i] : bounds[i + 1]]
-        display = None if merge_parallel else edges.display
-        draft = RelationDraft(
-            key=(numbering.types[source], edges.relation_names[relation], numbering.types[target]),
-            num_source=int(np.diff(numbering.offsets)[source]),
-            num_target=int(np.diff(numbering.offsets)[target]),
-            src=(head[rows] - numbering.offsets[source]).astype(np.int32),
-            dst=(tail[rows] - numbering.offsets[target]).astype(np.int32),
-            display=np.zeros(len(rows), np.int32) if display is None else display[rows],
-            split=None if edges.split is None else edges.split[rows],
-            attributes={name: values[rows] for name, values in edges.attributes.items()},
-        )
-        drafts.append(sort_unique(draft))
-    return drafts
+        rows = order[first:end]
+        arrays: Arrays = {
+            "src": (head[rows] - numbering.offsets[source]).astype(np.int32),
+            "dst": (tail[rows] - numbering.offsets[target]).astype(np.int32),
+            "display": np.zeros(len(rows), np.int32) if edges.display is None else edges.display[rows],
+        }
+        arrays |= {} if edges.split is None else {"split": edges.split[rows]}
+        arrays |= {name: values[rows] for name, values in edges.attributes.items()}
+        yield (numbering.types[source], edges.relation_names[relation], numbering.types[target]), arrays
 
 
 def sort_unique(draft: RelationDraft) -> RelationDraft:
@@ -213,13 +205,13 @@ def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]
     given = {draft.key: draft for draft in drafts}
     out = dict(given)
     for draft in drafts:
-        mirror = given.get(draft.mirror)
-        missing = ~held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+        key = mirror_of(draft.key)
+        missing = ~_is_held(draft, given.get(key))
         if not missing.any():
             continue
-        extra = draft.reversed(draft.mirror, missing)
-        present = out.get(draft.mirror)
-        out[draft.mirror] = sort_unique(extra if present is None else concatenate(present, extra))
+        extra = draft.reversed(key, missing)
+        present = out.get(key)
+        out[key] = sort_unique(extra if present is None else concatenate(present, extra))
     return list(out.values())
 
 
@@ -230,17 +222,12 @@ def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft
     mirror. Raises :class:`InputError` if the data already has a relation of the new name between the two types.
     """
     given = {draft.key: draft for draft in drafts}
-    directed = set()
-    for draft in drafts:
-        mirror = given.get(draft.mirror)
-        if not held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key()).all():
-            directed.add(draft.unit)
+    directed = {unit_of(draft.key) for draft in drafts if not _is_held(draft, given.get(mirror_of(draft.key))).all()}
     out = dict(given)
     for draft in drafts:
-        if draft.unit not in directed:
-            continue
-        key = inverse_key(draft.key, out)
-        out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
+        if unit_of(draft.key) in directed:
+            key = inverse_key(draft.key, out)
+            out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
     return list(out.values())
 
 
@@ -255,25 +242,21 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
     return inverse
 
 
+def _is_held(draft: RelationDraft, mirror: RelationDraft | None) -> npt.NDArray[np.bool_]:
+    """(E,) bool: whether the mirror relation holds the reverse of each edge."""
+    return held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+
+
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
     """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
-    if held is None or not len(held):
+    if held is None:
         return np.zeros(len(wanted), bool)
     if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
         return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
-    at = np.searchsorted(held, wanted)
-    at[at == len(held)] = 0
-    return held[at] == wanted
+    return in_sorted(wanted, held)
 
 
 def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
     """The edges of two drafts of one relation, not sorted."""
-    return replace(
-        a,
-        src=np.concatenate((a.src, b.src)),
-        dst=np.concatenate((a.dst, b.dst)),
-        display=np.concatenate((a.display, b.display)),
-        split=None if a.split is None or b.split is None else np.concatenate((a.split, b.split)),
-        attributes={name: np.concatenate((values, b.attributes[name])) for name, values in a.attributes.items()},
-        added=a.added + b.added,
-    )
+    rows = {name: np.concatenate((values, b.arrays[name])) for name, values in a.arrays.items()}
+    return draft_of(a.key, a.num_source, a.num_target, rows, a.added + b.added, a.duplicates)

@@ -40,9 +40,7 @@ def leave_one_out(edges: EdgeColumns) -> npt.NDArray[np.uint8]:
     order = np.lexsort((position, edges.head, edges.relation))
     order = order[position[order] != NO_PLACE]
     head, relation = edges.head[order], edges.relation[order]
-    new = np.ones(len(order), bool)
-    new[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(np.diff(head, prepend=-1) | np.diff(relation, prepend=-1))
     counts = np.diff(np.append(starts, len(order)))
     long = counts >= SHORTEST
     ends = (starts + counts)[long]

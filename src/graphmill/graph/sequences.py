@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
+from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.tables import NO_PLACE
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import Relation, TypedGraph
 
 REPEATS_FROM = 0.05
 """If at least this fraction of the training interactions are repeats, items that a user already has may be recommended."""
@@ -50,7 +48,8 @@ class Sequences:
 
     def train_ends(self) -> npt.NDArray[np.int64]:
         """(U,) int64: the end of each user's training interactions, which start at ``indptr[u]``."""
-        return self._ends(TRAIN)
+        later = np.concatenate(([0], np.cumsum(self.split > TRAIN)))
+        return self.indptr[1:] - np.diff(later[self.indptr])
 
     def targets(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Users with an interaction in ``split`` ("valid" or "test"), and its position: two int64 (Q,).
@@ -60,8 +59,7 @@ class Sequences:
         """
         at = np.flatnonzero(self.split == SPLIT_NAMES.index(split))
         users = np.searchsorted(self.indptr, at, side="right") - 1
-        first = np.ones(len(at), bool)
-        first[1:] = users[1:] != users[:-1]
+        first = np.flatnonzero(np.diff(users, prepend=-1))
         return users[first], at[first]
 
     def same_second(self) -> npt.NDArray[np.bool_]:
@@ -99,10 +97,6 @@ class Sequences:
             "repeat_share": self.repeat_share,
             "timestamps": self.timestamps is not None,
         }
-
-    def _ends(self, split: int) -> npt.NDArray[np.int64]:
-        later = np.concatenate(([0], np.cumsum(self.split > split)))
-        return self.indptr[1:] - (later[self.indptr[1:]] - later[self.indptr[:-1]])
 
 
 def sequence_view(graph: TypedGraph) -> Sequences:

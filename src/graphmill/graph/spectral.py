@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,7 @@ import scipy.sparse as sp
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.training_links import TrainingLinks
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_graph import TypedGraph
 
 #: Added to a row's squared length, so that nodes with few neighbours have small similarities.
 SHRINKAGE = 3.0

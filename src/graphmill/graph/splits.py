@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphmill.graph.settings import SplitSettings
+from graphmill.graph.sorted_unique import sorted_unique
 
 TRAIN, VALID, TEST = 0, 1, 2
 SPLIT_NAMES = ("train", "valid", "test")
@@ -81,8 +83,12 @@ def draw_splits(
     """
     split = np.zeros(len(pairs), np.uint8)
     loops = pairs.low == pairs.high
-    rank = _ranks(keys[pairs.low], keys[pairs.high])
-    free = ~_last_pair_of_a_node(pairs, rank, len(keys), ~loops) & ~loops
+    rank = np.empty(len(pairs), np.int64)
+    rank[np.argsort(pair_hashes(keys[pairs.low], keys[pairs.high]), kind="stable")] = np.arange(len(pairs))
+    highest = np.full(len(keys), -1, np.int64)
+    for ends in (pairs.low, pairs.high):
+        np.maximum.at(highest, ends[~loops], rank[~loops])
+    free = ~loops & (rank != highest[pairs.low]) & (rank != highest[pairs.high])
 
     members = _pairs_by_unit(pairs, relation_edges, units, ~loops)
     stratum = np.full(len(pairs), -1, np.int32)
@@ -98,22 +104,30 @@ def draw_splits(
         split[candidates[test : test + valid]] = VALID
 
     for pair_numbers in reversed(members):
-        if len(pair_numbers) < SMALL_RELATION:
-            continue
-        for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
-            if wanted and not (split[pair_numbers] == part).any():
-                candidates = pair_numbers[free[pair_numbers] & (split[pair_numbers] == TRAIN)]
-                if len(candidates):
-                    split[candidates[np.argmin(rank[candidates])]] = part
+        if len(pair_numbers) >= SMALL_RELATION:
+            at_least_one(split, pair_numbers, free, rank, settings)
     return split
 
 
-def _ranks(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """(P,) int64: rank of each pair by a hash that is the same for (a, b) and (b, a)."""
-    mixed = mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
-    rank = np.empty(len(mixed), np.int64)
-    rank[np.argsort(mixed, kind="stable")] = np.arange(len(mixed))
-    return rank
+def at_least_one(
+    split: npt.NDArray[np.uint8],
+    members: npt.NDArray[Any],
+    free: npt.NDArray[np.bool_],
+    rank: npt.NDArray[Any],
+    settings: SplitSettings,
+) -> None:
+    """Give each requested split the free pair with the lowest rank among ``members`` (mask or numbers), if it has none."""
+    for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
+        if wanted and not (split[members] == part).any():
+            numbers = np.flatnonzero(members) if members.dtype == bool else members
+            candidates = numbers[free[numbers] & (split[numbers] == TRAIN)]
+            if len(candidates):
+                split[candidates[np.argmin(rank[candidates])]] = part
+
+
+def pair_hashes(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hashes of pairs of nodes from the nodes' keys; the same for (a, b) and (b, a)."""
+    return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
 
 
 def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -124,16 +138,6 @@ def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def _last_pair_of_a_node(
-    pairs: Pairs, rank: npt.NDArray[np.int64], num_nodes: int, eligible: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
-    """(num_pairs,) bool: pairs that have the highest rank among the eligible pairs of one of their nodes."""
-    highest = np.full(num_nodes, -1, np.int64)
-    np.maximum.at(highest, pairs.low[eligible], rank[eligible])
-    np.maximum.at(highest, pairs.high[eligible], rank[eligible])
-    return (rank == highest[pairs.low]) | (rank == highest[pairs.high])
-
-
 def _pairs_by_unit(
     pairs: Pairs, relation_edges: Sequence[slice], units: Sequence[tuple[str, ...]], eligible: npt.NDArray[np.bool_]
 ) -> list[npt.NDArray[np.int32]]:
@@ -142,16 +146,10 @@ def _pairs_by_unit(
     edges_of: dict[tuple[str, ...], list[npt.NDArray[np.int32]]] = {}
     for edges, unit in zip(relation_edges, units, strict=True):
         edges_of.setdefault(unit, []).append(pairs.of_edge[edges])
-    distinct = [(_distinct(np.concatenate(parts)), unit) for unit, parts in edges_of.items()]
+    distinct = [(sorted_unique(np.concatenate(parts)), unit) for unit, parts in edges_of.items()]
     members = [(numbers[eligible[numbers]], name) for numbers, name in distinct]
     members.sort(key=lambda item: (-len(item[0]), item[1]))
     return [numbers for numbers, _ in members if len(numbers)]
-
-
-def _distinct(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The distinct numbers, ascending. ``np.unique`` hashes, which takes six times as long for millions of numbers."""
-    numbers = np.sort(numbers)
-    return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
 
 
 def shares_of(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:

@@ -32,22 +32,19 @@ _NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
 """Parts of the manifest that describe how the graph was made. They do not change the content hash."""
 
 
-def features_file(type_number: int, name: str = "") -> str:
-    """Name of the file with a node type's feature matrix. ``name``: the set's name, if the type has several."""
-    return f"features_{type_number:03d}{'.' * bool(name)}{name}.npy"
+PRESENT = "_present"
 
 
-def feature_mask_file(type_number: int, name: str = "") -> str:
-    """Name of the file with the mask of nodes that have features."""
-    return f"features_{type_number:03d}{'.' * bool(name)}{name}_present.npy"
+def features_file(type_number: int, name: str = "", ending: str = "") -> str:
+    """Name of the file with a node type's feature matrix; ``ending`` :data:`PRESENT`: the mask of nodes that have
+    features. ``name``: the set's name, if the type has several."""
+    return f"features_{type_number:03d}{'.' * bool(name)}{name}{ending}.npy"
 
 
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
     """Write ``name`` as NPY; it is synced to disk when this returns."""
-    with (directory / name).open("wb") as file:
-        np.save(file, np.ascontiguousarray(values), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    np.save(directory / name, np.ascontiguousarray(values), allow_pickle=False)
+    _sync(directory / name)
 
 
 def write_table(directory: Path, name: str, table: pa.Table) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from graphmill.arrays import BROKEN
 from graphmill.errors import InputError, one_line
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.graph.splits import TRAIN, mix_bits, node_keys
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.splits import TRAIN, node_keys, pair_hashes
+from graphmill.graph.typed_graph import TypedGraph
 
 ARRAYS_FILE = "graph.npz"
 COUNTS_FILE = "graph.json"
@@ -73,9 +71,8 @@ class NodeHashes:
 
     def pairs(self, first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> UInt64:
         """uint64 (Q): hashes that are the same for (a, b) and (b, a), in every graph that has both nodes."""
-        a, b = self._keys[first], self._keys[second]
         with np.errstate(over="ignore"):
-            return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
+            return pair_hashes(self._keys[first], self._keys[second])
 
 
 def summarise(graph: TypedGraph) -> GraphSummary:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.graph.splits import TEST, TRAIN, VALID, number_pairs
 from graphmill.ingest.tables import NO_TIME
 
 METHOD = "by_time"
@@ -57,8 +57,7 @@ def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
             "split.method: by_time is for links; users' interactions in order have leave_one_out, user_time and global_time"
         )
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
-    pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)
-    _, of_edge = np.unique(pair, return_inverse=True)
+    of_edge = number_pairs(edges.head, edges.tail, num).of_edge
     first = np.full(int(of_edge.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, of_edge, times)
     dated = np.sort(first[first != NO_TIME])

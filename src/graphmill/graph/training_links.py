@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_graph import TypedGraph
 
 
 class TrainingLinks:

@@ -178,11 +178,11 @@ class TypedGraph:
 
         ``name``: one of the type's :meth:`feature_sets`; "" for features without a name.
         """
-        return self._feature_array(node_type, name, storage.features_file, "<f4", wide=True)
+        return self._feature_array(node_type, name, "<f4")
 
     def feature_mask(self, node_type: str, name: str = "") -> npt.NDArray[np.bool_] | None:
         """(count,) bool: which nodes of a type have features; None if the type has none."""
-        return self._feature_array(node_type, name, storage.feature_mask_file, "|b1", wide=False)
+        return self._feature_array(node_type, name, "|b1", storage.PRESENT)
 
     def feature_sets(self, node_type: str) -> tuple[str, ...]:
         """Names of a type's features, in alphabetical order; "" first, for those without a name."""
@@ -236,15 +236,13 @@ class TypedGraph:
         entry: Mapping[str, Any] = self.manifest["node_types"][self._type_number[node_type]]
         return entry
 
-    def _feature_array(
-        self, node_type: str, name: str, file_name: Any, dtype: str, *, wide: bool
-    ) -> npt.NDArray[Any] | None:
+    def _feature_array(self, node_type: str, name: str, dtype: str, ending: str = "") -> npt.NDArray[Any] | None:
         count, described = self.node_type(node_type).count, self._type_entry(node_type)
         entry = described.get("feature_sets", {}).get(name) if name else described["features"]
         if entry is None:
             return None
-        shape = (count, entry["width"]) if wide else (count,)
-        return self._array(file_name(self._type_number[node_type], name), dtype, shape)
+        shape = (count,) if ending else (count, entry["width"])
+        return self._array(storage.features_file(self._type_number[node_type], name, ending), dtype, shape)
 
     def _array(self, name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         if name not in self._files:

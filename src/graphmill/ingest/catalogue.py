@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN, feature_key, features_schema
+from graphmill.ingest.tables import MAX_SHOWN, feature_key, feature_table
 
 TypeRule = Literal["rarest", "first", "last", "joined"]
 JOINT = "+"
 """Separator of the types of a node, if the rule joins them."""
-_MARK = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -73,16 +72,11 @@ class Catalogue:
         if not len(self):
             return np.full(len(ids), -1, np.int64)
         if space is None:
-            found = np.asarray(pc.fill_null(pc.index_in(ids, value_set=self.id), -1), np.int64)
-            return np.where((found >= 0) & self._shared()[np.maximum(found, 0)], -2, found)
-        return np.asarray(
-            pc.fill_null(pc.index_in(_keys(space, ids), value_set=_keys(self.space, self.id)), -1), np.int64
-        )
-
-    def _shared(self) -> np.ndarray:
-        """Whether another node has the same id."""
-        code = codes_of(self.id)
-        return np.asarray(np.bincount(code)[code] > 1)
+            found = places_in(ids, self.id)
+            code = codes_of(self.id)
+            shared = np.bincount(code)[code] > 1
+            return np.where((found >= 0) & shared[np.maximum(found, 0)], -2, found)
+        return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
 
     def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
         """Feature tables by key, their rejects, and the number of nodes without features because of a blank cell.
@@ -98,13 +92,9 @@ class Catalogue:
                 continue
             whole = ~np.isnan(listed.values).any(axis=1)
             wrong = np.isinf(listed.values).any(axis=1)
-            rejects += [
-                (
-                    listed.file,
-                    Reject(int(listed.line[row]), "", "a feature is no finite number", listed.id[row].as_py()),
-                )
-                for row in np.flatnonzero(wrong)
-            ]
+            for row in np.flatnonzero(wrong):
+                why = "a feature is no finite number"
+                rejects.append((listed.file, Reject(int(listed.line[row]), "", why, listed.id[row].as_py())))
             blank += int((~whole).sum())
             first = np.zeros(len(node), bool)
             first[np.unique(node, return_index=True)[1]] = True
@@ -119,12 +109,7 @@ class Catalogue:
                 of_kind = rows[types == kind]
                 place = row_of[node[of_kind]]
                 order = np.argsort(place)
-                flat = pa.array(np.ascontiguousarray(listed.values[of_kind][order]).reshape(-1))
-                width = listed.values.shape[1]
-                tables[key] = pa.table(
-                    [pa.array(place[order].astype(np.int32)), pa.FixedSizeListArray.from_arrays(flat, width)],
-                    features_schema(width),
-                )
+                tables[key] = feature_table(place[order].astype(np.int32), listed.values[of_kind][order])
         return tables, rejects, blank
 
 
@@ -136,12 +121,14 @@ def catalogue_of(
 
     Raises :class:`InputError` if two nodes would have the same type and id.
     """
-    columns = [_joined([getattr(part, name) for part in listed]) for name in ("id", "types", "name", "source")]
-    ids, types, names, sources = columns
+    ids, types, names, sources = (
+        _joined([getattr(part, name) for part in listed]) for name in ("id", "types", "name", "source")
+    )
     spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
     code = codes_of(spaces, ids)
     first = first_rows(code)
     at = np.arange(len(code))
+    parts = np.split(code, np.cumsum([len(part.id) for part in listed])[:-1])
     chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
     where = pa.array(first)
     space = spaces.take(where)
@@ -155,11 +142,7 @@ def catalogue_of(
         several,
         untyped,
         len(code) - len(first),
-        tuple(
-            zip(
-                listed, np.split(code, np.cumsum([len(part.id) for part in listed])[:-1]) if listed else [], strict=True
-            )
-        ),
+        tuple(zip(listed, parts, strict=False)),
     )
     _check_keys(found)
     return found
@@ -187,19 +170,15 @@ def _types(
     of_node: list[dict[str, None]] = [{} for _ in range(count)]
     for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
         of_node[node] |= cells[cell]
-    kinds: dict[tuple[str, ...], str] = {}
     number: Counter[str] = Counter(kind for found in of_node for kind in found)
     place: Counter[str] = Counter()
     for found in of_node:
         for where, kind in enumerate(found):
             place[kind] += where
-    out = []
-    for found in of_node:
-        key = tuple(found)
-        if key not in kinds:
-            kinds[key] = _chosen(key, rule, number, place) if key else missing
-        out.append(kinds[key])
-    return pa.array(out, pa.string()), sum(len(found) > 1 for found in of_node), sum(not found for found in of_node)
+    keys = [tuple(found) for found in of_node]
+    kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
+    several = sum(len(key) > 1 for key in keys)
+    return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
 
 
 def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:
@@ -220,8 +199,14 @@ def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
     return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
 
 
-def _keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise(space, ids, _MARK)
+def joined_keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
+    """Space and id of each node as one string."""
+    return pc.binary_join_element_wise(space, ids, "\x1f")
+
+
+def places_in(wanted: pa.Array, held: pa.Array) -> np.ndarray:
+    """The place (int64) of each of ``wanted`` in ``held``; −1 if there is none."""
+    return np.asarray(pc.fill_null(pc.index_in(wanted, value_set=held), -1), np.int64)
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.StringArray:

@@ -116,11 +116,7 @@ def split_directive(data: bytes) -> tuple[str, int]:
 
 
 def read_blocks(
-    source: Source,
-    header: Header,
-    rest: bytes,
-    layout: CsvLayout,
-    digest: Callable[[CsvBlock], T],
+    source: Source, header: Header, rest: bytes, layout: CsvLayout, digest: Callable[[CsvBlock], T]
 ) -> Iterator[tuple[T, list[Reject]]]:
     """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
 

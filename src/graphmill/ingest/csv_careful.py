@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout, Doubt, read_fast, record_bounds
+from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout, Doubt, lone_returns, read_fast, record_bounds
 from graphmill.ingest.records import MAX_FIELD_BYTES, Record, is_regular
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -56,7 +56,7 @@ def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Re
     delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]
     fields = 1 + np.searchsorted(delimiters, ends) - np.searchsorted(delimiters, starts)
     odd = (fields != len(layout.header)) | (ends - starts > MAX_FIELD_BYTES)
-    suspects = [np.flatnonzero(view == 0), _lone_returns(view)]
+    suspects = [np.flatnonzero(view == 0), lone_returns(view)]
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -76,11 +76,6 @@ def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Re
         return None
     single = [Record(s, e + 1) for s, e in zip(starts[bad].tolist(), ends[bad].tolist(), strict=True)]
     return [(table, lines[good]), _read_records(data, single, lines[bad].tolist(), layout, rejects)]
-
-
-def _lone_returns(view: np.ndarray) -> np.ndarray:
-    returns = np.flatnonzero(view == ord("\r"))
-    return returns[view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")]
 
 
 def _narrowed(data: bytes, group: list[Record], line: int, layout: CsvLayout, rejects: list[Reject]) -> Iterator[_Part]:
@@ -150,18 +145,16 @@ def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]
     """The values of one record, or the reason why it cannot be used."""
     # Bytes that are not UTF-8 become lone surrogates, which show later in which field they are.
     text = raw.decode("utf-8", errors="surrogateescape")
+    try:
+        fields = [] if fault else layout.split(text)
+    except csv.Error as error:
+        fault = "a carriage return within the row" if "new-line" in str(error) else _too_long()
+    if not fault and len(fields) != len(layout.header):
+        fault = f"expected {len(layout.header)} fields, found {len(fields)}"
+        spanned = raw.rstrip(b"\r\n").count(b"\n")
+        fault += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
     if fault:
         return Fault("", fault, _printable(text.rstrip("\r\n")))
-    try:
-        fields = layout.split(text)
-    except csv.Error as error:
-        reason = "a carriage return within the row" if "new-line" in str(error) else _too_long()
-        return Fault("", reason, _printable(text.rstrip("\r\n")))
-    if len(fields) != len(layout.header):
-        reason = f"expected {len(layout.header)} fields, found {len(fields)}"
-        spanned = raw.rstrip(b"\r\n").count(b"\n")
-        reason += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
-        return Fault("", reason, _printable(text.rstrip("\r\n")))
     values = []
     for column, position in zip(layout.columns, positions, strict=True):
         value = checked_value(fields[position], column)

@@ -81,7 +81,7 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
     """
     view = np.frombuffer(data, dtype=np.uint8)
     # pyarrow drops a byte order mark at the start of its input, but within a file it is text.
-    if b"\0" in data or data.startswith(_BOM) or (b"\r" in data and _stray_return(view)):
+    if b"\0" in data or data.startswith(_BOM) or (b"\r" in data and len(lone_returns(view))):
         raise Doubt
     table = _arrow_read(data, layout)
     newlines = np.flatnonzero(view == ord("\n"))
@@ -97,10 +97,10 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
     return pa.table([_checked(table[c.name], c) for c in layout.columns], layout.schema), lines
 
 
-def _stray_return(view: np.ndarray) -> bool:
-    """Whether a CR occurs that is not followed by an LF."""
+def lone_returns(view: np.ndarray) -> np.ndarray:
+    """The places of CRs that are not followed by an LF."""
     returns = np.flatnonzero(view == ord("\r"))
-    return bool(returns[-1] == len(view) - 1 or (view[returns + 1] != ord("\n")).any())
+    return returns[view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")]
 
 
 def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:

@@ -17,7 +17,7 @@ from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import Source, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
@@ -50,18 +50,15 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     folder.
     """
     matrix = load_matrix(path)
-    beside = str(path).removesuffix(".npy") + ".ids.txt"
-    ids = (
-        ids_path
-        if "://" in ids_path or Path(ids_path).is_absolute()
-        else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
-    )
-    key, kind = _load_ids(ids if ids_path else beside)
+    ids = str(path).removesuffix(".npy") + ".ids.txt"
+    if ids_path:
+        ids = within(str(path).rpartition("/")[0] or ".", ids_path)
+    key, kind = _load_ids(ids)
     if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
         key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
-            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "
+            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids)} has {len(key):,} ids; "
             "there must be one for each row, in the same order"
         )
     with np.errstate(over="ignore"):
@@ -81,12 +78,7 @@ def load_matrix(path: str | Path) -> np.ndarray:
 
 
 def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
-    with Source(path) as source:
-        data = source.read()
-    try:
-        lines = data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{shown(path)} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
+    _, lines = text_lines(path)
     kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
     return pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
 
@@ -100,15 +92,13 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     with Source(path, text=False) as source:
         table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
     chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
-    if not columns:
-        found = chosen
-        chosen = [c for c in found if _is_list(table.schema.field(c).type)] or [
-            c for c in found if _is_number(table.schema.field(c).type)
-        ]
-        if skipped := [c for c in found if c not in chosen]:
-            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
-    odd = [c for c in chosen if not _is_list(table.schema.field(c).type) and not _is_number(table.schema.field(c).type)]
     lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
+    usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]
+    odd = [c for c in chosen if c not in lists and not _is_number(table.schema.field(c).type)]
+    if not columns:
+        if skipped := [c for c in chosen if c not in usable]:
+            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
+        chosen, odd = usable, []
     if odd or not chosen or (lists and len(chosen) > 1):
         wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
         raise InputError(
@@ -129,12 +119,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_floating(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-    )
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
@@ -173,13 +159,11 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
         chosen, notes = _choose(file.names, key, kind, columns, file.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
         read += [Column(c, "text") for c in chosen]
-        parts, rejects = [], list[Reject]()
+        none, rejects = pa.nulls(0, pa.string()), list[Reject]()
+        parts = [FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), [])]
         for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
-    if not parts:
-        none = pa.nulls(0, pa.string())
-        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, notes)
     return FeatureRows(
         pa.concat_arrays([p.key for p in parts]),
         pa.concat_arrays([p.type for p in parts]),
@@ -217,7 +201,6 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
 
     A comma counts as decimal comma if ``delimiter`` is another character.
     """
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     text = pc.utf8_trim(column, _BLANK)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     wrong = np.zeros(0, np.int64)

@@ -9,7 +9,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -51,6 +51,7 @@ _ZIP = b"PK\x03\x04"
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
+LINES_BYTES = 1 << 22
 
 T = TypeVar("T")
 
@@ -65,10 +66,37 @@ def shown(path: str | Path) -> str:
     return f"{parts.scheme}://{place}{parts.path}"
 
 
+def within(folder: str | Path, name: str) -> str:
+    """A file's location: in the folder, unless its own path is absolute or a URL."""
+    return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
+
+
 def is_binary(path: str | Path) -> bool:
     """Whether the file is of a supported binary kind: Parquet or a NumPy array."""
     with Source(path, text=False) as source:
         return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
+
+
+def lines_of(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Number (from 1) and bytes of each line of a text file, without the LF at its end."""
+    with Source(path) as source:
+        number, rest = 0, b""
+        while block := source.read(LINES_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            yield from enumerate(lines, number + 1)
+            number += len(lines)
+        if rest:
+            yield number + 1, rest
+
+
+def text_lines(path: str | Path) -> tuple[str, list[str]]:
+    """The file's name for messages, and all its lines. Raises :class:`InputError` if it is not UTF-8 text."""
+    with Source(path) as source:
+        name, data = source.name, source.read()
+    try:
+        return name, data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
 
 
 class Source:

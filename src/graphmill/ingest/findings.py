@@ -68,12 +68,11 @@ def examined(
     format: str,
     read: Callable[[], IngestResult],
     source: Mapping[str, Any],
-    recipe: str,
+    recipe: str | Callable[[IngestResult], str],
     *,
     columns: Sequence[dict[str, str]] = (),
     remarks: Sequence[str] = (),
     graph: Callable[[IngestResult], Mapping[str, Any]] | None = None,
-    recipe_by: Callable[[IngestResult], str] | None = None,
 ) -> IngestReport:
     """The report on the result of ``read``. ``source``: the source for the YAML. ``graph``: its section ``graph``."""
     report = IngestReport(shown(path), format, list(columns), list(remarks))
@@ -82,7 +81,7 @@ def examined(
     except GraphmillError as error:
         return replace(report, problem=str(error))
     written = {"name": source.get("name", "edges"), "format": format, "path": shown(path)} | dict(source)
-    model = recipe_by(result) if recipe_by else recipe
+    model = recipe if isinstance(recipe, str) else recipe(result)
     return replace(
         report,
         counts=result.counts,
@@ -122,12 +121,7 @@ def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[
     """A defs.yaml with a dataset and a model on it."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {
-        "dataset": name,
-        "recipe": recipe,
-        "settings": {"training": {"seed": 0}},
-        "checks": {"severity": "warn"},
-    }
+    model = {"dataset": name, "recipe": recipe, "settings": {"training": {"seed": 0}}, "checks": {"severity": "warn"}}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
         for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, catalogue_of
+from graphmill.ingest.catalogue import Catalogue, catalogue_of, joined_keys, places_in
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.disk import DiskArray, InMemory, as_column, pieces
 from graphmill.ingest.engine import choose
@@ -28,17 +28,15 @@ from graphmill.ingest.graph_sources import (
     GraphFilesSettings,
     GraphReading,
     NodeSource,
-    text_of,
 )
-from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly
+from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_disk import DiskAssembly
-from graphmill.ingest.kg_mentions import digest, edge_times
+from graphmill.ingest.kg_mentions import digest, edge_times, text_of
 from graphmill.ingest.kg_notes import described_counts, problems
-from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
-from graphmill.ingest.times import unit_notes
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, IngestResult, check_table
+from graphmill.ingest.times import NO_TIME_THERE, unit_notes
 
 _SHOWN_TYPES = 8
 
@@ -137,7 +135,7 @@ def assembled(
         assembly.add(mentions, edges)
     made = assembly.finish()
     if made.edges.num_rows == 0:
-        first = [f"; the first reject is in {file}, {found[0].place}" for file, found in reading.rejects[:1]]
+        first = [f"; the first reject is in {file}, {reject.place}" for file, reject in reading.rejects[:1]]
         raise InputError(f"{reading.name} has no usable edge{''.join(first)}")
     nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
     table = made.edges.select(EDGES.names)
@@ -154,7 +152,9 @@ def assembled(
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
-    counts = _counts(reading, made, nodes, table) | {
+    counts = counts_of(made, nodes, table, len(reading.rejects), indexed=False) | {
+        "nodes": nodes.num_rows,
+        "edges": table.num_rows,
         "listed_nodes": len(known),
         "nodes_of_several_types": known.several,
         "nodes_without_type": known.untyped,
@@ -170,11 +170,10 @@ def assembled(
         raise InputError(f"{reading.name}: strict is set, and there are {'; '.join(found)}")
     check_table(nodes, NODES, "nodes")
     check_table(table.select(EDGES.names), EDGES, "edges")
-    tables = [reject_table(file, rejects) for file, rejects in reading.rejects]
     return IngestResult(
         nodes,
         table,
-        pa.concat_tables([REJECTS.empty_table(), *tables]),
+        reject_table(reading.rejects),
         features,
         {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
         [
@@ -191,15 +190,9 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
     """The nodes of edges and files; the number of nodes in no node file; the row of each of the edges' nodes, and of
     each listed node."""
     own = made.nodes.combine_chunks()
-    types = own["type"].cast(pa.string()).combine_chunks()
-    ids = own["id"].combine_chunks()
-    types, ids = (c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in (types, ids))
-    mark = "\x1f"
-    keys = pc.binary_join_element_wise(types, ids, mark)
     if not len(known):
         return own, own.num_rows, np.arange(own.num_rows), np.zeros(0, np.int64)
-    known_keys = pc.binary_join_element_wise(known.type, known.id, mark)
-    place = np.asarray(pc.fill_null(pc.index_in(keys, value_set=known_keys), -1), np.int64)
+    place = places_in(joined_keys(text_of(own, "type"), text_of(own, "id")), joined_keys(known.type, known.id))
     unlisted = np.flatnonzero(place < 0)
     if listed_first:
         row_of_known = np.arange(len(known))
@@ -218,30 +211,13 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
     columns: dict[str, Any] = {"index": pa.array(np.arange(total))}
     for part in ("id", "type", "name", "source"):
         listed = getattr(known, part).take(pa.array(np.maximum(from_known, 0)))
-        other = own[part].cast(pa.string()).take(pa.array(np.maximum(from_made, 0)))
-        other = other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other
+        other = text_of(own, part).take(pa.array(np.maximum(from_made, 0)))
         use = (from_known >= 0) & (np.asarray(pc.not_equal(listed, ""), bool) | (from_made < 0))
         columns[part] = pc.if_else(pa.array(use), listed, other)
     columns["name"] = pc.if_else(pc.equal(columns["name"], ""), columns["id"], columns["name"])
     arrays = [columns["index"], columns["id"], columns["type"].dictionary_encode(), columns["name"],
               columns["source"].dictionary_encode()]  # fmt: skip
     return pa.table(arrays, NODES), len(unlisted), row_of_made, row_of_known
-
-
-def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.Table) -> dict[str, int]:
-    relation = edges["relation"].chunk(0).indices.to_numpy()
-    head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
-    rejected = sum(len(found) for _, found in reading.rejects)
-    return {
-        "rows": edges.num_rows + rejected,
-        "rejected_rows": rejected,
-        **asdict(edge_oddities(relation, head, tail, nodes.num_rows)),
-        **asdict(node_oddities(nodes, False)),
-        "nodes_with_two_names": made.renamed,
-        "nodes_with_two_sources": made.resourced,
-        "nodes": nodes.num_rows,
-        "edges": edges.num_rows,
-    }
 
 
 def _numbered(known: Catalogue) -> str:

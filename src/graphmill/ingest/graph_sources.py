@@ -15,8 +15,9 @@ from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.ingest.feature_files import numbers_of
-from graphmill.ingest.kg_columns import KgLayout, Side
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.kg_columns import KgLayout, Side, merged_columns
+from graphmill.ingest.kg_mentions import text_of
+from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.settings import Settings, setting
@@ -36,9 +37,7 @@ class GraphFilesSettings(Settings):
     )
     missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
     strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
-    max_rejects: int = setting(
-        100_000, "refuse the files as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the files as soon as")
     engine: Engine = engine_setting()
 
 
@@ -85,36 +84,26 @@ class EdgeSource:
 
     def layout(self) -> KgLayout:
         """The columns to read; types are looked up afterwards."""
-        wanted: dict[str, Column] = {}
-        for name, required in (
-            (self.relation, True), (self.display_relation, False), (self.head.id, True), (self.tail.id, True),
-            (self.head.type, False), (self.tail.type, False), (self.head.name, False), (self.tail.name, False),
-            (self.head.source, False), (self.tail.source, False), (self.timestamp, False),
-        ):  # fmt: skip
-            if name:
-                known = wanted.get(name)
-                wanted[name] = Column(
-                    name, "text", (required and not self.only_where) or (known is not None and known.required)
-                )
-        return KgLayout(
-            self.relation,
-            self.relation_constant,
-            self.display_relation,
-            replace(self.head, type=HEAD_TYPE, constant=""),
-            replace(self.tail, type=TAIL_TYPE, constant=""),
-            self.timestamp,
-            tuple(wanted.values()),
-            (),
-        )
+        required = not self.only_where
+        ends = [(end, part) for part in ("id", "type", "name", "source") for end in (self.head, self.tail)]
+        wanted = [
+            Column(self.relation, required=required),
+            Column(self.display_relation),
+            *(Column(getattr(end, part), required=required and part == "id") for end, part in ends),
+            Column(self.timestamp),
+        ]
+        head, tail = replace(self.head, type=HEAD_TYPE, constant=""), replace(self.tail, type=TAIL_TYPE, constant="")
+        parts = self.relation, self.relation_constant, self.display_relation, head, tail, self.timestamp
+        return KgLayout(*parts, merged_columns(wanted))
 
 
 @dataclass
 class GraphReading:
-    """Reads a graph's files once: keeps the rejects so far, by file, and the columns that were not read."""
+    """Reads a graph's files once: keeps the rejects so far, with their files, and the columns that were not read."""
 
     name: str
     settings: GraphFilesSettings
-    rejects: list[tuple[str, list[Reject]]] = field(default_factory=list)
+    rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
 
@@ -134,14 +123,12 @@ class GraphReading:
 
     def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
         """Keep rejects. Raises :class:`InputError` if there are too many."""
-        if not rejects:
-            return
-        self.rejects.append((file, sorted(rejects)))
-        count, most = sum(len(found) for _, found in self.rejects), self.settings.max_rejects
-        if most and count > most:
-            first_file, found = self.rejects[0]
+        self.rejects += [(file, reject) for reject in sorted(rejects)]
+        most = self.settings.max_rejects
+        if 0 < most < len(self.rejects):
+            first_file, first = self.rejects[0]
             raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first is in {first_file}, {found[0].place}. "
+                f"{self.name}: more than {most:,} rows cannot be used; the first is in {first_file}, {first.place}. "
                 "Check the formats and the columns (max_rejects: 0 reads on regardless)"
             )
 
@@ -165,7 +152,6 @@ class GraphReading:
         lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
         values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
         texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
-        texts = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in texts.items()}
         return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
                       feature_set=source.feature_set)  # fmt: skip
 
@@ -200,10 +186,9 @@ def _node_rows(
 ) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
     rows = block.table.num_rows
     columns = [
-        block.table[name].combine_chunks() if name else pa.repeat(pa.scalar(constant, pa.string()), rows)
+        text_of(block.table, name, constant)
         for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
     ]
-    columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
     if source.constant and source.type:
         columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
     lines = block.lines.of(np.arange(rows))
@@ -217,10 +202,3 @@ def _node_rows(
             shown = block.table[name][row].as_py()
             rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
     return pa.table(columns, _NODE_ROWS), lines, values, rejects
-
-
-def text_of(table: pa.Table, name: str) -> pa.StringArray:
-    """A column as strings."""
-    column = table[name].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

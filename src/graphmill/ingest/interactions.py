@@ -5,18 +5,18 @@ This module is shared by all formats of interactions. Their readers read the fil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.tables import CATEGORY, REJECTS, IngestResult
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import Times, unit_notes
-
-USER, ITEM, RELATION = "user", "item", "interacted"
+from graphmill.ingest.user_items import ITEM, RELATION, USER, Ids, node_table
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def interaction_tables(
     interactions: Interactions,
     name: str,
     *,
-    rejects: pa.Table | None = None,
-    rows: int = 0,
+    rejects: Sequence[Reject],
+    rows: int,
     k_core: int = 0,
     strict: bool = False,
     ordered: bool = True,
@@ -84,17 +84,16 @@ def interaction_tables(
     Raises :class:`InputError` if nothing is left, for more than ``max_rejects`` rejects (0: no limit), and with
     ``strict`` for the first reject or duplicate row.
     """
-    rejects = REJECTS.empty_table() if rejects is None else rejects
     first = _first(rejects)
-    if 0 < max_rejects < rejects.num_rows:
+    if 0 < max_rejects < len(rejects):
         raise InputError(
-            f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
+            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
             "this the right format? Raise max_rejects to continue without them"
         )
-    if strict and rejects.num_rows:
+    if strict and rejects:
         raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")
     if not len(interactions.user):
-        because = f": {rejects.num_rows} rows were refused, the first {first}" if rejects.num_rows else ""
+        because = f": {len(rejects)} rows were refused, the first {first}" if rejects else ""
         raise InputError(f"{name} has no usable interaction{because}")
     before = len(interactions.user)
     mixed, notes = (0, []) if interactions.times is None else unit_notes(interactions.times, name)
@@ -105,8 +104,8 @@ def interaction_tables(
     order, position = _sequence(interactions)
     repeat = _repetition(interactions, order)
     counts = {
-        "rows": rows or before + rejects.num_rows,
-        "rejects": rejects.num_rows,
+        "rows": rows,
+        "rejects": len(rejects),
         "interactions": len(interactions.user),
         "users": len(interactions.users),
         "items": len(interactions.items),
@@ -120,21 +119,20 @@ def interaction_tables(
     ):
         if strict and counts[odd]:
             raise InputError(f"{name}: {counts[odd]} rows {words}; mend them, or set strict: false")
-    notes += _notes(counts)
+    notes += [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
     return IngestResult(
-        nodes=_nodes(interactions, name),
+        nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
         edges=_edges(interactions, order, position if ordered else None, repeat),
-        rejects=rejects,
+        rejects=reject_table((name, reject) for reject in rejects),
         counts=counts,
         notes=notes,
     )
 
 
-def _first(rejects: pa.Table) -> str:
+def _first(rejects: Sequence[Reject]) -> str:
     """The place and the error of the first reject."""
-    for found in rejects.slice(0, 1).to_pylist():
-        column = f", {found['column']}" if found["column"] else ""
-        return f"on line {found['line']}{column}: {found['reason']} ({found['value']!r})"
+    for line, column, reason, value in rejects[:1]:
+        return f"on line {line}{f', {column}' if column else ''}: {reason} ({value!r})"
     return ""
 
 
@@ -166,15 +164,10 @@ def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
 
 def _repetition(interactions: Interactions, order: np.ndarray) -> np.ndarray:
     """For each row of ``order``, the number of earlier interactions of its user with its item."""
+    import pandas as pd
+
     key = (interactions.user * np.int64(len(interactions.items)) + interactions.item)[order]
-    by_pair = np.argsort(key, kind="stable")
-    sorted_key = key[by_pair]
-    first = np.ones(len(key), bool)
-    first[1:] = sorted_key[1:] != sorted_key[:-1]
-    starts = np.maximum.accumulate(np.where(first, np.arange(len(key)), 0))
-    repeat = np.empty(len(key), np.int64)
-    repeat[by_pair] = np.arange(len(key)) - starts
-    return repeat
+    return np.asarray(pd.Series(key).groupby(key).cumcount())
 
 
 def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:
@@ -199,11 +192,8 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
     user, item, time = interactions.user[order], interactions.item[order], times[order]
     same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
     counts["same_time"] = int(same.sum())
-    by_row = np.lexsort((item, time, user))
-    equal = np.ones(len(user) - 1, bool)
-    for column in (user, item, time):
-        equal &= column[by_row][1:] == column[by_row][:-1]
-    counts["duplicate_rows"] = int(equal.sum())
+    rows = np.stack((user, item, time))[:, np.lexsort((item, time, user))]
+    counts["duplicate_rows"] = int((rows[:, 1:] == rows[:, :-1]).all(axis=0).sum())
     in_file = np.argsort(interactions.user, kind="stable")
     back = (interactions.user[in_file][1:] == interactions.user[in_file][:-1]) & (np.diff(times[in_file]) < 0)
     counts["users_out_of_order"] = len(np.unique(interactions.user[in_file][1:][back]))
@@ -221,24 +211,6 @@ _SENTENCES = {
 }
 
 
-def _notes(counts: dict[str, int]) -> list[str]:
-    return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
-
-
-def _nodes(interactions: Interactions, name: str) -> pa.Table:
-    users, items = len(interactions.users), len(interactions.items)
-    ids = pa.concat_arrays([interactions.users, interactions.items])
-    types = pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat(np.array([0, 1], np.int32), [users, items])), pa.array([USER, ITEM])
-    )
-    source = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(users + items, np.int32)), pa.array([name.rsplit("/")[-1]])
-    )
-    return pa.table(
-        {"index": pa.array(np.arange(users + items)), "id": ids, "type": types, "name": ids, "source": source}
-    )
-
-
 def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray | None, repeat: np.ndarray) -> pa.Table:
     relation = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([RELATION]))
     names = [RELATION, *(f"{RELATION} {n}" for n in range(2, int(repeat.max(initial=0)) + 2))]
@@ -254,11 +226,4 @@ def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray |
         columns["timestamp"] = pa.array(interactions.times.second[order])
     if interactions.weight is not None:
         columns["weight"] = pa.array(interactions.weight[order])
-    table = pa.table(columns)
-    assert table.schema.field("relation").type == CATEGORY
-    return table
-
-
-def blank(values: pa.Array) -> bool:
-    """Whether any of the texts is empty or white space."""
-    return bool(pc.any(pc.equal(pc.utf8_trim_whitespace(values), "")).as_py())
+    return pa.table(columns)

@@ -6,7 +6,9 @@ The columns are named in the settings, or guessed from common names. ``interacti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +23,32 @@ from graphmill.ingest.findings import IngestReport, examined, listed_columns
 from graphmill.ingest.format import ONE_WAY, Format, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, is_row_number, plain, role_of, with_point, without_blanks
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.kg_mentions import category_of, text_of
+from graphmill.ingest.names import (
+    KNOWN_NAMES,
+    as_number,
+    first_named,
+    is_row_number,
+    role_of,
+    with_point,
+    without_blanks,
+)
+from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
-from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
 _SHOWN_COLUMNS = 8
 _TIME = ("second", "nano", "unit")
-_WANTED = {"weight": "not a finite number", "timestamp": "neither a number nor a date such as 2024-01-31"}
+_LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
+"""Splits as written; pandas writes 1.0 for 1."""
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "weight": (as_number, "not a finite number"),
+    "timestamp": (parse_time, NO_TIME_THERE),
+    "split": (_LABELS.get, "not 0 (train), 1 (valid) or 2 (test)"),
+}
+"""How the cells of a role are read, and the reason of the rejects."""
 
 
 class InteractionColumns(Settings):
@@ -63,9 +81,7 @@ class InteractionsCsvSettings(Settings):
     strict: bool = setting(
         False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
     )
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
     @field_validator("delimiter")
     @classmethod
@@ -86,18 +102,9 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     settings = settings or InteractionsCsvSettings()
     min_weight = settings.min_weight
     with RowFile(path, settings.delimiter, wanted=[n for n in settings.columns.model_dump().values() if n]) as file:
-        name, mark = file.name, file.delimiter
+        name = file.name
         chosen = choose_columns(file.names, settings.columns, name)
-        wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
-        blocks, refused, commas, padded = [], list[Reject](), 0, 0
-        for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
-            blocks.append(table)
-            commas += found
-            padded += spaced
-            refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
-    if not blocks:
-        raise InputError(f"{name} has a header and no rows")
-    whole = pa.concat_tables(blocks).unify_dictionaries().combine_chunks()
+        whole, refused, commas, padded = read_roles(file, chosen, ("user", "item"))
     rows = whole.num_rows + len(refused)
     light = 0
     if "weight" in chosen and min_weight:
@@ -106,17 +113,16 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         whole = whole.filter(pa.array(keep))
     elif min_weight:
         raise SettingsError(f"{name} has no weight column, so min_weight cannot be honoured; name it in columns.weight")
-    table = pa.Table.from_pylist([{"file": name, **reject._asdict()} for reject in refused], REJECTS)
     interactions = encode(
-        _plain(whole["user"]),
-        _plain(whole["item"]),
+        text_of(whole, "user"),
+        text_of(whole, "item"),
         Times(*(whole[name].to_numpy() for name in _TIME)) if "timestamp" in chosen else None,
         whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
     )
     result = interaction_tables(
         interactions,
         name,
-        rejects=table,
+        rejects=refused,
         rows=rows,
         k_core=settings.k_core,
         strict=settings.strict,
@@ -137,15 +143,8 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     return result
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
-    return array.cast(pa.string())
-
-
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles in the file."""
-    by_name = {plain(name): name for name in reversed(names)}
     chosen = {}
     for role, known in KNOWN_NAMES.items():
         asked = getattr(columns, role)
@@ -156,8 +155,7 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
                 raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
             chosen[role] = asked
             continue
-        found = next((by_name[name] for name in known if name in by_name), None)
-        if found is not None:
+        if found := first_named(names, known):
             chosen[role] = found
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")
@@ -167,7 +165,27 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
+def read_roles(
+    file: RowFile, chosen: Mapping[str, str], required: Collection[str]
+) -> tuple[pa.Table, list[Reject], int, int]:
+    """All usable rows of the file by role: user, item, weight, split (float64), and second, nano and unit of the time.
+
+    ``chosen``: role → column; a blank cell of a ``required`` role is a reject. Also returns the rejects, the number of
+    decimal commas, and the number of ids with white space around them. Raises :class:`InputError` if there is no row.
+    """
+    wanted = tuple(Column(name, required=role in required) for role, name in chosen.items())
+    blocks, refused, commas, padded = [], list[Reject](), 0, 0
+    for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda b: _digest(b, chosen, file.delimiter)):
+        blocks.append(table)
+        commas += found
+        padded += spaced
+        refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
+    if not blocks:
+        raise InputError(f"{file.name} has a header and no rows")
+    return pa.concat_tables(blocks).unify_dictionaries().combine_chunks(), refused, commas, padded
+
+
+def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
     """The block's rows with parsed numbers, a reject for each cell that is not a number, the number of decimal commas,
     and the number of ids with white space around them.
     """
@@ -176,9 +194,7 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
     for role, name in chosen.items():
-        column = block.table[name].combine_chunks()
-        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        column = category_of(block.table, name)
         if role in ("user", "item"):
             out[role], spaced = without_blanks(column)
             padded += spaced
@@ -187,14 +203,14 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
             continue
         texts = column.dictionary.to_pylist()
-        read = parse_time if role == "timestamp" else as_number
-        pointed = [with_point(text, mark) for text in texts]
+        read, reason = _PARSERS[role]
+        pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
         found = [read(text.strip()) for text in pointed]
         codes = column.indices.to_numpy(zero_copy_only=False)
         bad = np.array([value is None for value in found], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
-            rejects.append(Reject(block.line(int(row)), name, _WANTED[role], value))
+            rejects.append(Reject(block.line(int(row)), name, reason, value))
         keep &= ~bad
         commas += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":

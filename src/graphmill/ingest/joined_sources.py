@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
+from graphmill.ingest.catalogue import joined_keys, places_in
 from graphmill.ingest.interactions import ITEM
+from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import NO_PLACE, NO_TIME, IngestResult
 
 FILLED: dict[str, tuple[float, pa.DataType]] = {
@@ -34,9 +36,8 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     is about an item with interactions, and the ids are probably of different kinds.
     """
     first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
-    keys = [pc.binary_join_element_wise(t["type"].cast(pa.string()), t["id"], "\x1f") for t in (first, second)]
-    keys = [key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key for key in keys]
-    place = pc.fill_null(pc.index_in(keys[1], value_set=keys[0]), -1).to_numpy()
+    keys = [joined_keys(text_of(table, "type"), text_of(table, "id")) for table in (first, second)]
+    place = places_in(keys[1], keys[0])
     new = place < 0
     of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
     asked = of_items[1] if all(mask.any() for mask in of_items) else np.ones(len(new), bool)
@@ -84,17 +85,10 @@ def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Tabl
 
 
 def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
-    wanted = [*a.column_names, *(name for name in b.column_names if name not in a.column_names)]
-    parts = []
-    for table in (a, b):
-        columns = []
-        for name in wanted:
-            if name in table.column_names:
-                columns.append(table[name])
-            else:
-                value, kind = FILLED[name]
-                if name == "timestamp" and "position" not in wanted:  # links, some of which have a time
-                    value = NO_TIME
-                columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), kind)]))
-        parts.append(pa.table(columns, names=wanted))
-    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
+    for place, name in enumerate(joined.column_names):
+        if joined[name].null_count:
+            # Links, some of which have a time, have no position.
+            untimed = name == "timestamp" and "position" not in joined.column_names
+            joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else FILLED[name][0]))
+    return joined

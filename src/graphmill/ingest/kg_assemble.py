@@ -1,6 +1,6 @@
 """Combines blocks of edges into one node table and one edge table: numbering, contradictions, ``limit_nodes``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +10,12 @@ from graphmill.errors import InputError
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, codes_of, first_rows, take
+from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
-from graphmill.ingest.times import Times
+from graphmill.ingest.times import NO_TIME_THERE, Times
 
 _PENDING_MENTIONS = 1_000_000
-NO_TIME_THERE = "neither a number nor a date such as 2024-01-31"
 _EMPTY = np.zeros(0, dtype=np.int32)
 
 
@@ -33,6 +33,20 @@ class Assembled:
     resourced: int
     unnamed: int
     times: Times | None = None
+
+
+def counts_of(made: Assembled, nodes: pa.Table, edges: pa.Table, rejected: int, indexed: bool) -> dict[str, int]:
+    """Counts of rows and of what is unusual. ``indexed``: whether the index of nodes comes from the source."""
+    relation = edges["relation"].chunk(0).indices.to_numpy()
+    head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
+    return {
+        "rows": edges.num_rows + rejected,
+        "rejected_rows": rejected,
+        **asdict(edge_oddities(relation, head, tail, nodes.num_rows)),
+        **asdict(node_oddities(nodes, indexed)),
+        "nodes_with_two_names": made.renamed,
+        "nodes_with_two_sources": made.resourced,
+    }
 
 
 class Assembly:

@@ -3,6 +3,7 @@
 It is resolved once per file against the header, before any row is read.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pydantic import field_validator, model_validator
@@ -10,22 +11,11 @@ from pydantic import field_validator, model_validator
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.engine import Engine, engine_setting
+from graphmill.ingest.rejects import max_rejects_setting
 from graphmill.settings import Settings, setting
 
-PRIMEKG = (
-    "relation",
-    "display_relation",
-    "x_index",
-    "x_id",
-    "x_type",
-    "x_name",
-    "x_source",
-    "y_index",
-    "y_id",
-    "y_type",
-    "y_name",
-    "y_source",
-)
+_PARTS = ("index", "id", "type", "name", "source")
+PRIMEKG = ("relation", "display_relation", *(f"{end}_{part}" for end in ("x", "y") for part in _PARTS))
 """The columns of PrimeKG's ``kg.csv``, in its order."""
 
 
@@ -94,10 +84,7 @@ class KgCsvSettings(Settings):
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto: what fits the columns")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
-    max_rejects: int = setting(
-        100_000, "refuse the file as soon as more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
-
+    max_rejects: int = max_rejects_setting("the file as soon as")
     engine: Engine = engine_setting()
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
@@ -126,12 +113,22 @@ class KgLayout:
     tail: Side
     timestamp: str
     columns: tuple[Column, ...]
-    ignored: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
 
     @property
     def indexed(self) -> bool:
         """Whether nodes are keyed by an index column."""
         return bool(self.head.index)
+
+
+def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns that have a name, each once. A column with two roles (such as id and name) is required if either is."""
+    found: dict[str, Column] = {}
+    for column in wanted:
+        if column.name:
+            known = found.setdefault(column.name, column)
+            found[column.name] = replace(known, required=known.required or column.required)
+    return tuple(found.values())
 
 
 def column_names(columns: KgColumns) -> list[str]:
@@ -157,24 +154,12 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
         wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
         wanted += [Column(name, "text") for name in (side.name, side.source)]
     wanted += [Column(columns.timestamp, "category")]
-    by_name: dict[str, Column] = {}
-    for column in wanted:
-        if column.name:
-            # One column may have two roles (such as id and name): it is read once, and required if either role is.
-            known = by_name.setdefault(column.name, column)
-            by_name[column.name] = replace(known, required=known.required or column.required)
-    _check_header(tuple(by_name), header, delimiter, file)
-    ignored = tuple(name for name in header if name not in by_name)
-    return KgLayout(
-        columns.relation,
-        columns.relation_constant,
-        columns.display_relation,
-        head,
-        tail,
-        columns.timestamp,
-        tuple(by_name.values()),
-        ignored,
-    )
+    found = merged_columns(wanted)
+    names = [column.name for column in found]
+    _check_header(names, header, delimiter, file)
+    ignored = tuple(name for name in header if name not in names)
+    parts = columns.relation, columns.relation_constant, columns.display_relation, head, tail, columns.timestamp
+    return KgLayout(*parts, found, ignored)
 
 
 def _primekg() -> KgColumns:
@@ -182,10 +167,7 @@ def _primekg() -> KgColumns:
     return KgColumns(relation="relation", display_relation="display_relation", **parts)
 
 
-_PARTS = ("index", "id", "type", "name", "source")
-
-
-def _check_header(wanted: tuple[str, ...], header: tuple[str, ...], delimiter: str, file: str) -> None:
+def _check_header(wanted: list[str], header: tuple[str, ...], delimiter: str, file: str) -> None:
     missing = [name for name in wanted if name not in header]
     if missing:
         for other, word in ((",", ","), ("\t", "tab"), (";", ";"), ("|", "|")):

@@ -7,7 +7,6 @@ strings. Rows that cannot be used become rejects; what is unusual but valid is c
 the complete table of cases.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
+from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings, KgLayout, column_names, resolve
 from graphmill.ingest.kg_disk import DiskAssembly
 from graphmill.ingest.kg_guess import guess_columns, parts_of
 from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
-from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
@@ -70,15 +68,8 @@ def _result(
     file: str, made: Assembled, rejects: list[Reject], header: Header, layout: KgLayout, settings: KgCsvSettings
 ) -> IngestResult:
     nodes, edges = made.nodes, made.edges
-    relation = edges["relation"].chunk(0).indices.to_numpy()
-    of_edges = edge_oddities(relation, edges["head"].to_numpy(), edges["tail"].to_numpy(), nodes.num_rows)
     counts = {
-        "rows": edges.num_rows + len(rejects),
-        "rejected_rows": len(rejects),
-        **asdict(of_edges),
-        **asdict(node_oddities(nodes, layout.indexed)),
-        "nodes_with_two_names": made.renamed,
-        "nodes_with_two_sources": made.resourced,
+        **counts_of(made, nodes, edges, len(rejects), layout.indexed),
         "nodes_without_name": made.unnamed if layout.head.name or layout.tail.name else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": len(layout.ignored),
@@ -100,9 +91,8 @@ def _result(
     counts["nodes"], counts["edges"] = nodes.num_rows, edges.num_rows
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
-    return IngestResult(
-        nodes, edges, reject_table(file, rejects), counts=counts, notes=[*describe(counts, header, layout), *unit_note]
-    )
+    refused = reject_table((file, reject) for reject in rejects)
+    return IngestResult(nodes, edges, refused, counts=counts, notes=[*describe(counts, header, layout), *unit_note])
 
 
 def examine(path: str) -> IngestReport:

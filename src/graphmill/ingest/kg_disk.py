@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from graphmill.errors import require
 from graphmill.ingest.csv_blocks import Lines
 from graphmill.ingest.disk import DiskArray, as_column, disk_empty, let_go, pieces
-from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly, assembled, owners_of, rows_of_nodes
+from graphmill.ingest.kg_assemble import Assembled, Assembly, assembled, owners_of, rows_of_nodes
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, take
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
-from graphmill.ingest.times import Times
+from graphmill.ingest.times import NO_TIME_THERE, Times
 from graphmill.memory import available_memory
 
 _LEAST, _MOST = 256 << 20, 512 << 20

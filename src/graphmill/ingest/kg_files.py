@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
 from graphmill.ingest.graph_files import read_graph
@@ -98,11 +98,6 @@ def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Pat
     """Role → file: ``nodes:NAME`` and ``edges:NAME``."""
     roles = [("edges", file.file) for file in settings.edges] + [("nodes", file.file) for file in settings.nodes]
     return {f"{role}:{name}": within(path, name) for role, name in roles}
-
-
-def within(folder: str | Path, name: str) -> str:
-    """A file's location: in the folder, unless its own path is absolute or a URL."""
-    return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
 
 
 @guarded

@@ -64,8 +64,8 @@ class EdgeRows:
 
 def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
     """The distinct mentions of nodes in ``block``, and its edges by their numbers among these."""
-    relation = _category(block.table, layout.relation, layout.relation_constant)
-    display = _category(block.table, layout.display_relation, "") if layout.display_relation else relation
+    relation = category_of(block.table, layout.relation, layout.relation_constant)
+    display = category_of(block.table, layout.display_relation) if layout.display_relation else relation
     ends, codes, positions = [], [], []
     for number, side in enumerate((layout.head, layout.tail)):
         mentions, code, first = _side(block, side, number, layout.indexed)
@@ -83,7 +83,7 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
 
 def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
     """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or invalid), units (uint8), and the invalid values."""
-    column = _category(table, name, "")
+    column = category_of(table, name)
     texts = [text.strip() for text in column.dictionary.to_pylist()]
     parsed = [parse_time(text) if text else None for text in texts]
     seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
@@ -97,10 +97,10 @@ def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Ment
     """The distinct mentions at one end (``number`` 0 or 1) of the edges, the mention of each row, each one's first row."""
     table = block.table
     index = table[side.index].combine_chunks() if indexed else pa.nulls(0, pa.int64())
-    ids = _text(table, side.id, "")
-    types = _text(table, side.type, side.constant)
-    names = _text(table, side.name, "")
-    sources = _text(table, side.source, "")
+    ids = text_of(table, side.id)
+    types = text_of(table, side.type, side.constant)
+    names = text_of(table, side.name)
+    sources = text_of(table, side.source)
     code, first = _distinct(index, ids, types, indexed)
     rows = np.arange(len(code))
     named, renamed = first_filled(names, code, first, rows)
@@ -181,14 +181,16 @@ def _agrees(column: pa.Array, rows: np.ndarray) -> bool:
     return bool(pc.all(pc.equal(column, column.take(pa.array(rows))), min_count=0).as_py())
 
 
-def _text(table: pa.Table, name: str, constant: str) -> pa.StringArray:
+def text_of(table: pa.Table, name: str, constant: str = "") -> pa.StringArray:
+    """A column as strings; ``constant`` in every row if no column is given."""
     if not name:
         return pa.repeat(pa.scalar(constant, pa.string()), table.num_rows)
     array = table[name].combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _category(table: pa.Table, name: str, constant: str) -> pa.DictionaryArray:
+def category_of(table: pa.Table, name: str, constant: str = "") -> pa.DictionaryArray:
+    """A column as codes of its strings; ``constant`` in every row if no column is given."""
     if not name:
         codes = pa.array(np.zeros(table.num_rows, dtype=np.int32))
         return pa.DictionaryArray.from_arrays(codes, pa.repeat(pa.scalar(constant, pa.string()), 1))

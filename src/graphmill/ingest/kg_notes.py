@@ -4,38 +4,28 @@ from graphmill.ingest.csv_blocks import Header
 from graphmill.ingest.kg_columns import KgLayout
 
 _PROBLEMS = {
-    "rejected_rows": "rejected rows",
-    "duplicate_rows": "duplicate rows",
-    "self_loops": "self loops",
-    "half_reversed_pairs": "pairs without their reverse in relations that otherwise have both directions",
-    "index_gaps": "gaps in the index",
-    "nodes_with_two_names": "nodes with two names",
-    "nodes_with_two_sources": "nodes with two sources",
-    "nodes_without_name": "nodes without a name",
-    "ids_with_two_indices": "ids with two indices",
-    "spaced_ids": "ids with white space around them",
-    "lookalike_ids": "ids that look like another one (Unicode composition)",
-    "times_of_another_unit": "times of another unit than most",
+    "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
+    "duplicate_rows": ("duplicate rows", "were kept"),
+    "self_loops": ("self loops", "were kept"),
+    "half_reversed_pairs": (
+        "pairs without their reverse in relations that otherwise have both directions",
+        "were kept as they are; the graph's add_reverse: missing completes them",
+    ),
+    "index_gaps": ("gaps in the index", "do no harm: tables number their rows themselves"),
+    "nodes_with_two_names": ("nodes with two names", "have the first one that is not blank"),
+    "nodes_with_two_sources": ("nodes with two sources", "have the first one that is not blank"),
+    "nodes_without_name": ("nodes without a name", "are shown by their id"),
+    "ids_with_two_indices": ("ids with two indices", "are separate nodes: the index is the key"),
+    "spaced_ids": ("ids with white space around them", "were kept as written"),
+    "lookalike_ids": ("ids that look like another one (Unicode composition)", "were kept apart"),
+    "times_of_another_unit": ("times of another unit than most", "were told by their size"),
 }
-_REMARKS = {
-    "rejected_rows": "cannot be used: see the rejects for line, column and reason",
-    "duplicate_rows": "were kept",
-    "self_loops": "were kept",
-    "half_reversed_pairs": "were kept as they are; the graph's add_reverse: missing completes them",
-    "index_gaps": "do no harm: tables number their rows themselves",
-    "nodes_with_two_names": "have the first one that is not blank",
-    "nodes_with_two_sources": "have the first one that is not blank",
-    "nodes_without_name": "are shown by their id",
-    "ids_with_two_indices": "are separate nodes: the index is the key",
-    "spaced_ids": "were kept as written",
-    "lookalike_ids": "were kept apart",
-    "times_of_another_unit": "were told by their size",
-}
+"""What ``strict`` refuses, and a remark for the notes, by count."""
 
 
 def problems(counts: dict[str, int]) -> list[str]:
     """The findings that ``strict`` refuses, with their numbers."""
-    return [f"{counts[name]:,} {words}" for name, words in _PROBLEMS.items() if counts.get(name)]
+    return [f"{counts[name]:,} {words}" for name, (words, _) in _PROBLEMS.items() if counts.get(name)]
 
 
 def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[str]:
@@ -54,7 +44,7 @@ def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[s
 
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
     """A sentence for each unusual finding about nodes and edges."""
-    notes = [f"{counts[name]:,} {words} {_REMARKS[name]}" for name, words in _PROBLEMS.items() if counts.get(name)]
+    notes = [f"{counts[name]:,} {words} {remark}" for name, (words, remark) in _PROBLEMS.items() if counts.get(name)]
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")

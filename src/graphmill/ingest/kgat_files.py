@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.ingest.rejects import Reject, max_rejects_setting, reject_table
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.user_items import (
     ENTITY,
     ITEM,
@@ -57,9 +57,7 @@ class KgatFilesSettings(Settings):
         "another source",
     )
     strict: bool = setting(False, "refuse the data set if an entry is rejected or a pair is repeated")
-    max_rejects: int = setting(
-        100_000, "refuse the data set if more than this many entries cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the data set if", "entries")
 
 
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
@@ -68,22 +66,20 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     folder = Path(path)
     if not folder.is_dir():
         raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
-    wanted = dict(LISTS)
-    wanted |= {
+    wanted = LISTS | {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        if found := next((folder / f for f in _variants(file) if (folder / f).is_file()), None):
+        variants = (folder / name for name in (file, f"{file}.gz", f"{file}.zip", f"{file.removesuffix('.txt')}.zip"))
+        if found := next((variant for variant in variants if variant.is_file()), None):
             out[role] = found
-    for role in ("train", "knowledge"):
-        if role in wanted and role not in out and (role == "train" or part == "knowledge"):
-            alone = (
-                "; to read its facts alone, beside other interactions, set part: knowledge"
-                if "knowledge" in out
-                else ""
-            )
-            raise InputError(f"{shown(folder)} has no {FILES[role]}; the format kgat needs it{alone}")
+    needed = "knowledge" if part == "knowledge" else "train"
+    if needed not in out:
+        alone = (
+            "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
+        )
+        raise InputError(f"{shown(folder)} has no {FILES[needed]}; the format kgat needs it{alone}")
     return out
 
 
@@ -100,7 +96,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     files = kgat_files(path, settings)
     rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    texts = {role: _lines(file) for role, file in files.items() if role not in LISTS}
+    texts = {role: text_lines(file) for role, file in files.items() if role not in LISTS}
     largest = _plausible(
         sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines), lists
     )
@@ -128,7 +124,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     }
     if settings.strict and counts.get("duplicate_interactions", 0) + counts.get("pairs_in_two_splits", 0):
         raise InputError(f"{shown(path)}: pairs of user and item are repeated; remove them, or set strict: false")
-    names = {role: _names(found) for role, found in lists.items()}
+    # A number that is not in a list is its own name.
+    names = {r: [found.get(n, str(n)) for n in range(max(found, default=-1) + 1)] for r, found in lists.items()}
     entity_names = names.get("entities", [])[num_items:num_entities]
     parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
     item_names = names.get("items", names.get("entities", []))[:num_items]
@@ -136,12 +133,14 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     if num_entities > num_items:
         ids = [str(i) for i in range(num_items, num_entities)]
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
+    told = _SENTENCES if counts["facts"] else ["rejects"]
+    notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
-        rejects=_reject_table(rejects),
+        rejects=reject_table(rejects),
         counts=counts,
-        notes=_notes(counts) + interaction_notes(counts),
+        notes=notes + interaction_notes(counts),
     )
 
 
@@ -164,20 +163,6 @@ class _Rejects(list[tuple[str, Reject]]):
             raise InputError(
                 f"{self._path}: {len(self)} entries cannot be used, {limit}; {_first(self)}; is this the right format?"
             )
-
-
-def _variants(file: str) -> list[str]:
-    return [file, f"{file}.gz", file.removesuffix(".txt") + ".txt.zip", file.removesuffix(".txt") + ".zip"]
-
-
-def _lines(path: str | Path) -> tuple[str, list[str]]:
-    """The file's name for messages, and its lines; a gzipped or zipped file is unpacked."""
-    with Source(path) as source:
-        name, data = source.name, source.read()
-    try:
-        return name, data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
 
 
 def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
@@ -208,9 +193,8 @@ def _interactions(
     If there is a list of items, a number beyond it belongs to another entity, and is rejected.
     """
     beyond = max(lists["items"], default=-1) if "items" in lists else _LARGEST
-    parts: list[tuple[list[int], list[int]]] = []
-    for split in SPLITS:
-        users, items = list[int](), list[int]()
+    users, items, splits = list[int](), list[int](), list[int]()
+    for split_number, split in enumerate(SPLITS):
         name, lines = texts.get(split, ("", []))
         for place, line in enumerate(lines, start=1):
             cells = line.split()
@@ -228,10 +212,8 @@ def _interactions(
                         rejects.append((name, Reject(place, "", reason, cell[:MAX_SHOWN])))
             users += [own] * len(kept)
             items += kept
-        parts.append((users, items))
-    splits = np.repeat(np.arange(3), [len(users) for users, _ in parts])
-    user, item = (np.array([n for part in parts for n in part[i]], np.int64) for i in (0, 1))
-    return user, item, splits
+            splits += [split_number] * len(kept)
+    return np.array(users, np.int64), np.array(items, np.int64), np.array(splits, np.int64)
 
 
 def _facts(
@@ -249,16 +231,14 @@ def _facts(
         places.append(place + first + 1)
     facts, place = np.concatenate(parts), np.concatenate(places)
     known = np.ones(len(facts), bool)
-    for role, columns, what in (("entities", (0, 2), "entity"), ("relations", (1,), "relation")):
+    for role, column, what in (("entities", 0, "entity"), ("entities", 2, "entity"), ("relations", 1, "relation")):
         if role not in lists:
             continue
-        there = np.array(sorted(lists[role]), np.int64)
-        for column in columns:
-            missing = ~np.isin(facts[:, column], there)
-            for row in np.flatnonzero(missing & known):
-                reason = f"the {what} is not in {LISTS[role]}"
-                rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
-            known &= ~missing
+        missing = ~np.isin(facts[:, column], np.array(sorted(lists[role]), np.int64))
+        for row in np.flatnonzero(missing & known):
+            reason = f"the {what} is not in {LISTS[role]}"
+            rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
+        known &= ~missing
     return facts[known]
 
 
@@ -282,7 +262,7 @@ def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarr
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, lines = _lines(path)
+    name, lines = text_lines(path)
     # Names can have blanks: if the header has tabs, only tabs separate.
     mark = "\t" if lines and "\t" in lines[0] else None
     header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
@@ -311,11 +291,6 @@ def _read_list(path: str | Path) -> dict[int, str]:
     return out
 
 
-def _names(listed: dict[int, str]) -> list[str]:
-    """Names by number; a number that is not in the list is its own name."""
-    return [listed.get(number, str(number)) for number in range(max(listed, default=-1) + 1)]
-
-
 def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:
     return max(int(numbers_used.max(initial=-1)) + 1, max(listed or {}, default=-1) + 1)
 
@@ -342,10 +317,6 @@ def _first(rejects: list[tuple[str, Reject]]) -> str:
     return next((f"the first is in {file}, {reject.place} ({reject.value!r})" for file, reject in rejects), "")
 
 
-def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:
-    return pa.Table.from_pylist([{"file": file, **reject._asdict()} for file, reject in rejects], REJECTS)
-
-
 _SENTENCES = {
     "rejects": "{:,} entries cannot be used; see the rejects",
     "duplicate_facts": "{:,} facts are repeated; each is there once",
@@ -353,11 +324,6 @@ _SENTENCES = {
     "items_without_facts": "{:,} items have no fact",
     "unnamed_entities": "{:,} numbers below the largest entity's are in no line; they are entities without an edge",
 }
-
-
-def _notes(counts: dict[str, int]) -> list[str]:
-    facts = counts["facts"] > 0
-    return [text.format(counts[n]) for n, text in _SENTENCES.items() if counts[n] and (facts or n == "rejects")]
 
 
 def _held_out(result: IngestResult) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
-from graphmill.ingest.kg_files import TABLES, within
+from graphmill.ingest.kg_files import TABLES
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import setting
 

@@ -15,17 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.names import KNOWN_NAMES, plain, without_blanks
-from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.interactions_csv import read_roles
+from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
+from graphmill.ingest.rejects import max_rejects_setting, reject_table
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
+from graphmill.ingest.tables import IngestResult, feature_key, feature_table
 from graphmill.ingest.user_items import (
     ITEM,
     USER,
@@ -58,9 +57,7 @@ class MmrecSettings(Settings):
         "occur; auto: numbers if all ids are numbers without large gaps",
     )
     strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
 
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
@@ -83,7 +80,9 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     """
     settings = settings or MmrecSettings()
     files = mmrec_files(path, settings)
-    name, table, rejects = _read(files.pop("interactions"))
+    with RowFile(files.pop("interactions"), "\t") as file:
+        name = file.name
+        table, rejects, _, _ = read_roles(file, _choose(file.names, name), ("user", "item", "split"))
     if 0 < settings.max_rejects < len(rejects):
         raise InputError(
             f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}); the first on "
@@ -96,7 +95,7 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
         raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused{first})")
     users, user = _numbered(table["user"], settings.ids, f"{name}: user")
     items, item = _numbered(table["item"], settings.ids, f"{name}: item")
-    split = table["split"].to_numpy()
+    split = table["split"].to_numpy().astype(np.uint8)
     counts = {"rows": len(split) + len(rejects), "rejects": len(rejects)}
     counts |= count_interactions(user, item, split, len(users), len(items))
     if settings.strict and counts["duplicate_interactions"] + counts["pairs_in_two_splits"]:
@@ -108,7 +107,7 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     return IngestResult(
         nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=interaction_edges(user, item, split, len(users)),
-        rejects=reject_table(name, rejects),
+        rejects=reject_table((name, reject) for reject in rejects),
         features=features,
         counts=counts,
         notes=notes + interaction_notes(counts),
@@ -142,34 +141,18 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
             raise InputError(
                 f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
             )
-        absolute = "://" in file_name or Path(file_name).is_absolute()
-        out[name] = file_name if absolute else f"{folder}/{file_name}"
+        out[name] = within(folder, file_name)
     if "interactions" in out:
         raise InputError("features: a set cannot be named 'interactions'; name it otherwise")
     return out
 
 
-def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
-    """The name to show, the columns user and item (dictionaries) and split (uint8), and the rejects."""
-    with RowFile(path, "\t") as file:
-        name, chosen = file.name, _choose(file.names, file.name)
-        columns = tuple(Column(column, required=True) for column in chosen.values())
-        parts, rejects = [], list[Reject]()
-        for (table, refused), broken in file.blocks(columns, lambda b: _digest(b, chosen)):
-            parts.append(table)
-            rejects += sorted([*broken, *refused], key=lambda reject: reject.line)
-    if not parts:
-        raise InputError(f"{name} has a header and no rows")
-    return name, pa.concat_tables(parts).unify_dictionaries().combine_chunks(), rejects
-
-
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    by_name = {plain(name): name for name in reversed(names)}
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
     chosen = {}
     for role, options in known.items():
-        found = next((by_name[name] for name in options if name in by_name), None)
-        if found is None:
+        found = first_named(names, options)
+        if not found:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
                 f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
@@ -179,37 +162,9 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Reject]]:
-    columns = {}
-    for role, name in chosen.items():
-        column = block.table[name].combine_chunks()
-        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-        columns[role] = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    texts = columns["split"].dictionary.to_pylist()
-    labels = np.array([_label(text) for text in texts], np.int64)
-    codes = columns["split"].indices.to_numpy(zero_copy_only=False)
-    split = labels[codes]
-    rejects = [
-        Reject(
-            block.line(int(row)), chosen["split"], "not 0 (train), 1 (valid) or 2 (test)", texts[codes[row]][:MAX_SHOWN]
-        )
-        for row in np.flatnonzero(split < 0)
-    ]
-    columns |= {role: without_blanks(columns[role])[0] for role in ("user", "item")}
-    table = pa.table({"user": columns["user"], "item": columns["item"], "split": pa.array(split.astype(np.uint8))})
-    return table.filter(pa.array(split >= 0)), rejects
-
-
-def _label(text: str) -> int:
-    """0, 1 or 2 (also "1.0", which pandas writes), −1 for anything else."""
-    return {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}.get(text.strip(), -1)
-
-
 def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
     """The ids in order, and each row's number."""
-    array = column.combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
-    plain = array.cast(pa.string()).dictionary_encode()
+    plain = column.combine_chunks().cast(pa.string()).dictionary_encode()
     codes = plain.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     values = None if how == "names" else as_numbers(plain.dictionary)
     if values is not None:
@@ -242,18 +197,14 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
             f"{shown(file)}: {len(broken):,} rows hold values that are not finite (NaN or infinite), the first is row "
             f"{broken[0]}; mend them, or leave such items out with the format node_features"
         )
-    rows = pa.array(np.arange(num_users, num_users + len(items), dtype=np.int32))
-    width = values.shape[1]
-    return pa.table(
-        [rows, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)], features_schema(width)
-    )
+    return feature_table(np.arange(num_users, num_users + len(items), dtype=np.int32), values)
 
 
 def _examine(path: str) -> IngestReport:
     def recipe(result: IngestResult) -> str:
         return "mmgcn" if result.features else "bpr_mf"
 
-    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, "", recipe_by=recipe)
+    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, recipe)
 
 
 def _recognises(look: Look) -> int:

@@ -25,18 +25,9 @@ END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "ta
          ("h", "t"))  # fmt: skip
 """Words for the two ends of an edge."""
 RELATION_NAMES = (
-    "relation",
-    "predicate",
-    "edge_type",
-    "relationship",
-    "relation_type",
-    "rel",
-    "interaction",
-    "edge",
-    "type",
-    "p",
-    "r",
-)
+    "relation", "predicate", "edge_type", "relationship", "relation_type", "rel", "interaction", "edge", "type", "p",
+    "r"
+)  # fmt: skip
 """Words for its relation."""
 
 _INDEX = re.compile(r"|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+|index", re.IGNORECASE)
@@ -46,6 +37,12 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 def plain(name: str) -> str:
     """A column's name for look-up: lower case, without a type after a colon."""
     return name.split(":")[0].strip().lower()
+
+
+def first_named(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """The column with the first of the ``wanted`` plain names that there is; empty if there is none."""
+    by_name = {plain(name): name for name in reversed(names)}
+    return next((by_name[name] for name in wanted if name in by_name), "")
 
 
 def is_row_number(name: str) -> bool:

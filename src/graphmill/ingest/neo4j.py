@@ -20,6 +20,7 @@ from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeS
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES
+from graphmill.ingest.names import first_named
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import setting
 
@@ -80,7 +81,7 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
                     str(file),
                     "_id",
                     "_labels",
-                    _named(columns, _NAMES),
+                    first_named(columns, _NAMES),
                     features=_features(columns, settings.features),
                     only_where="_id",
                 )
@@ -122,7 +123,7 @@ def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> No
         file,
         own.column,
         label,
-        _named(columns, _NAMES),
+        first_named(columns, _NAMES),
         constant="" if label else own.space or _stem(file),
         space=own.space,
         features=_features(columns, features),
@@ -152,14 +153,8 @@ def _kind(columns: Sequence[str]) -> str:
     return "nodes" if "ID" in parts else ""
 
 
-def _named(columns: Sequence[str], wanted: Sequence[str]) -> str:
-    """The column whose name without its type is one of ``wanted``."""
-    by_name = {column.partition(":")[0].strip().lower(): column for column in reversed(columns)}
-    return next((by_name[name] for name in wanted if name in by_name), "")
-
-
 def _features(columns: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(_named(columns, [name.lower()]) for name in wanted)
+    found = tuple(first_named(columns, [name.lower()]) for name in wanted)
     return found if all(found) else ()
 
 

@@ -25,7 +25,7 @@ from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
 
 
@@ -80,7 +80,9 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         rows = _take(rows, np.flatnonzero(own.to_numpy(zero_copy_only=False)))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
     found, rejects = _match(rows, nodes, of_type, settings, file)
-    node, values = _in_order(found, rows.values)
+    kept = np.flatnonzero(found >= 0)
+    kept = kept[np.argsort(found[kept])]
+    node, values = found[kept].astype(np.int32), rows.values[kept]
     rejects = sorted([*rows.rejects, *rejects])
     counts = {
         "rows": len(rows.key) + len(rows.rejects),
@@ -98,16 +100,11 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
             f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
             f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
         )
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    table = pa.table(
-        [pa.array(node), pa.FixedSizeListArray.from_arrays(flat, values.shape[1])], features_schema(values.shape[1])
-    )
-    check_table(table, features_schema(values.shape[1]), f"features of {kind}")
     return IngestResult(
         nodes,
         EDGES.empty_table(),
-        reject_table(file, rejects),
-        {feature_key(kind, settings.name): table},
+        reject_table((file, reject) for reject in rejects),
+        {feature_key(kind, settings.name): feature_table(node, values)},
         counts,
         [*_notes(counts, kind), *rows.notes],
     )
@@ -179,24 +176,15 @@ def _match(
     return np.where(chosen, of_type[np.maximum(position, 0)], -1), rejects
 
 
-def _in_order(found: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    kept = np.flatnonzero(found >= 0)
-    kept = kept[np.argsort(found[kept])]
-    return found[kept].astype(np.int32), values[kept]
-
-
 def _notes(counts: dict[str, int], kind: str) -> list[str]:
-    notes = []
-    if counts["rejected_rows"]:
-        notes.append(f"{counts['rejected_rows']:,} feature rows cannot be used: see the rejects")
-    if counts["nodes_without_features"]:
-        total = counts["nodes_without_features"] + counts["nodes_with_features"]
-        notes.append(f"{counts['nodes_without_features']:,} of {total:,} nodes of type '{kind}' have no features")
-    if counts["rows_of_other_types"]:
-        notes.append(f"{counts['rows_of_other_types']:,} feature rows of other types than '{kind}' were left out")
-    if counts["zero_rows"]:
-        notes.append(f"{counts['zero_rows']:,} nodes of type '{kind}' have nothing but zeros for features")
-    return notes
+    total = counts["nodes_without_features"] + counts["nodes_with_features"]
+    words = {
+        "rejected_rows": "feature rows cannot be used: see the rejects",
+        "nodes_without_features": f"of {total:,} nodes of type '{kind}' have no features",
+        "rows_of_other_types": f"feature rows of other types than '{kind}' were left out",
+        "zero_rows": f"nodes of type '{kind}' have nothing but zeros for features",
+    }
+    return [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
 
 
 def _examine(path: str) -> IngestReport:

@@ -17,7 +17,7 @@ from pydantic import model_validator
 
 from graphmill.ingest.catalogue import Listed, catalogue_of
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import lines_of, shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, lines_preview
 from graphmill.ingest.graph_files import assembled
@@ -119,20 +119,12 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
 
 def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
     """Number and text of each line, and whether it is UTF-8."""
-    with Source(path) as source:
-        number, rest = 0, b""
-        while True:
-            block = source.read(1 << 22)
-            *lines, rest = (rest + block).split(b"\n") if block else (rest, b"")
-            for raw in lines:
-                number += 1
-                raw = raw.removesuffix(b"\r")
-                try:
-                    yield number, raw.decode("utf-8"), True
-                except UnicodeDecodeError:
-                    yield number, raw.decode("utf-8", errors="backslashreplace"), False
-            if not block:
-                return
+    for number, line in lines_of(path):
+        raw = line.removesuffix(b"\r")
+        try:
+            yield number, raw.decode("utf-8"), True
+        except UnicodeDecodeError:
+            yield number, raw.decode("utf-8", errors="backslashreplace"), False
 
 
 def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:

@@ -89,16 +89,14 @@ def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
     distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
     several = distinct.group_by("id").aggregate([([], "count_all")])
     index = nodes["index"].to_numpy()
-    ascii_ids = pc.all(pc.string_is_ascii(ids)).as_py()
+    composed = distinct
+    if not pc.all(pc.string_is_ascii(ids)).as_py():
+        composed = pa.table({"id": pc.utf8_normalize(distinct["id"], "NFC"), "type": distinct["type"]})
+        composed = composed.group_by(["id", "type"]).aggregate([])
     return NodeOddities(
         int(index.max()) - int(index.min()) + 1 - len(index) if indexed else 0,
         pc.sum(pc.greater(several["count_all"], 1)).as_py(),
         pc.sum(pc.greater(distinct["count_all"], 1)).as_py(),
         pc.sum(pc.not_equal(pc.utf8_trim_whitespace(ids), ids)).as_py(),
-        0 if ascii_ids else _lookalikes(distinct),
+        distinct.num_rows - composed.num_rows,
     )
-
-
-def _lookalikes(distinct: pa.Table) -> int:
-    composed = pa.table({"id": pc.utf8_normalize(distinct["id"], "NFC"), "type": distinct["type"]})
-    return distinct.num_rows - composed.group_by(["id", "type"]).aggregate([]).num_rows

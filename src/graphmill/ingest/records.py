@@ -64,7 +64,8 @@ def _quoted_record(data: bytes, start: int, line_end: int, delimiter: bytes, fin
         if closing >= size and size - field <= MAX_FIELD_BYTES and not final:
             return None
         if closing >= size or closing - field > MAX_FIELD_BYTES:
-            return Record(start, line_end, _unclosed(closing >= size and final))
+            where = "before the end of the file" if closing >= size and final else f"within {MAX_FIELD_BYTES:,} bytes"
+            return Record(start, line_end, f"a quote opens a field here and does not close {where}")
         after = data[closing + 1 : closing + 3]
         if after.startswith(delimiter):
             field = closing + 2
@@ -84,11 +85,6 @@ def _closing_quote(data: bytes, opening: int) -> int:
     if position < 0:
         return opening + MAX_FIELD_BYTES + 1 if len(data) > opening + MAX_FIELD_BYTES + 1 else len(data)
     return position
-
-
-def _unclosed(at_end: bool) -> str:
-    where = "before the end of the file" if at_end else f"within {MAX_FIELD_BYTES:,} bytes"
-    return f"a quote opens a field here and does not close {where}"
 
 
 def is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:

@@ -1,11 +1,12 @@
 """Rejects: the objects that readers collect, and the table that they return."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from graphmill.ingest.tables import REJECTS
+from graphmill.settings import setting
 
 
 class Reject(NamedTuple):
@@ -23,7 +24,12 @@ class Reject(NamedTuple):
         return f"line {self.line}{column}: {self.reason}"
 
 
-def reject_table(file: str, rejects: Sequence[Reject]) -> pa.Table:
-    """The rejects of ``file`` as a table with the schema :data:`graphmill.ingest.tables.REJECTS`."""
-    columns = [list(c) for c in zip(*rejects, strict=True)] if rejects else [[] for _ in Reject._fields]
-    return pa.table([[file] * len(rejects), *columns], REJECTS)
+def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
+    """The field ``max_rejects`` of a format's settings; ``refused``: what it refuses, and when."""
+    text = f"refuse {refused} more than this many {rows} cannot be used; 0: never"
+    return setting(100_000, text, ge=0, identity=False)
+
+
+def reject_table(rejects: Iterable[tuple[str, Reject]]) -> pa.Table:
+    """The rejects, each with its file, as a table with the schema :data:`graphmill.ingest.tables.REJECTS`."""
+    return pa.Table.from_pylist([{"file": file, **reject._asdict()} for file, reject in rejects], REJECTS)

@@ -23,7 +23,7 @@ from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
-from graphmill.ingest.files import PARQUET, Source, shown
+from graphmill.ingest.files import PARQUET, Source, lines_of, shown
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -234,36 +234,27 @@ def _offsets(column: pa.Array) -> pa.Array:
 # ---------------------------------------------------------------------- JSON lines
 
 
-def _json_records(path: str | Path, name: str) -> Iterator[tuple[int, Any, str]]:
+def _json_records(path: str | Path) -> Iterator[tuple[int, Any, str]]:
     """Yield line number, object (None if the line is not an object) and text of every line that is not blank."""
-    with Source(path) as source:
-        rest, number = b"", 0
-        while True:
-            block = source.read(1 << 22)
-            *lines, rest = (rest + block).split(b"\n") if block else (rest, b"")
-            for raw in lines:
-                number += 1
-                if not raw.strip():
-                    continue
-                text = raw.decode("utf-8", errors="replace")
-                try:
-                    found = json.loads(raw, parse_int=str, parse_float=str, parse_constant=str)
-                except (ValueError, RecursionError):
-                    found = None
-                yield number, found if isinstance(found, dict) else None, text
-            if not block:
-                return
+    for number, raw in lines_of(path):
+        if not raw.strip():
+            continue
+        try:
+            found = json.loads(raw, parse_int=str, parse_float=str, parse_constant=str)
+        except (ValueError, RecursionError):
+            found = None
+        yield number, found if isinstance(found, dict) else None, raw.decode("utf-8", errors="replace")
 
 
 def _json_names(path: str | Path, name: str) -> list[str]:
     names: dict[str, None] = {}
-    for _, record, _ in islice(_json_records(path, name), _KEYS_FROM):
+    for _, record, _ in islice(_json_records(path), _KEYS_FROM):
         names |= dict.fromkeys(filter(_is_unicode, record or ()))
     return list(names)
 
 
 def _json_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
-    records = _json_records(path, name)
+    records = _json_records(path)
     while part := list(islice(records, rows)):
         rejects = [
             Reject(line, "", "no JSON object", text[:MAX_SHOWN].replace("\0", "\\0"))

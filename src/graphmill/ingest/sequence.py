@@ -20,10 +20,11 @@ from graphmill.ingest.files import Source
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format, Look, Preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions import blank, encode, interaction_tables
+from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note, with_point
-from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
-from graphmill.ingest.times import Time, as_times, parse_time, whole_times
+from graphmill.ingest.rejects import Reject, max_rejects_setting
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.times import NO_TIME_THERE, Time, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
 SEPARATORS = {"tab": "\t", "double_colon": "::", "comma": ",", "semicolon": ";", "bar": "|", "space": " "}
@@ -43,12 +44,6 @@ class _Layout:
     columns: tuple[str, ...]
     header: tuple[str, ...] = ()
 
-    def notes(self) -> list[str]:
-        numbers = (
-            [name for name, role in zip(self.header, self.columns, strict=True) if not role] if self.header else []
-        )
-        return [row_number_note(numbers)] if numbers else []
-
 
 class SequenceSettings(Settings):
     """How a ``sequence`` source is read."""
@@ -65,9 +60,7 @@ class SequenceSettings(Settings):
     strict: bool = setting(
         False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
     )
-    max_rejects: int = setting(
-        100_000, "refuse the file if more than this many rows cannot be used; 0: never", ge=0, identity=False
-    )
+    max_rejects: int = max_rejects_setting("the file if")
 
 
 @guarded
@@ -87,10 +80,9 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
         raise InputError(f"{name} is empty; expected lines such as 'user item timestamp'")
     layout = _layout(data, settings.separator, name)
     found = _fast(data, layout)
-    rejects = REJECTS.empty_table()
+    rejects: list[Reject] = []
     if found is None:
-        found, rejects = _careful(data, layout, name)
-    rows = len(found["user"]) + rejects.num_rows
+        found, rejects = _careful(data, layout)
     times = found.get("timestamp")
     interactions = encode(
         found["user"],
@@ -102,12 +94,13 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
         interactions,
         name,
         rejects=rejects,
-        rows=rows,
+        rows=len(found["user"]) + len(rejects),
         k_core=settings.k_core,
         strict=settings.strict,
         max_rejects=settings.max_rejects,
     )
-    result.notes.extend(layout.notes())
+    if numbers := [column for column, role in zip(layout.header, layout.columns, strict=False) if not role]:
+        result.notes.append(row_number_note(numbers))
     if times is None:
         result.notes.append("there is no column of times: a user's order is that of the file")
     return result
@@ -138,13 +131,10 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
         raise InputError(f"{name} begins with blank lines only; expected lines such as 'user item timestamp'")
     best: tuple[int, str, int] = (0, "", 0)
     for key, mark in SEPARATORS.items():
-        if separator not in ("auto", key):
-            continue
-        widths = [len(cells) if all(cells) else 0 for cells in (_cells(line, mark) for line in lines)]
-        for width in range(2, _WIDEST + 1):
-            votes = widths.count(width)
-            if votes > best[0]:
-                best = (votes, mark, width)
+        if separator in ("auto", key):
+            widths = [len(cells) if all(cells) else 0 for cells in (_cells(line, mark) for line in lines)]
+            found = [(widths.count(width), mark, width) for width in range(2, _WIDEST + 1)]
+            best = max([best, *found], key=lambda each: each[0])
     votes, mark, width = best
     header = _header(lines[0], mark) if votes else ()
     if header and len(header) == width:
@@ -202,23 +192,23 @@ def _fast(data: bytes, layout: _Layout) -> dict[str, pa.Array] | None:
     except pa.ArrowInvalid:
         return None
     found = {name: table[name].combine_chunks() for name in wanted}
-    found = {n: a.chunk(0) if isinstance(a, pa.ChunkedArray) else a for n, a in found.items() if len(table)}
-    if not found or any(array.null_count for array in found.values()):
+    if not len(table) or any(array.null_count for array in found.values()):
         return None
-    if any(blank(found[name]) or _padded(found[name]) for name in ("user", "item")):
+    if any(_blank_or_padded(found[name]) for name in ("user", "item")):
         return None
     if "weight" in found and not pc.all(pc.is_finite(found["weight"])).as_py():
         return None
     return found
 
 
-def _padded(ids: pa.Array) -> bool:
-    return not pc.all(pc.equal(ids, pc.utf8_trim_whitespace(ids))).as_py()
+def _blank_or_padded(ids: pa.Array) -> bool:
+    trimmed = pc.utf8_trim_whitespace(ids)
+    return bool(pc.any(pc.or_(pc.equal(trimmed, ""), pc.not_equal(trimmed, ids))).as_py())
 
 
-def _careful(data: bytes, layout: _Layout, name: str) -> tuple[dict[str, Any], pa.Table]:
+def _careful(data: bytes, layout: _Layout) -> tuple[dict[str, Any], list[Reject]]:
     kept: dict[str, list[Any]] = {column: [] for column in layout.columns if column}
-    rejects: list[dict[str, str | int]] = []
+    rejects: list[Reject] = []
     header = bool(layout.header)
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -229,9 +219,8 @@ def _careful(data: bytes, layout: _Layout, name: str) -> tuple[dict[str, Any], p
         row = _row(line, layout)
         if isinstance(row, tuple):
             column, reason = row
-            column = _SHOWN.get(column, column)
             value = line[: 4 * MAX_SHOWN].decode("utf-8", "backslashreplace")[:MAX_SHOWN]
-            rejects.append({"file": name, "line": number, "column": column, "reason": reason, "value": value})
+            rejects.append(Reject(number, _SHOWN.get(column, column), reason, value))
         else:
             for column, cell in row.items():
                 kept[column].append(cell)
@@ -240,7 +229,7 @@ def _careful(data: bytes, layout: _Layout, name: str) -> tuple[dict[str, Any], p
         column: as_times(cells) if column == "timestamp" else pa.array(cells, kinds.get(column, pa.string()))
         for column, cells in kept.items()
     }
-    return found, pa.Table.from_pylist(rejects, REJECTS)
+    return found, rejects
 
 
 def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | tuple[str, str]:
@@ -264,10 +253,7 @@ def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | 
             continue
         value = parse_time(cell) if column == "timestamp" else as_number(with_point(cell, layout.mark))
         if value is None:
-            reason = (
-                "neither a number nor a date such as 2024-01-31" if column == "timestamp" else "not a finite number"
-            )
-            return column, reason
+            return column, NO_TIME_THERE if column == "timestamp" else "not a finite number"
         out[column] = value if isinstance(value, Time) else float(value)
     return out
 

@@ -20,6 +20,7 @@ This module defines names, types and meaning of columns. The readers make such t
 import re
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
@@ -75,6 +76,13 @@ def split_feature_key(key: str) -> tuple[str, str]:
 def features_schema(width: int) -> pa.Schema:
     """The schema of a feature table with ``width`` float32 values per node."""
     return pa.schema([("node", pa.int32()), ("values", pa.list_(pa.float32(), width))])
+
+
+def feature_table(node: np.ndarray, values: np.ndarray) -> pa.Table:
+    """The feature table with these rows of the nodes, int32 (n,), and their values, float32 (n, f)."""
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    width = values.shape[1]
+    return pa.table([pa.array(node), pa.FixedSizeListArray.from_arrays(flat, width)], features_schema(width))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ _LARGEST = 2**63 - 1
 _PLAUSIBLE = (31_536_000, 5_700_000_000)
 """The years 1971 to 2150 in seconds: in a file with two units, all times must be within these for the units to be
 credible."""
+NO_TIME_THERE = "neither a number nor a date such as 2024-01-31"
+"""The reason of a reject."""
 _FRACTION = re.compile(r"([.,]\d{6})(\d{1,3})\d*")
 
 

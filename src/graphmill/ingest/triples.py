@@ -9,7 +9,10 @@ N-Triples lose their final dot; each is counted. An unusable line is a reject. A
 its line: a guessed entry could give every later vector the wrong name.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +25,14 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
-from graphmill.ingest.times import parse_time
-from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Rejects, Seen, cells_of, is_statement
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult
+from graphmill.ingest.times import NO_TIME_THERE, parse_time
+from graphmill.ingest.triples_lines import COLUMNS, CORRECTED, TIMED, Complaint, cells_of, is_statement
+from graphmill.ingest.user_items import SPLITS, Ids, node_table
 from graphmill.settings import Settings, setting
 
-SPLITS = ("train", "valid", "test")
 FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
-EDGES_WITH_SPLIT = pa.schema(
-    [("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32()),
-     ("split", pa.uint8())]
-)  # fmt: skip
-"""Edges as in ``tables``, and their split in the files: 0 train, 1 valid, 2 test."""
 _PENDING = 1 << 18
 
 
@@ -83,51 +82,39 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     than ``max_rejects`` lines cannot be used, or, with ``strict``, anything was rejected or leaks.
     """
     settings = settings or TriplesSettings()
-    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
-    rejects = Rejects()
+    all_files = triples_files(path, settings)
+    files = {split: all_files[split] for split in SPLITS if split in all_files}
+    rejects: list[tuple[str, Reject]] = []
     found = _Columns(choose(settings.engine, files.values()), settings.timed)
-    entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
-    relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
-    rows_read, seen = 0, Seen()
+    entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
+    seen: Counter[str] = Counter()
     for name, file in files.items():
-        rows_read += _read_lines(file, entities, relations, rejects, seen, found, SPLITS.index(name))
-    columns = found.finish()
-    if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
-        where, line, _, reason, _ = rejects.rows[0]
+        found.add(_triples(file, entities, relations, rejects, seen, settings.timed), SPLITS.index(name))
+    columns, rows_read = found.finish(), sum(found.of_split) + len(rejects)
+    if 0 < settings.max_rejects < len(rejects):
+        where, first = rejects[0]
         raise InputError(
-            f"{len(rejects.rows):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
-            f"{where}, line {line}: {reason}"
+            f"{len(rejects):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
+            f"{where}, line {first.line}: {first.reason}"
         )
     if not found.of_split[0]:
-        first = "; ".join(f"line {r[1]}: {r[3]}" for r in rejects.rows[:3])
-        raise InputError(f"{shown(files['train'])} has no usable line{f' ({first})' if first else ''}")
-    labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
-    nodes = _nodes(
-        list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
-    )
+        some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
+        raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
+    labels = _names(all_files.get("names", ""), list(entities.number))
+    ids = Ids(pa.array(list(entities.number), pa.string()), labels)
+    source = Path(shown(path)).name or Path(shown(files["train"])).parent.name or "triples"
+    nodes = node_table([(settings.node_type, ids)], settings.source or source)
     edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
     counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
-    counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts | _put_right(seen, notes)
-    if rejects.rows:
-        where, line, _, reason, _ = rejects.rows[0]
-        notes.insert(
-            0, f"{len(rejects.rows):,} of {rows_read:,} lines were rejected; the first is {where}:{line} ({reason})"
-        )
-    if settings.strict and (rejects.rows or counts["in_two_splits"]):
+    corrected = {name: seen[name] for name in CORRECTED if seen[name]}
+    counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | corrected
+    notes += [f"{count:,} {CORRECTED[name]}" for name, count in corrected.items()]
+    for where, first in rejects[:1]:
+        found_first = f"the first is {where}:{first.line} ({first.reason})"
+        notes.insert(0, f"{len(rejects):,} of {rows_read:,} lines were rejected; {found_first}")
+    if settings.strict and (rejects or counts["in_two_splits"]):
         raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
-    return IngestResult(nodes, edges, rejects.table(), counts=counts, notes=notes)
-
-
-def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
-    """Counts of lines that were corrected while reading; adds a sentence for each to ``notes``."""
-    counts = {"header_lines": seen.headers, "ntriples_lines": seen.statements, "padded_symbols": seen.padded}
-    words = {
-        "header_lines": "header lines (head, relation, tail) were skipped",
-        "ntriples_lines": "lines are N-Triples; the dot at their end was taken off (the format ntriples reads types, too)",
-        "padded_symbols": "symbols have white space around them; it was taken off",
-    }
-    notes += [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
-    return {name: count for name, count in counts.items() if count}
+    return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
 
 
 def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
@@ -138,7 +125,8 @@ def triples_files(path: str | Path = "", settings: TriplesSettings | None = None
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
     given = {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
-    found = {role: _dictionary(path, given[role], name) for role, name in FILES.items()}
+    alone = path and "://" not in str(path) and Path(path).is_file()
+    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in FILES.items()}
     return files | {role: file for role, file in found.items() if file}
 
 
@@ -147,18 +135,12 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
     if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
         given, path = given | {"train": path}, ""
     for split in SPLITS:
-        file = given[split] or _in_directory(path, f"{split}.txt")
-        if file:
+        if file := given[split] or _in_directory(path, f"{split}.txt"):
             found[split] = file
     if "train" not in found:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
     return found
-
-
-def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
-    alone = path and "://" not in str(path) and Path(path).is_file()
-    return given or ("" if alone else _in_directory(path, name))
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -172,75 +154,53 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-def _source_name(path: str | Path, train: str | Path) -> str:
-    return Path(shown(path)).name or Path(shown(train)).parent.name or "triples"
-
-
 class _Columns:
     """The triples read so far, as columns: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
 
     def __init__(self, on_disk: bool, timed: bool) -> None:
         kind = DiskArray if on_disk else InMemory
-        self.timed, self.of_split = timed, [0] * len(SPLITS)
+        self.of_split = [0] * len(SPLITS)
         self._columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
         self._columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
-        self._pending: tuple[list[int], ...] = ([], [], [], [])
 
-    def add(self, head: int, relation: int, tail: int, time: int, split: int) -> None:
-        """Adds one triple; the triples of a split come one after the other."""
-        for values, value in zip(self._pending, (head, relation, tail, time), strict=True):
-            values.append(value)
-        if len(self._pending[0]) >= _PENDING:
-            self.settle(split)
-
-    def settle(self, split: int) -> None:
-        """Writes the pending triples, which are all of this split."""
-        count = len(self._pending[0])
-        for name, values in zip((*COLUMNS, "timestamp"), self._pending, strict=True):
-            if name in self._columns:
-                self._columns[name].append(np.array(values, self._columns[name].dtype))
-            values.clear()
-        self._columns["split"].append(np.full(count, split, np.uint8))
-        self.of_split[split] += count
+    def add(self, triples: Iterator[tuple[int, int, int, int]], split: int) -> None:
+        """Adds all triples of a split: head, relation, tail, and time (0 without times)."""
+        while part := list(islice(triples, _PENDING)):
+            columns = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
+            columns["split"] = np.full(len(part), split)
+            for name, column in self._columns.items():
+                column.append(columns[name])
+            self.of_split[split] += len(part)
 
     def finish(self) -> dict[str, np.ndarray]:
         """Each column (E,)."""
         return {name: column.finish() for name, column in self._columns.items()}
 
 
-def _read_lines(
+def _triples(
     file: str | Path,
     entities: _Symbols,
     relations: _Symbols,
-    rejects: Rejects,
-    seen: Seen,
-    found: _Columns,
-    split: int,
-) -> int:
-    """Add the triples of a file to ``found``; returns how many lines there were (blank ones not counted)."""
-    complain = Complaint(file, rejects)
-    before, kinds = len(rejects.rows), (entities, relations, entities)
-    time = 0
-    for number, cells in cells_of(file, TIMED if found.timed else COLUMNS, complain, seen):
+    rejects: list[tuple[str, Reject]],
+    seen: Counter[str],
+    timed: bool,
+) -> Iterator[tuple[int, int, int, int]]:
+    """Head, relation, tail and time (0 without times) of each usable line of a file, as numbers."""
+    complain, kinds, time = Complaint(file, rejects), (entities, relations, entities), 0
+    for number, cells in cells_of(file, TIMED if timed else COLUMNS, complain, seen):
         # Check the known symbols first: a rejected line must not number its other symbols.
-        unknown = [
-            i
-            for i, (cell, kind) in enumerate(zip(cells[:3], kinds, strict=True))
-            if kind.fixed and cell not in kind.number
-        ]
-        if unknown:
-            i = unknown[0]
+        known = [not kind.fixed or cell in kind.number for cell, kind in zip(cells[:3], kinds, strict=True)]
+        if not all(known):
+            i = known.index(False)
             complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
-        if found.timed:
+        if timed:
             parsed = parse_time(cells[3])
             if parsed is None:
-                complain(number, TIMED[3], "is neither a number nor a date such as 2024-01-31", cells[3])
+                complain(number, TIMED[3], f"is {NO_TIME_THERE}", cells[3])
                 continue
             time = parsed.second
-        found.add(entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time, split)
-    found.settle(split)
-    return found.of_split[split] + len(rejects.rows) - before
+        yield entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time
 
 
 # ---------------------------------------------------------------------- dictionaries
@@ -255,7 +215,7 @@ def _symbols(file: str | Path) -> _Symbols:
         return _Symbols()
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
     where: dict[int, int] = {}
-    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Seen()):
+    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index in by_index:
             raise InputError(
@@ -282,7 +242,7 @@ def _names(file: str | Path, ids: list[str]) -> list[str]:
     if not file:
         return labels
     name, line_of = shown(file), dict[int, int]()
-    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Seen()):
+    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index >= len(ids):
             raise InputError(
@@ -303,31 +263,11 @@ def _index(text: str, file: str, line: int) -> int:
 # ---------------------------------------------------------------------- tables
 
 
-def _category(codes: np.ndarray, values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
-
-
-def _nodes(ids: list[str], labels: list[str], node_type: str, source: str) -> pa.Table:
-    zeros = np.zeros(len(ids), dtype=np.int32)
-    columns = [
-        pa.array(np.arange(len(ids), dtype=np.int64)),
-        pa.array(ids, pa.string()),
-        _category(zeros, [node_type]),
-        pa.array(labels, pa.string()),
-        _category(zeros, [source]),
-    ]
-    return pa.table(columns, schema=NODES)
-
-
 def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:
     category = as_column(columns["relation"], relations)
-    arrays = [category, category, as_column(columns["head"]), as_column(columns["tail"])]
-    names = EDGES_WITH_SPLIT.names[: 4 + with_split]
-    table = pa.table(
-        [*arrays, as_column(columns["split"])][: len(names)], schema=pa.schema(list(EDGES_WITH_SPLIT)[: len(names)])
-    )
-    if "timestamp" in columns:
-        table = table.append_column("timestamp", as_column(columns["timestamp"]))
+    table = pa.table([category, category, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
+    for name in ("split",) * with_split + ("timestamp",) * ("timestamp" in columns):
+        table = table.append_column(name, as_column(columns[name]))
     return table
 
 

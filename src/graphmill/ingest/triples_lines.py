@@ -2,51 +2,31 @@
 faults."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import lines_of, shown
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
-from graphmill.ingest.tables import MAX_SHOWN, REJECTS
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.ingest.times import parse_time
 
 COLUMNS = ("head", "relation", "tail")
 TIMED = (*COLUMNS, "time")
 """Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
-_BLOCK = 1 << 22
 _TERM = r'(<[^<>"{}|^`\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
 _STATEMENT = re.compile(rf"\s*+{_TERM}\s*+{_TERM}\s*+{_TERM}\s*+\.\s*+(#.*)?")
 """A line of N-Triples."""
 
 
-@dataclass
-class Seen:
-    """Counts of corrections while reading: lines of N-Triples, header lines, symbols with white space around them."""
-
-    statements: int = 0
-    headers: int = 0
-    padded: int = 0
-
-
-@dataclass
-class Rejects:
-    """Unusable lines, as rows of the rejects table."""
-
-    rows: list[tuple[str, int, str, str, str]] = field(default_factory=list)
-
-    def add(self, file: str, line: int, column: str, reason: str, value: str) -> None:
-        """Adds one reject."""
-        self.rows.append((file, line, column, reason, value[:MAX_SHOWN]))
-
-    def table(self) -> pa.Table:
-        """All rejects as a table."""
-        columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
-        return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+CORRECTED = {
+    "header_lines": "header lines (head, relation, tail) were skipped",
+    "ntriples_lines": "lines are N-Triples; the dot at their end was taken off (the format ntriples reads types, too)",
+    "padded_symbols": "symbols have white space around them; it was taken off",
+}
+"""What is corrected while reading, by the name of its count."""
 
 
 def is_statement(line: str) -> bool:
@@ -54,63 +34,47 @@ def is_statement(line: str) -> bool:
     return _STATEMENT.fullmatch(line) is not None
 
 
-def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines without line ends, one block at a time, with the 1-based number of the block's first line."""
-    with Source(file) as source:
-        number, rest = 1, b""
-        while block := source.read(_BLOCK):
-            rest += block
-            end = rest.rfind(b"\n") + 1
-            lines = rest[:end].split(b"\n")[:-1]
-            rest = rest[end:]
-            yield number, lines
-            number += len(lines)
-        if rest:
-            yield number, [rest]
-
-
 def cells_of(
-    file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Seen
+    file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Counter[str]
 ) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of every line with one filled cell per column; ``complain`` gets the faults of other lines.
 
-    White space around cells is removed.
+    White space around cells is removed. ``seen`` counts what is corrected (:data:`CORRECTED`).
     """
     order: list[int] = []
-    for first, lines in _lines(file):
-        for number, raw in enumerate(lines, first):
-            line = raw.removesuffix(b"\r")
-            if not line:
-                continue
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError:
-                complain(number, "", "is not UTF-8", repr(line)[2:-1])
-                continue
-            statement = _STATEMENT.fullmatch(text) if columns is COLUMNS and text.rstrip().endswith(".") else None
-            written = list(statement.groups()[:3]) if statement else text.split("\t")
-            seen.statements += statement is not None
-            cells = [cell.strip() for cell in written]
-            if number == 1 and columns is COLUMNS and (order := _header_order(cells)):
-                seen.headers += 1
-                continue
-            if len(cells) != len(columns):
-                wanted = "<TAB>".join(columns)
-                if columns is COLUMNS and len(cells) == len(TIMED) and parse_time(cells[-1]):
-                    wanted += "; with timed: true the fourth is the time"
-                complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
-                continue
-            if order:
-                cells = [cells[place] for place in order]
-            empty = [name for name, cell in zip(columns, cells, strict=True) if not cell]
-            if empty:
-                complain(number, empty[0], "is empty", text)
-                continue
-            if "\0" in text:
-                complain(number, "", "holds a NUL byte", text.replace("\0", "\\0"))
-                continue
-            seen.padded += sum(map(str.__ne__, cells, written)) if not order else 0
-            yield number, cells
+    for number, raw in lines_of(file):
+        line = raw.removesuffix(b"\r")
+        if not line:
+            continue
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            complain(number, "", "is not UTF-8", repr(line)[2:-1])
+            continue
+        statement = _STATEMENT.fullmatch(text) if columns is COLUMNS and text.rstrip().endswith(".") else None
+        written = list(statement.groups()[:3]) if statement else text.split("\t")
+        seen["ntriples_lines"] += statement is not None
+        cells = [cell.strip() for cell in written]
+        if number == 1 and columns is COLUMNS and (order := _header_order(cells)):
+            seen["header_lines"] += 1
+            continue
+        if len(cells) != len(columns):
+            wanted = "<TAB>".join(columns)
+            if columns is COLUMNS and len(cells) == len(TIMED) and parse_time(cells[-1]):
+                wanted += "; with timed: true the fourth is the time"
+            complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
+            continue
+        if order:
+            cells = [cells[place] for place in order]
+        empty = [name for name, cell in zip(columns, cells, strict=True) if not cell]
+        if empty:
+            complain(number, empty[0], "is empty", text)
+            continue
+        if "\0" in text:
+            complain(number, "", "holds a NUL byte", text.replace("\0", "\\0"))
+            continue
+        seen["padded_symbols"] += sum(map(str.__ne__, cells, written)) if not order else 0
+        yield number, cells
 
 
 def _header_order(cells: list[str]) -> list[int]:
@@ -132,7 +96,7 @@ def _header_order(cells: list[str]) -> list[int]:
 class Complaint:
     """Handles an unusable line: keeps it as a reject, or (without ``rejects``) refuses the file."""
 
-    def __init__(self, file: str | Path, rejects: Rejects | None) -> None:
+    def __init__(self, file: str | Path, rejects: list[tuple[str, Reject]] | None) -> None:
         self.file, self.rejects = shown(file), rejects
 
     def __call__(self, line: int, column: str, reason: str, value: str) -> None:
@@ -140,4 +104,4 @@ class Complaint:
         if self.rejects is None:
             subject = f"column '{column}'" if column else "the line"
             raise InputError(f"{self.file}, line {line}: {subject} {reason}: {value[:MAX_SHOWN]!r}")
-        self.rejects.add(self.file, line, column, reason, value)
+        self.rejects.append((self.file, Reject(line, column, reason, value[:MAX_SHOWN])))

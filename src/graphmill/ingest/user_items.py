@@ -11,20 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.ingest.tables import CATEGORY
+from graphmill.ingest.tables import EDGES, NODES
 
+USER, ITEM, RELATION = "user", "item", "interacted"
 ENTITY = "entity"
 SPLITS = ("train", "valid", "test")
-EDGES_WITH_SPLIT = pa.schema(
-    [
-        ("relation", CATEGORY),
-        ("display_relation", CATEGORY),
-        ("head", pa.int32()),
-        ("tail", pa.int32()),
-        ("split", pa.uint8()),
-    ]
-)
+EDGES_WITH_SPLIT = EDGES.append(pa.field("split", pa.uint8()))
 
 
 @dataclass(frozen=True)
@@ -65,15 +57,8 @@ def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
     label = pa.DictionaryArray.from_arrays(pa.array(np.zeros(total, np.int32)), pa.array([source]))
     names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
     ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
-    return pa.table(
-        {
-            "index": pa.array(np.arange(total)),
-            "id": ids,
-            "type": kinds,
-            "name": pa.concat_arrays([name.cast(pa.string()) for name in names]),
-            "source": label,
-        }
-    )
+    named = pa.concat_arrays([name.cast(pa.string()) for name in names])
+    return pa.table([pa.array(np.arange(total)), ids, kinds, named, label], NODES)
 
 
 def edge_table(
@@ -81,13 +66,8 @@ def edge_table(
 ) -> pa.Table:
     """Edges between rows of the node table; ``relation`` (codes) is an index into ``names``."""
     category = pa.DictionaryArray.from_arrays(pa.array(relation.astype(np.int32)), pa.array(list(names), pa.string()))
-    columns = [
-        category,
-        category,
-        *(pa.array(x.astype(np.int32)) for x in (head, tail)),
-        pa.array(split.astype(np.uint8)),
-    ]
-    return pa.table(columns, EDGES_WITH_SPLIT)
+    ends = [pa.array(end.astype(np.int32)) for end in (head, tail)]
+    return pa.table([category, category, *ends, pa.array(split.astype(np.uint8))], EDGES_WITH_SPLIT)
 
 
 def interaction_edges(user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int) -> pa.Table:
@@ -131,20 +111,3 @@ _SENTENCES = {
 def interaction_notes(counts: dict[str, int]) -> list[str]:
     """The counts as sentences."""
     return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts.get(name)]
-
-
-__all__ = [
-    "EDGES_WITH_SPLIT",
-    "ENTITY",
-    "ITEM",
-    "SPLITS",
-    "USER",
-    "Ids",
-    "as_numbers",
-    "count_interactions",
-    "edge_table",
-    "interaction_edges",
-    "interaction_notes",
-    "node_table",
-    "numbers",
-]

@@ -89,22 +89,13 @@ RELATIONS = (
     Relation("pathway_protein", ("interacts with",), _PATHWAY, _GENE, 600, 1200, 42_646),
 )
 
-NODE_COUNTS = {
-    "tiny": {_GENE: 740, _DISEASE: 320, _DRUG: 360, _PATHWAY: 170, _PROCESS: 410},
-    "small": {_GENE: 2100, _DISEASE: 900, _DRUG: 1000, _PATHWAY: 500, _PROCESS: 1300},
-    "paper": {
-        _GENE: 27_671,
-        _DISEASE: 17_080,
-        _DRUG: 7_957,
-        _PATHWAY: 2_516,
-        _PROCESS: 28_642,
-        _FUNCTION: 11_169,
-        _COMPONENT: 4_176,
-        _PHENOTYPE: 15_311,
-        _ANATOMY: 14_035,
-        _EXPOSURE: 818,
-    },
+_TYPES = (_GENE, _DISEASE, _DRUG, _PATHWAY, _PROCESS, _FUNCTION, _COMPONENT, _PHENOTYPE, _ANATOMY, _EXPOSURE)
+_COUNTS = {
+    "tiny": (740, 320, 360, 170, 410),
+    "small": (2100, 900, 1000, 500, 1300),
+    "paper": (27_671, 17_080, 7_957, 2_516, 28_642, 11_169, 4_176, 15_311, 14_035, 818),
 }
+NODE_COUNTS = {preset: dict(zip(_TYPES, counts, strict=False)) for preset, counts in _COUNTS.items()}
 PRESETS = tuple(NODE_COUNTS)
 
 
@@ -137,7 +128,8 @@ class Biomed:
         self.weights = {r.name: 0.25 + 1.5 * self._rng.random(LATENT) for r in self.relations}
         self._draws = {node_type: _Draws(planted) for node_type, planted in self.planted.items()}
         self._degree = {node_type: np.zeros(count, dtype=np.int64) for node_type, count in self.counts.items()}
-        self._home = {t: max(self._relations_of(t), key=lambda r: getattr(r, preset)).name for t in self.counts}
+        by_size = sorted(self.relations, key=lambda r: -getattr(r, preset))
+        self._home = {t: next(r.name for r in by_size if t in (r.head, r.tail)) for t in self.counts}
 
     def _plant(self, count: int) -> Planted:
         # Every community has members of every type: communities are assigned in turn, then shuffled.
@@ -145,9 +137,6 @@ class Biomed:
         second = (main + 1 + (self._rng.random(count) * (LATENT - 1)).astype(np.int64)) % LATENT
         popularity = np.minimum((1 - self._rng.random(count)) ** (-1 / 1.8), 15.0)
         return Planted(main, second, popularity)
-
-    def _relations_of(self, node_type: str) -> list[Relation]:
-        return [r for r in self.relations if node_type in (r.head, r.tail)]
 
     def intensity(self, relation: str, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """The planted score λ of pairs, float64; ``heads`` and ``tails`` are node numbers within their types."""

@@ -8,40 +8,14 @@ alone is not a key.
 import numpy as np
 
 _VOWELS = {
-    "b": "aeo",
-    "c": "aeo",
-    "d": "aeo",
-    "f": "aei",
-    "g": "aeo",
-    "h": "ae",
-    "k": "ao",
-    "l": "aeiou",
-    "m": "aeiou",
-    "n": "aeio",
-    "p": "aeio",
-    "r": "aeio",
-    "s": "aeiou",
-    "t": "aeiou",
-    "v": "aei",
-    "x": "ao",
-    "y": "a",
-    "z": "aeio",
-}
+    "b": "aeo", "c": "aeo", "d": "aeo", "f": "aei", "g": "aeo", "h": "ae", "k": "ao", "l": "aeiou", "m": "aeiou",
+    "n": "aeio", "p": "aeio", "r": "aeio", "s": "aeiou", "t": "aeiou", "v": "aei", "x": "ao", "y": "a", "z": "aeio"
+}  # fmt: skip
 _SYLLABLES = [consonant + vowel for consonant, vowels in _VOWELS.items() for vowel in vowels]
 _ADJECTIVES = (
-    "familial",
-    "juvenile",
-    "acute",
-    "chronic",
-    "adult",
-    "congenital",
-    "focal",
-    "diffuse",
-    "benign",
-    "atypical",
-    "rare",
-    "mixed",
-)
+    "familial", "juvenile", "acute", "chronic", "adult", "congenital", "focal", "diffuse", "benign", "atypical",
+    "rare", "mixed"
+)  # fmt: skip
 _DISEASES = ("syndrome", "disease", "disorder", "anemia", "myopathy", "fever", "cancer", "dystrophy")
 _PROCESSES = ("binding", "transport", "folding", "repair", "secretion", "splicing", "uptake", "decay")
 _PARTS = ("cortex", "duct", "gland", "nerve", "muscle", "membrane", "vessel", "tract")

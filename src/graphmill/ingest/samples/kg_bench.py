@@ -162,19 +162,16 @@ class KgBench:
 
     def ids(self) -> list[str]:
         """A CURIE per entity."""
-        within = np.arange(len(self.kind)) - self.first[self.kind]
-        return [
-            f"{_PREFIXES[k]}{int(i):07d}" if k >= 2 else f"{_PREFIXES[k]}{1000 + 37 * int(i)}"
-            for k, i in zip(self.kind.tolist(), within.tolist(), strict=True)
-        ]
+        return [f"{_PREFIXES[k]}{i:07d}" if k >= 2 else f"{_PREFIXES[k]}{1000 + 37 * i}" for k, i in self._places()]
 
     def names(self) -> list[str]:
         """A name for each entity; every twentieth disease and phenotype of one number share theirs."""
-        within = (np.arange(len(self.kind)) - self.first[self.kind]).tolist()
-        return [
-            f"condition {i}" if k >= 2 and i % 20 == 0 else f"{_WORDS[k]} {i}"
-            for k, i in zip(self.kind.tolist(), within, strict=True)
-        ]
+        return [f"condition {i}" if k >= 2 and i % 20 == 0 else f"{_WORDS[k]} {i}" for k, i in self._places()]
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Kind of each entity, and its place within the kind."""
+        within = np.arange(len(self.kind)) - self.first[self.kind]
+        return list(zip(self.kind.tolist(), within.tolist(), strict=True))
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Name and content of every file."""

@@ -5,15 +5,8 @@ from __future__ import annotations
 GENRES = ("ambient", "bebop", "chanson", "dub", "fado", "garage", "highlife", "samba", "shoegaze", "techno")
 MOODS = ("bright", "calm", "dark", "dreamy", "tense", "warm")
 LABELS = (
-    "Amber_Records",
-    "Blue_Door",
-    "Cinder_Tapes",
-    "Delta_House",
-    "Echo_Yard",
-    "Far_Shore",
-    "Gold_Thread",
-    "Hill_Top",
-)
+    "Amber_Records", "Blue_Door", "Cinder_Tapes", "Delta_House", "Echo_Yard", "Far_Shore", "Gold_Thread", "Hill_Top"
+)  # fmt: skip
 ARTISTS = tuple(
     f"{first}_{second}"
     for first in ("Silent", "Paper", "Velvet", "Northern", "Second", "Electric", "Small", "Winter", "Copper", "Open")
@@ -21,37 +14,11 @@ ARTISTS = tuple(
 )
 _FIRST = ("Glass", "River", "Salt", "Neon", "Ivory", "Dust", "Moon", "Harbour", "Lantern", "Orchard", "Static", "Cedar")
 _SECOND = (
-    "Song",
-    "Street",
-    "Morning",
-    "Signal",
-    "Waltz",
-    "Garden",
-    "Shadow",
-    "Letter",
-    "Window",
-    "Fire",
-    "Rain",
-    "Hour",
-)
+    "Song", "Street", "Morning", "Signal", "Waltz", "Garden", "Shadow", "Letter", "Window", "Fire", "Rain", "Hour"
+)  # fmt: skip
 _LISTENERS = (
-    "ada",
-    "ben",
-    "chi",
-    "dov",
-    "eli",
-    "fay",
-    "gus",
-    "hoa",
-    "ina",
-    "jon",
-    "kei",
-    "lev",
-    "mia",
-    "noa",
-    "oli",
-    "pia",
-)
+    "ada", "ben", "chi", "dov", "eli", "fay", "gus", "hoa", "ina", "jon", "kei", "lev", "mia", "noa", "oli", "pia"
+)  # fmt: skip
 
 
 def track_names(count: int) -> list[str]:
