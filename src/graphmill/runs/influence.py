@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -61,16 +62,16 @@ def trace_influence(
     return _Analysis(restored, settings, folder, poll, note).run()
 
 
+@dataclass
 class _Analysis:
-    def __init__(
-        self,
-        restored: Restored,
-        settings: InfluenceSettings,
-        folder: Path,
-        poll: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self.restored, self.settings, self.folder, self.poll, self.note = restored, settings, folder, poll, note
+    restored: Restored
+    settings: InfluenceSettings
+    folder: Path
+    poll: Callable[[], None]
+    note: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        restored, settings = self.restored, self.settings
         self.recipe = cast(Traceable, restored.recipe)
         self.names = names_of(restored.graph)
         self.train = self.recipe.traced_triples("train")
@@ -135,16 +136,8 @@ class _Analysis:
             temporary.replace(partial)
             self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
 
-        total = influence(
-            self.recipe,
-            self.checkpoints,
-            self.train,
-            explained,
-            self.request,
-            poll=self.poll,
-            start=resumed,
-            after=after,
-        )
+        what = (self.recipe, self.checkpoints, self.train, explained, self.request)
+        total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
         found = []
         for triple, values in zip(explained, total, strict=True):
@@ -237,14 +230,12 @@ def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
     """
     directory = restored.run.checkpoints
     spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
-    chosen = [info for info in spread if info.learning_rate > 0]
-    if not chosen:
-        chosen = [info for info in CheckpointStore(directory).list() if info.learning_rate > 0]
-    if not chosen:
-        raise InputError(
-            f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
-        )
-    return chosen
+    for infos in (spread, CheckpointStore(directory).list()):
+        if chosen := [info for info in infos if info.learning_rate > 0]:
+            return chosen
+    raise InputError(
+        f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
+    )
 
 
 def traced_checkpoints(

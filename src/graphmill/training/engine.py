@@ -66,8 +66,9 @@ class Engine(Trainee):
             TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
         """
         self._read()
-        if bad := self._nonfinite_parameter():
-            self._refuse_parameter(bad)
+        if bad := self._nonfinite_parameter():  # an update with finite gradients can still overflow one
+            what = f"parameter '{bad}' is not finite after epoch {self.state.epoch}, step {self.state.steps}"
+            self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
         super().save(final=final, metric=metric)
 
     # ------------------------------------------------------------------ the loop
@@ -262,10 +263,7 @@ class Engine(Trainee):
         if self.saver is not None:
             self.saver.look()
         every = self.acceleration.checkpoint_every_seconds
-        if (
-            self.acceleration.memory_cleanup == "steps"
-            and self.state.steps % self.acceleration.memory_cleanup_every == 0
-        ):
+        if self.state.steps % self.acceleration.memory_cleanup_every == 0:
             self._cleanup("steps")
         is_time = bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every
         stop, due = self.ranks.any(self._asked_to_stop(), is_time)
@@ -314,10 +312,8 @@ class Engine(Trainee):
             return
         culprit = first_nonfinite(self.recipe, self.model, batch, losses)
         where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
-        saved = None
-        if self.ranks.main:
-            place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
-            saved = save_batch(self.nonfinite_dir, batch, place)
+        place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
+        saved = save_batch(self.nonfinite_dir if self.ranks.main else None, batch, place)
         error = NonFiniteError(culprit, where, saved)
         if policy == "skip":
             state.skips += 1
@@ -335,12 +331,6 @@ class Engine(Trainee):
             return bad
         flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
         return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
-
-    def _refuse_parameter(self, name: str) -> NoReturn:
-        """Refuse to save a parameter that is not finite. An update with finite gradients can still overflow one."""
-        state = self.state
-        what = f"parameter '{name}' is not finite after epoch {state.epoch}, step {state.steps}"
-        self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
 
     def _go_safer(self, what: str, error: TrainingError) -> NoReturn:
         wanted = self.acceleration.on_nonfinite == "safer_precision"

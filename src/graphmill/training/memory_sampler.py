@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from graphmill.training.memory import DeviceMemory, device_memory, process_memory
@@ -46,9 +45,7 @@ class MemorySampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._end.set()
         if self._thread is not None:
             self._thread.join()

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
 from graphmill.training.files import remove_partial_files, sweep_old, write_atomically
@@ -35,23 +37,14 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        """The folder of the ``CheckpointStore``."""
+        self.embeddings = self.path / "embeddings"
+        """The folder of exports; it is complete when it has a ``manifest.json``."""
+        self.tensorboard = self.path / "tensorboard"
+        """The folder of TensorBoard's event files."""
         self.metrics = MetricsLog(self.path / "metrics.jsonl")
         self._logs: dict[str, logging.Logger] = {}
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the ``CheckpointStore``."""
-        return self.path / "checkpoints"
-
-    @property
-    def embeddings(self) -> Path:
-        """The folder of exports; it is complete when it has a ``manifest.json``."""
-        return self.path / "embeddings"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's event files."""
-        return self.path / "tensorboard"
 
     def create(self) -> RunDirectory:
         """Make the directory and its folders if they are missing.
@@ -202,22 +195,12 @@ def _locked_sentence(path: Path, content: bytes) -> str:
         pid, host, since = int(holder["pid"]), str(holder["host"]), holder["since"]
     except (ValueError, KeyError, TypeError):
         return f"the run directory {path} is being written by another process; wait for it, or choose another directory"
-    gone = host == socket.gethostname() and not _alive(pid)
+    gone = host == socket.gethostname() and not psutil.pid_exists(pid)
     whose = "has ended, but a process it started still holds the lock" if gone else "is writing it"
     return (
         f"the run directory {path} is locked: process {pid} on {host} (since {since}) {whose}; wait for it, stop it, "
         "or choose another directory"
     )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 # -- old runs --------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Shards:
         """Split a rank's tensors into those that are equal on all ranks, and divided ones, which rank 0 streams from
         all ranks."""
         own = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
-        streams = {n: Streamed(self._shape(n, t), t.dtype, self._reader(n, t)) for n, t in own.items()}
+        streams = {n: self._stream(n, t) for n, t in own.items()}
         return {n: t for n, t in tensors.items() if n not in own}, streams
 
     def hand_over(self, streams: Mapping[str, Streamed]) -> None:
@@ -114,10 +114,7 @@ class Shards:
             out[name] = torch.cat(parts) if parts else torch.empty(0, *shape[1:], dtype=dtype)
         return out
 
-    def _shape(self, name: str, tensor: Tensor) -> tuple[int, ...]:
-        return (self.bounds[_parameter(name)][-1], *tensor.shape[1:])
-
-    def _reader(self, name: str, tensor: Tensor) -> Any:
+    def _stream(self, name: str, tensor: Tensor) -> Streamed:
         bounds, rank = self.bounds[_parameter(name)], self.ranks.rank
 
         def rows(first: int, last: int) -> Tensor:
@@ -131,7 +128,7 @@ class Shards:
                     self.ranks.send(mine, 0)
             return torch.cat(parts) if parts else tensor[:0]
 
-        return rows
+        return Streamed((bounds[-1], *tensor.shape[1:]), tensor.dtype, rows)
 
 
 def _parameter(name: str) -> str:

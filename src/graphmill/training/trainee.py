@@ -27,7 +27,7 @@ from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
 from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import TrainingListener
-from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.run_state import TrainState, load_model, pack, unpack
 from graphmill.training.saving import Saver
 from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
@@ -105,7 +105,8 @@ class Trainee:
     def _use_precision(self, name: str) -> None:
         self.precision = Precision(name, self.device)
         self.state.precision = name
-        restore_scaler(self.state, self.precision.scaler)
+        if self.precision.scaler.enabled and self.state.scaler:
+            self.precision.scaler.load(self.state.scaler)
 
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
