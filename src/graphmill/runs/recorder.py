@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from graphmill.runs.compiling import COMPILING
@@ -47,11 +46,10 @@ class RunListener:
         self.split = "valid"
         self.tensorboard: EventWriter | None = None
 
-    def attach_tensorboard(self, directory: Path, first_step: int) -> None:
+    def attach_tensorboard(self, first_step: int) -> None:
         """Write event files from now on. TensorBoard ignores earlier files from ``first_step`` on."""
         self.close()
-        self.directory = directory
-        self.tensorboard = EventWriter(directory, purge_step=first_step)
+        self.tensorboard = EventWriter(self.run.tensorboard, purge_step=first_step)
 
     def close(self) -> None:
         """Close the event file."""
@@ -121,7 +119,7 @@ class RunListener:
         self.last_step = None
         self.run.metrics.truncate_after(epoch, step)
         if self.tensorboard is not None:
-            self.attach_tensorboard(self.directory, max(step, 0))
+            self.attach_tensorboard(max(step, 0))
 
     def send(self, message: Message) -> None:
         """Send the message to all outlets."""

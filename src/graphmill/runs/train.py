@@ -123,7 +123,11 @@ def train(
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
-        _require_several(prepared.job, ranks, where)
+        if prepared.job.settings.acceleration.sharding == "rows" and ranks.world == 1:
+            raise SettingsError(
+                f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has "
+                "one; set acceleration.processes to 2 or more, or sharding: none"
+            )
         may_fall_back = prepared.job.settings.acceleration.allow_fallback
         why = fell_back_before(prepared) if may_fall_back and ranks.world == 1 else ""
         if not why:
@@ -144,15 +148,6 @@ def train(
             return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
     finally:
         ranks.close()
-
-
-def _require_several(job: Job, ranks: Ranks, where: str) -> None:
-    """Raise :class:`SettingsError` if tables are to be divided over only one process."""
-    if job.settings.acceleration.sharding == "rows" and ranks.world == 1:
-        raise SettingsError(
-            f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has one; "
-            "set acceleration.processes to 2 or more, or sharding: none"
-        )
 
 
 def _fit(
@@ -217,7 +212,7 @@ def _fit(
             notes.append(sentence)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
-        listener.attach_tensorboard(run.tensorboard, engine.state.steps)
+        listener.attach_tensorboard(engine.state.steps)
         if start == "fresh":
             listener.on_rewind(0, -1)
     listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
@@ -274,7 +269,7 @@ def _fit_to_the_end(
             "bytes_exchanged": engine.ranks.bytes_exchanged,
             "compile": fit.compile.to_json() if fit.compile else {},
             "shrunk": engine.execution.history,
-            "notes": fit.notes,
+            "notes": state.notes,
             "device": prepared.job.device.type,
             "precision": state.precision,
             "reused": False,

@@ -199,7 +199,7 @@ class CheckpointStore:
         notes = []
         for path, epoch, step, digest in self._candidates(which):
             try:
-                snapshot, _ = checkpoint_format.read(path, digest, stream)
+                snapshot = checkpoint_format.read(path, digest, stream)
             except FileNotFoundError:
                 continue  # the writer has removed it since it was listed
             except DamagedError as error:

@@ -246,10 +246,8 @@ def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
     return entries
 
 
-def read(
-    path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False
-) -> tuple[Snapshot, dict[str, Any]]:
-    """The snapshot and its info, verified against ``expected_hash``; tensors are on the CPU.
+def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False) -> Snapshot:
+    """The snapshot, verified against ``expected_hash``; tensors are on the CPU.
 
     Tensors for whose name ``stream`` returns True stay in the file. Their rows are read on demand.
 
@@ -281,7 +279,7 @@ def read(
             tensors[name] = tensors[original]
         else:
             streamed[name] = streamed[original]
-    return Snapshot(tensors, decode(json.loads(header.state)), streamed), header.info
+    return Snapshot(tensors, decode(json.loads(header.state)), streamed)
 
 
 def _left(path: Path, header: Header, entry: Entry) -> Streamed:

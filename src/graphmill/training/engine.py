@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -42,7 +42,6 @@ class FitResult:
     state: TrainState
     reason: str
     compile: CompileReport | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class _RollBackError(Exception):
@@ -100,7 +99,7 @@ class Engine(Trainee):
                 self.saver.close()
         if compile_report is not None:
             compile_report = compile_report.at_the_end()
-        return FitResult(self.state, reason, compile_report, self.state.notes)
+        return FitResult(self.state, reason, compile_report)
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()

@@ -78,13 +78,15 @@ class MetricsLog:
         self.close()
         lines = self._lines()
         kept = [line for line in lines if _survives(_parse(line), epoch, step)]
-        if len(kept) < len(lines) or _whole_lines(self.path) < _size(self.path):
+        if len(kept) < len(lines) or (self.path.exists() and _whole_lines(self.path) < self.path.stat().st_size):
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
         return len(lines) - len(kept)
 
     def history(self) -> dict[str, list[Any]]:
         """The epochs as columns of equal length. Nested names are joined by "/"; an epoch without a value has None."""
-        return _columns(self.read("epoch"))
+        rows = [flat(record, "/") for record in self.read("epoch")]
+        names = dict.fromkeys(name for row in rows for name in row if name != "kind")
+        return {name: [row.get(name) for row in rows] for name in names}
 
     def close(self) -> None:
         """Close the file; appending opens it again."""
@@ -135,25 +137,6 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
 def _whole_lines(path: Path) -> int:
     """Number of bytes up to the last line feed. A kill left the rest incomplete."""
-    size = _size(path)
-    with open(path, "rb") if size else open(os.devnull, "rb") as file:
-        while size:
-            start = max(0, size - 65536)
-            file.seek(start)
-            found = file.read(size - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            size = start
-    return 0
-
-
-def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    rows = [flat(record, "/") for record in records]
-    names = dict.fromkeys(name for record in rows for name in record if name != "kind")
-    return {name: [record.get(name) for record in rows] for name in names}
+    return path.read_bytes().rfind(b"\n") + 1

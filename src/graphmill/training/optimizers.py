@@ -50,14 +50,14 @@ class PhaseOptimizer:
         if self._allocated or not (adam or self.optimizer.defaults.get("momentum")):
             return
         for parameter in self.parameters:
-            state = self.optimizer.state[parameter] if parameter.grad is not None else None
-            if state is not None and not state:
-                names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
-                made = {name: torch.zeros_like(parameter) for name in names}
-                if adam:
-                    beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
-                    state["step"] = torch.zeros((), dtype=torch.float32, device=beside)
-                state.update(made)
+            if parameter.grad is None or self.optimizer.state[parameter]:
+                continue
+            names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
+            made = {name: torch.zeros_like(parameter) for name in names}
+            if adam:
+                beside = parameter.device if self.optimizer.defaults.get("fused") else "cpu"
+                made = {"step": torch.zeros((), dtype=torch.float32, device=beside)} | made
+            self.optimizer.state[parameter] = made
         self._allocated = all(p.grad is not None for p in self.parameters)
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:

@@ -206,13 +206,11 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
     if ranks.world > 1:
         on_cuda = device in ("auto", "cuda") and torch.cuda.is_available()
         chosen = backend if backend != "auto" else ("nccl" if on_cuda else "gloo")
-        if chosen == "nccl":
-            there = torch.cuda.device_count()
-            if there < ranks.local_world:
-                raise ResourceError(
-                    f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
-                    "needs one for each; lower it, or set acceleration.device: cpu"
-                )
+        if chosen == "nccl" and (there := torch.cuda.device_count()) < ranks.local_world:
+            raise ResourceError(
+                f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
+                "needs one for each; lower it, or set acceleration.device: cpu"
+            )
         own: torch.device | None = None
         if on_cuda:
             # Also with gloo: otherwise every process would allocate memory on the first device.
