@@ -46,10 +46,8 @@ class WarmStart:
             self.copied = self.total = 0
             parameters = dict(model.named_parameters())
             for name, (label, own) in keys(model).items():
-                parameter = parameters[name]
-                rows = max(len(own), 1)
-                self.total += rows
-                self.copied += self._copy(label, own, parameter)
+                self.total += max(len(own), 1)
+                self.copied += self._copy(label, own, parameters[name])
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:

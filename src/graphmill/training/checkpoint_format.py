@@ -47,10 +47,6 @@ class Streamed:
     dtype: torch.dtype
     rows: Callable[[int, int], Tensor]
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of rows of a few MiB, one after the other."""
-        return row_blocks(self.shape, self.dtype)
-
 
 def row_blocks(shape: Sequence[int], dtype: torch.dtype) -> Iterator[tuple[int, int]]:
     """Ranges of a few MiB that cover the rows of a tensor of this shape."""
@@ -184,8 +180,8 @@ def write(file: BinaryIO, layout: Plan) -> str:
 def _parts(layout: Plan) -> Iterator[memoryview]:
     yield memoryview(layout.header)
     for held in layout.tensors:  # one at a time, so that at most one tensor is copied
-        pieces = (held.rows(*block) for block in held.blocks()) if isinstance(held, Streamed) else (held,)
-        for tensor in pieces:
+        blocks = row_blocks(held.shape, held.dtype)
+        for tensor in (held.rows(*block) for block in blocks) if isinstance(held, Streamed) else (held,):
             if tensor.numel():
                 plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
                 yield plain.reshape(-1).view(torch.uint8).numpy().data

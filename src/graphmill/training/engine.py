@@ -88,7 +88,8 @@ class Engine(Trainee):
                 try:
                     reason = self._epochs()
                     self._say_compile_limit()  # an evaluation may have reached the limit, too
-                    self.save(final=True, metric=self._metric_now())
+                    now = self.state.last_metrics if self.state.evaluated_epoch == self.state.epoch else {}
+                    self.save(final=True, metric=now.get(self.evaluation.selection_metric))
                     self.wait_for_saves()
                     break
                 except _RollBackError as rollback:
@@ -97,9 +98,7 @@ class Engine(Trainee):
             self.batches.close()
             if self.saver is not None:
                 self.saver.close()
-        if compile_report is not None:
-            compile_report = compile_report.at_the_end()
-        return FitResult(self.state, reason, compile_report)
+        return FitResult(self.state, reason, compile_report and compile_report.at_the_end())
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()

@@ -132,16 +132,12 @@ def device_memory_row(report: Mapping[str, Any]) -> list[str]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` is a failed allocation: on the CPU, CUDA or MPS, in torch or in a library that it called."""
-    if isinstance(error, MemoryError):
-        return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    if type(error).__name__ == "OutOfMemoryError":  # torch.OutOfMemoryError, without importing torch
+    # torch.OutOfMemoryError, without importing torch
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    if not isinstance(error, RuntimeError):
-        return False
-    text = str(error).lower()
-    return any(words in text for words in _OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def out_of_memory_reason(error: BaseException) -> str:

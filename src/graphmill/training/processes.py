@@ -137,15 +137,14 @@ class Ranks:
             dist.broadcast_object_list(box, src=0, device=self._device())
         return box[0]
 
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        """Return rank 0's tensors on every rank, on the CPU, sent one at a time. The others pass None."""
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return rank 0's tensors on every rank, on the CPU, sent one at a time. Those of the others are not read."""
         if self.world == 1:
-            return dict(tensors or {})
-        shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in (tensors or {}).items()})
+            return dict(tensors)
+        shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in tensors.items()})
         out = {}
         for name, (shape, dtype) in shapes.items():
-            own = tensors[name].detach() if self.main and tensors is not None else torch.empty(shape, dtype=dtype)
-            out[name] = own.cpu()
+            out[name] = tensors[name].detach().cpu() if self.main else torch.empty(shape, dtype=dtype)
             self.spread_(out[name], 0)
         return out
 

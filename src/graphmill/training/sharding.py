@@ -81,16 +81,16 @@ class Shards:
     def hand_over(self, streams: Mapping[str, Streamed]) -> None:
         """Call on the other ranks while rank 0 writes: send it the rows that it needs, in the order of the file."""
         for name in in_order({name: stream.dtype for name, stream in streams.items()}):
-            for first, last in streams[name].blocks():
+            for first, last in row_blocks(streams[name].shape, streams[name].dtype):
                 streams[name].rows(first, last)
 
-    def dealt_out(self, streams: Mapping[str, Streamed] | None, path: str) -> dict[str, Tensor]:
-        """Distribute rank 0's tensors in a file: returns this rank's rows of each, on the CPU. The others pass None.
+    def dealt_out(self, streams: Mapping[str, Streamed], path: str) -> dict[str, Tensor]:
+        """Distribute rank 0's tensors in a file: returns this rank's rows of each, on the CPU. The others pass none.
 
         Raises:
             InputError: a tensor and its table differ in the number of rows; raised on all ranks.
         """
-        shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in (streams or {}).items()})
+        shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in streams.items()})
         out = {}
         for name, (shape, dtype) in shapes.items():
             bounds = self.bounds[_parameter(name)]
@@ -101,7 +101,7 @@ class Shards:
                 )
             parts = []
             for owner, first, last in _pieces(bounds, row_blocks(shape, dtype)):
-                if self.ranks.main and streams is not None:
+                if self.ranks.main:
                     part = streams[name].rows(first, last)
                     if owner:
                         self.ranks.send(part, owner)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -111,49 +111,44 @@ class Trainee:
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
         assert self.store is not None
-        # Rank 0 alone reads: run directories are local to its machine.
-        found: Any = None
-        loaded = None
-        if self.ranks.main:
-            loaded = self._load(which)
+        loaded = self._load(which)
+        if loaded is not None:
             self.store.discard_after(loaded.step)
-            found = loaded.snapshot.state, str(loaded.path), list(loaded.notes)
+        found = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
         state, path, notes = self.ranks.broadcast(found)
-        self._restore(Snapshot(self._own_part(loaded, path), state), path)
+        unpack(self._own_part(loaded, path), self.model, self.optimizers, path)
+        self.resumed = True
+        self.state = TrainState.from_json(state)
+        # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
+        if self.state.execution.get("asked") == self.asked:
+            for key, value in self.state.execution["reached"].items():
+                setattr(self.execution, key, value)
+        self._use_precision(self.state.precision)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
         return list(notes)
 
-    def _load(self, which: str | int) -> Loaded:
-        assert self.store is not None
+    def _load(self, which: str | int) -> Loaded | None:
+        """The checkpoint on rank 0, None on the others: run directories are local to the machine of rank 0."""
+        if self.store is None or not self.ranks.main:
+            return None
         shards = self.recipe.shards
         return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
 
     def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
         """Return the tensors that rank 0 has loaded, on every rank: replicated tensors whole, divided ones as this
         rank's rows."""
-        held = None if loaded is None else loaded.snapshot
-        tensors = self.ranks.broadcast_tensors(None if held is None else _named(held.tensors, prefix))
+        held = Snapshot({}) if loaded is None else loaded.snapshot
+        tensors = self.ranks.broadcast_tensors(_named(held.tensors, prefix))
         if self.recipe.shards is None:
             return tensors
-        return tensors | self.recipe.shards.dealt_out(None if held is None else _named(held.streamed, prefix), path)
-
-    def _restore(self, snapshot: Snapshot, path: str) -> None:
-        unpack(snapshot.tensors, self.model, self.optimizers, path)
-        self.resumed = True
-        self.state = TrainState.from_json(snapshot.state)
-        # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
-        if self.state.execution.get("asked") == self.asked:
-            for key, value in self.state.execution["reached"].items():
-                setattr(self.execution, key, value)
-        self._use_precision(self.state.precision)
+        return tensors | self.recipe.shards.dealt_out(_named(held.streamed, prefix), path)
 
     def load_weights(self, which: str | int) -> Loaded | None:
         """Load only the weights and buffers of a checkpoint on every rank, for evaluation and export.
 
         Returns the loaded checkpoint on rank 0, and None on the others."""
-        assert self.store is not None
-        loaded = self._load(which) if self.ranks.main else None
+        loaded = self._load(which)
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
         load_model(self._own_part(loaded, path, "model."), self.model, path)
         return loaded
@@ -235,11 +230,6 @@ class Trainee:
             self.listener.on_note(text)
 
     # ------------------------------------------------------------------ small parts
-
-    def _metric_now(self) -> float | None:
-        if self.state.evaluated_epoch != self.state.epoch:
-            return None
-        return self.state.last_metrics.get(self.evaluation.selection_metric)
 
     def _say_what_chooses_the_epoch(self) -> None:
         """Before the first step, add a note once if the test split chooses the epoch, or if no split can."""
