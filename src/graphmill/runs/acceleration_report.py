@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def acceleration_report(
     short = merge(values, limits)
     accelerated = merge(_own(short), _joined(asked.accelerated))
     configurations: dict[str, dict[str, Any]] = {"baseline": {}, "accelerated": accelerated}
-    configurations |= {text: _joined([text]) for text in asked.singles}
+    configurations |= {text: _parsed(text) for text in asked.singles}
     base = merge(merge(merge(values, BASELINE), studied), limits)
     book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
     if not book.rows:
@@ -246,9 +247,12 @@ def _own(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(texts: Sequence[str]) -> dict[str, Any]:
-    """The changes of all texts; each names one setting, or several joined by ' + '."""
+    return reduce(merge, map(_parsed, texts), {})
+
+
+def _parsed(text: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for part in (part for text in texts for part in text.split(" + ")):
+    for part in text.split(" + "):
         path, equals, value = part.partition("=")
         section, dot, name = path.strip().partition(".")
         if not (equals and dot):

@@ -106,8 +106,7 @@ def _rank_any(
     recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         evaluation = restored.job.settings.evaluation
-        rivals = baselines_of(restored, split, sides="both", outlets=outlets, poll=poll, stop=stop)
-        rankings = rivals.rankings(_asked_for(restored))
+        rankings = _by_baselines(restored, split, "both", outlets=outlets, poll=poll, stop=stop)
         report = cast(RanksTriples, recipe).ranking_report(
             restored.model, split, tuple(evaluation.top_k), poll, rankings
         )
@@ -132,19 +131,12 @@ def _rank_any(
     return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
 
 
-def baselines_of(
-    restored: Restored,
-    split: str,
-    *,
-    sides: str,
-    outlets: Sequence[Outlet] = (),
-    poll: Callable[[], None] = lambda: None,
-    stop: StopRequest | None = None,
-) -> LinkBaselines:
-    """The baselines of a run's ranking, cached beside its run directory. Spectral vectors have the width of the model's."""
+def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dict[str, LinkRanking]:
+    """The rankings of the baselines that the settings name, without the run's own system. They are cached beside the run
+    directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
     triples = sides == "both" and isinstance(restored.recipe, RanksTriples)
-    return LinkBaselines(
+    baselines = LinkBaselines(
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
@@ -157,15 +149,9 @@ def baselines_of(
         minutes=settings.evaluation.baseline_minutes,
         device=settings.acceleration.device,
         threads=settings.acceleration.threads,
-        outlets=outlets,
-        poll=poll,
-        stop=stop,
+        **how,
     )
-
-
-def _asked_for(restored: Restored) -> list[str]:
-    """The baselines that the settings name, without the run's own system."""
-    return [name for name in restored.job.settings.evaluation.baselines if name != restored.recipe.name]
+    return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.recipe.name])
 
 
 def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
@@ -221,8 +207,7 @@ def rank_run(
         return rank_links(scorer, queries, ks=ks, seed=seed)
 
     rankings = {"model": ranked_by(recipe.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
-    rivals = baselines_of(restored, split, sides=sides, outlets=outlets, poll=poll, stop=stop)
-    others = rivals.rankings(_asked_for(restored))
+    others = _by_baselines(restored, split, sides, outlets=outlets, poll=poll, stop=stop)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     without_messages = getattr(settings, "without_messages", None)

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from graphmill.errors import InputError, ResourceError
+from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat, readable
-from graphmill.training.files import write_all, write_atomically
+from graphmill.training.files import os_error_in_a_sentence, write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
+WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
@@ -42,16 +43,11 @@ class MetricsLog:
             ResourceError: it cannot be written (disk full).
         """
         record = {"kind": kind, "epoch": epoch, "step": step} | readable(values)
-        try:
+        with os_error_in_a_sentence(f"cannot write {self.path}", WRITE_AGAIN):
             if self._file is None:
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
                 self._file.truncate(_whole_lines(self.path))
             write_all(self._file, json.dumps(record, allow_nan=False).encode() + b"\n")
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write {self.path}: {error.strerror}; free some space or make the directory writable, and run "
-                "the same command again"
-            ) from None
 
     def sync(self) -> None:
         """fsync the file. It is called before a checkpoint, so that the trace never lacks steps that the checkpoint

@@ -24,8 +24,8 @@ import psutil
 
 from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
-from graphmill.training.files import remove_partial_files, sweep_old, write_atomically
-from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.files import os_error_in_a_sentence, remove_partial_files, sweep_old, write_atomically
+from graphmill.training.metrics_log import WRITE_AGAIN, MetricsLog
 from graphmill.training.run_files import read_run_file, sealed
 
 _PRUNED = ".pruned-"
@@ -52,13 +52,9 @@ class RunDirectory:
         Raises:
             ResourceError: it cannot be made or written.
         """
-        try:
+        with os_error_in_a_sentence(f"the run directory {self.path} cannot be made", "choose another output directory"):
             for folder in (self.path, self.checkpoints, self.embeddings, self.tensorboard):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                f"the run directory {self.path} cannot be made: {error.strerror}; choose another output directory"
-            ) from None
         return self
 
     @contextlib.contextmanager
@@ -70,13 +66,9 @@ class RunDirectory:
             ResourceError: the directory cannot be written, or its file system has no locks.
         """
         self.create()
-        path = self.path / ".lock"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ResourceError(
-                f"the run directory {self.path} cannot be written: {error.strerror}; make it writable or choose another"
-            ) from None
+        what = f"the run directory {self.path} cannot be written"
+        with os_error_in_a_sentence(what, "make it writable or choose another"):
+            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._acquire(descriptor)
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp()}
@@ -115,13 +107,8 @@ class RunDirectory:
         path = self.path / name
         content = sealed(name, readable(value))
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
+        with os_error_in_a_sentence(f"cannot write {path}", WRITE_AGAIN):
             write_atomically(path, text.encode())
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write {path}: {error.strerror}; free some space or make the directory writable, and run the "
-                "same command again"
-            ) from None
         return path
 
     def read_json(self, name: str) -> Any:
@@ -139,12 +126,8 @@ class RunDirectory:
             ResourceError: it cannot be removed.
         """
         path = self.path / name
-        try:
+        with os_error_in_a_sentence(f"cannot replace {path}", "remove it, and run the same command again"):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                f"cannot replace {path}: {error.strerror}; remove it, and run the same command again"
-            ) from None
 
     def write_history(self) -> Path:
         """Write ``history.json``: the epochs of ``metrics.jsonl`` as columns."""
