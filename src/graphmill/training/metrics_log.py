@@ -74,7 +74,7 @@ class MetricsLog:
         self.close()
         lines = self._lines()
         kept = [line for line in lines if _survives(_parse(line), epoch, step)]
-        if len(kept) < len(lines) or (self.path.exists() and _whole_lines(self.path) < self.path.stat().st_size):
+        if len(kept) < len(lines) or _whole_lines(self.path) < _size(self.path):
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
         return len(lines) - len(kept)
 
@@ -133,6 +133,10 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _whole_lines(path: Path) -> int:
     """Number of bytes up to the last line feed. A kill left the rest incomplete."""
-    return path.read_bytes().rfind(b"\n") + 1
+    return path.read_bytes().rfind(b"\n") + 1 if _size(path) else 0
