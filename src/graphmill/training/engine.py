@@ -190,7 +190,7 @@ class Engine(Trainee):
 
     def _reads_later(self, optimizer: PhaseOptimizer) -> bool:
         alone = self.device.type == "cuda" and self.ranks.world == 1
-        decides = self.precision.scaler.enabled or self.acceleration.on_nonfinite == "skip"
+        decides = self.mixed.scaler.enabled or self.acceleration.on_nonfinite == "skip"
         return alone and not decides and optimizer.guards_itself
 
     def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
@@ -226,7 +226,7 @@ class Engine(Trainee):
             state.sums, state.counts = {}, {}
         if done.gradient.finite:
             state.skips_in_row = 0
-            self.precision.scaler.update(overflow=False)
+            self.mixed.scaler.update(overflow=False)
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
             state.counts[name] = state.counts.get(name, 0) + 1
@@ -245,7 +245,7 @@ class Engine(Trainee):
             self.optimizers[phase.name].parameters,
             batch,
             execution=self.execution,
-            precision=self.precision,
+            precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
             norm_type=self.acceleration.clip_norm_type,
@@ -303,9 +303,9 @@ class Engine(Trainee):
         state, policy = self.state, self.acceleration.on_nonfinite
         phase, batch, losses = done.phase, done.batch, done.gradient.losses
         losses_finite = all(math.isfinite(v) for v in losses.values())
-        if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
+        if self.mixed.scaler.enabled and losses_finite and self.mixed.scaler.scale > 1.0:
             # Normal with fp16: the scale was too high for this batch. Skip the step and halve the scale.
-            self.precision.scaler.update(overflow=True)
+            self.mixed.scaler.update(overflow=True)
             state.skips += 1
             return
         culprit = first_nonfinite(self.recipe, self.model, batch, losses)
@@ -332,10 +332,10 @@ class Engine(Trainee):
 
     def _go_safer(self, what: str, error: TrainingError) -> NoReturn:
         wanted = self.acceleration.on_nonfinite == "safer_precision"
-        safer = safer_precision(self.precision.name, self.device) if wanted else None
+        safer = safer_precision(self.mixed.name, self.device) if wanted else None
         if safer is None:
             raise error
-        self._note(f"{what} in {self.precision.name}; going back to the last checkpoint and on in {safer}")
+        self._note(f"{what} in {self.mixed.name}; going back to the last checkpoint and on in {safer}")
         raise _RollBackError(safer)
 
     def _roll_back(self, precision: str) -> None:

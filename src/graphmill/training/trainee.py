@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -38,49 +39,37 @@ from graphmill.training.unread_losses import Done
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False)
 class Trainee:
-    """One recipe in training. ``store`` is None for trials that write no checkpoints."""
+    """One recipe in training. ``store`` is None for trials that write no checkpoints. ``precision``: that of the first
+    step; ``mixed`` is the present one."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        training: TrainingSettings,
-        acceleration: AccelerationSettings,
-        evaluation: EvaluationSettings,
-        *,
-        device: torch.device,
-        precision: str,
-        execution: Execution,
-        listener: TrainingListener,
-        ranks: Ranks | None = None,
-        store: CheckpointStore | None = None,
-        stop: StopRequest | None = None,
-        nonfinite_dir: Path | None = None,
-        initialise: Callable[[nn.Module], None] | None = None,
-        before_save: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.recipe = recipe
-        self.training = training
-        self.acceleration = acceleration
-        self.evaluation = evaluation
-        self.device = device
-        self.execution = execution
-        self.listener = listener
-        self.ranks = ranks or Ranks()
-        self.store = store
-        self.saver = None if store is None else Saver(store, device)
-        self.stop = stop
-        self.nonfinite_dir = nonfinite_dir
-        self.initialise = initialise
-        self.before_save = before_save
-        self.asked = execution.sizes()
-        self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
+    recipe: Recipe
+    training: TrainingSettings
+    acceleration: AccelerationSettings
+    evaluation: EvaluationSettings
+    _: KW_ONLY
+    device: torch.device
+    precision: InitVar[str]
+    execution: Execution
+    listener: TrainingListener
+    ranks: Ranks = field(default_factory=Ranks)
+    store: CheckpointStore | None = None
+    stop: StopRequest | None = None
+    nonfinite_dir: Path | None = None
+    initialise: Callable[[nn.Module], None] | None = None
+    before_save: Callable[[], None] = field(default=lambda: None)
+
+    def __post_init__(self, precision: str) -> None:
+        self.saver = None if self.store is None else Saver(self.store, self.device)
+        self.asked = self.execution.sizes()
+        self.batches = Batches(self.recipe, self.acceleration.num_workers or int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
         self._unread: list[Done] = []
-        if acceleration.sharding == "rows" and self.ranks.world > 1:
-            recipe.shard(self.ranks)
-        recipe.to(device)
+        if self.acceleration.sharding == "rows" and self.ranks.world > 1:
+            self.recipe.shard(self.ranks)
+        self.recipe.to(self.device)
         self._fresh(precision)
 
     def _fresh(self, precision: str) -> None:
@@ -103,10 +92,10 @@ class Trainee:
         self._use_precision(precision)
 
     def _use_precision(self, name: str) -> None:
-        self.precision = Precision(name, self.device)
+        self.mixed = Precision(name, self.device)
         self.state.precision = name
-        if self.precision.scaler.enabled and self.state.scaler:
-            self.precision.scaler.load(self.state.scaler)
+        if self.mixed.scaler.enabled and self.state.scaler:
+            self.mixed.scaler.load(self.state.scaler)
 
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
@@ -167,7 +156,7 @@ class Trainee:
             tensors, streams = shards.gathered(tensors)
         if self.saver is not None and self.ranks.main:
             self.before_save()
-            self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
+            self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
             self.saver.save(
                 Snapshot(tensors, self.state.to_json(), streams),
