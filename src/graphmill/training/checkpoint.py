@@ -138,10 +138,8 @@ class CheckpointStore:
             sync_directory(self.directory)
         except OSError as error:
             raise self._write_error(error, layout.size) from None
-        for info in before:
-            if info.path != path:
-                self._delete(info.path)
-        self._prune(path)
+        superseded = [info.path for info in before if info.path != path]
+        self._prune(path, superseded)
         return path
 
     def discard_after(self, step: int) -> None:
@@ -150,7 +148,9 @@ class CheckpointStore:
             if at > step:
                 self._delete(path)
 
-    def _prune(self, newest: Path) -> None:
+    def _prune(self, newest: Path, superseded: Sequence[Path]) -> None:
+        for path in superseded:
+            self._delete(path)
         kept = {info.path for info in self.list() if info.roles} | {newest}
         # Remove only files with a known format and a readable header. A newer graphmill may have written the others.
         for info in self._infos():
