@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,51 +29,40 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     """Run the job in a mode of this module or of ``modes``, and return the exit code."""
     # Set this before torch is imported, because torch reads it when it loads.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    from dagster_pipes import PipesEnvVarParamsLoader
-
-    from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
+    from graphmill.runs.launch import leave_outcome
     from graphmill.runs.standard_streams import say_warnings_in_a_line, spare_streams
 
     spare_streams()
     say_warnings_in_a_line()
-    arguments = sys.argv[1:] if arguments is None else arguments
-    code: int
-    result: dict[str, Any]
-    if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
-        from graphmill.training.machine import require_processes
-        from graphmill.training.signals import StopRequest
-
-        try:
-            require_processes(int(arguments[1]), "--processes")
-        except GraphmillError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
-        with StopRequest() as stop:
-            code, result = supervise(int(arguments[1]), arguments[2:], stop)
-        leave_outcome(code, result)
-        return code
-    main_rank = os.environ.get("RANK", "0") == "0"
-    if "RANK" in os.environ:
-        end_with_parent()
-    code, result = 1, {}
+    code, result = 1, dict[str, Any]()
     try:
-        if PipesEnvVarParamsLoader().is_dagster_pipes_process():
-            code, result = _under_dagster(main_rank, modes or {})
-        else:
-            code, result = _from_arguments(arguments, main_rank, modes or {})
+        code, result = _outcome(sys.argv[1:] if arguments is None else arguments, modes or {})
+    except GraphmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
     finally:
         leave_outcome(code, result)
     return code
 
 
-def _from_arguments(arguments: list[str], main_rank: bool, modes: Modes) -> Outcome:
-    from graphmill.runs.messages import Terminal
+def _outcome(arguments: list[str], modes: Modes) -> Outcome:
+    from dagster_pipes import PipesEnvVarParamsLoader
 
-    try:
-        job = _job(arguments)
-    except GraphmillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code, {}
+    from graphmill.runs.launch import end_with_parent, supervise
+    from graphmill.runs.messages import Terminal
+    from graphmill.training.machine import require_processes
+    from graphmill.training.signals import StopRequest
+
+    if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
+        require_processes(int(arguments[1]), "--processes")
+        with StopRequest() as stop:
+            return supervise(int(arguments[1]), arguments[2:], stop)
+    main_rank = os.environ.get("RANK", "0") == "0"
+    if "RANK" in os.environ:
+        end_with_parent()
+    if PipesEnvVarParamsLoader().is_dagster_pipes_process():
+        return _under_dagster(main_rank, modes)
+    job = _job(arguments)
     if job is None:
         print("usage: python -m graphmill.worker [--processes N] SETTINGS.yaml | --job JOB.json", file=sys.stderr)
         return EXIT_USER_ERROR, {}
@@ -152,8 +142,7 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
     from graphmill.runs.compiling import say_compiling
     from graphmill.runs.fallback import left_device, once_more_on_the_cpu
 
-    def note(text: str) -> None:
-        _note(outlets, text)
+    note = partial(_note, outlets)
 
     def work() -> dict[str, Any]:
         if mode in modes:
@@ -192,10 +181,7 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
     if mode == "recommend":
         from graphmill.runs.recommendations import recommend_run
 
-        return {
-            **restored.used,
-            **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto")),
-        }
+        return {**restored.used, **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto"))}
     if mode == "rank":
         from graphmill.runs.ranking import rank_any
 
@@ -209,7 +195,7 @@ def _influence(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[st
     from graphmill.settings import parse
 
     asked = parse(InfluenceSettings, dict(job.get("influence", {})), job.get("where", "run config"))
-    found = trace_influence(job["run_dir"], asked, poll=poll, note=lambda text: _note(outlets, text))
+    found = trace_influence(job["run_dir"], asked, poll=poll, note=partial(_note, outlets))
     return {"mode": asked.mode, "explained": found["num_test_triples"], "checkpoints": len(found["checkpoints"])}
 
 

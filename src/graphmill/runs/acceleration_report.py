@@ -12,8 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation import markdown
@@ -90,6 +93,9 @@ class Row:
     precision: str = ""
 
 
+_ROWS = TypeAdapter(list[Row])
+
+
 @dataclass(frozen=True)
 class AccelerationReport:
     """All rows, the baseline first."""
@@ -111,9 +117,9 @@ class AccelerationReport:
         base, out = self.rows[0].seconds_per_epoch, []
         for row in self.rows:
             speed = base / row.seconds_per_epoch if row.seconds_per_epoch else math.nan
-            cells = [_shown(row.seconds_per_epoch), _shown(speed), _shown(row.peak_memory_bytes / 2**20)]
-            cells.append(_shown(row.planned_memory_bytes / 2**20))
-            cells += [_shown(row.metrics.get(name, math.nan)) for name in names]
+            sizes = (row.peak_memory_bytes / 2**20, row.planned_memory_bytes / 2**20)
+            figures = (row.seconds_per_epoch, speed, *sizes, *(row.metrics.get(name, math.nan) for name in names))
+            cells = ["" if math.isnan(figure) else f"{figure:.4g}" for figure in figures]
             out.append([row.name, *cells, "yes" if row.finite else "NO", row.status])
         return columns, out
 
@@ -184,7 +190,7 @@ def read_report(path: Path) -> AccelerationReport:
     """The report that :func:`acceleration_report` wrote to ``path``."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_row_from(row) for row in content["rows"]]
+        rows = _ROWS.validate_python(content["rows"])
         return AccelerationReport(int(content["key"]["base"]["training"]["epochs"]), rows)
     except (OSError, *_DAMAGE) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}); make the report again") from None
@@ -201,7 +207,7 @@ class _Book:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 # A complete report is measured again when it is requested again.
                 if content["key"] == self.key and not content["complete"]:
-                    self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
+                    self.rows = {row.name: row for row in _ROWS.validate_python(content["rows"])}
 
     def add(self, row: Row, *, done: bool) -> None:
         self.rows[row.name] = row
@@ -210,13 +216,6 @@ class _Book:
             rows = [asdict(each) for each in self.rows.values()]
             content = readable({"key": self.key, "complete": done, "rows": rows})
             write_atomically(self.path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def _row_from(values: Mapping[str, Any]) -> Row:
-    names = ("seconds_per_epoch", "peak_memory_bytes", "planned_memory_bytes")
-    numbers = {name: float(values.get(name, math.nan)) for name in names}
-    metrics = {name: float(value) for name, value in values["metrics"].items()}
-    return Row(**{**values, **numbers, "metrics": metrics})
 
 
 def _teller(
@@ -248,10 +247,7 @@ def _own(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(texts: Sequence[str]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for text in texts:
-        out = merge(out, _parsed(text))
-    return out
+    return reduce(merge, map(_parsed, texts), {})
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -308,7 +304,3 @@ def _measure(
         compile=result["compile"],
         precision=result["precision"],
     )
-
-
-def _shown(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4g}"

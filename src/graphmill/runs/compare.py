@@ -64,12 +64,8 @@ def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
         flat(stored_settings(run).model_dump(mode="json")) | flat(_about(run.read_json("manifest.json")))
         for run in runs
     ]
-    names = dict.fromkeys([*described[0], *described[1]])
-    settings = {
-        name: (described[0].get(name, "absent"), described[1].get(name, "absent"))
-        for name in names
-        if described[0].get(name, "absent") != described[1].get(name, "absent")
-    }
+    both = {name: tuple(one.get(name, "absent") for one in described) for name in described[0] | described[1]}
+    settings = {name: (before, after) for name, (before, after) in both.items() if before != after}
     return RunComparison(str(a), str(b), settings, _figures(*reports))
 
 
@@ -92,18 +88,17 @@ def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Figure]:
+    def number(value: Any) -> float:
+        return math.nan if value is None else float(value)
+
     plain = ("epochs_done", "steps_done", "best_epoch", "seconds", "seconds_per_step", "seconds_per_epoch")
-    found = [
-        Figure(name, _number(a.get(name)), _number(b.get(name))) for name in (*plain, "peak_memory_bytes", "skips")
+    figures = [
+        Figure(name, number(a.get(name)), number(b.get(name))) for name in (*plain, "peak_memory_bytes", "skips")
     ]
     for section, prefix in (("final_losses", "loss "), ("metrics", "")):
-        names = dict.fromkeys([*a[section], *b[section]])
-        found += [Figure(prefix + n, _number(a[section].get(n)), _number(b[section].get(n))) for n in names]
-    return found
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+        x, y = a[section], b[section]
+        figures += [Figure(prefix + name, number(x.get(name)), number(y.get(name))) for name in x | y]
+    return figures
 
 
 def _shown(value: float) -> str:

@@ -83,20 +83,25 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
             if not why:
                 raise
             sentence = f"{devices[1]} failed where the CPU did not, so there is nothing to compare"
-            return Comparison(devices, runs, sentence, False, advice=_advice_on_failure(devices[1], why), failure=why)
+            advice = (
+                f"use the CPU (write acceleration: {{device: cpu}}): {devices[1].upper()} failed ({why}), which is a "
+                "fault of graphmill or torch; please report this line"
+            )
+            return Comparison(devices, runs, sentence, False, advice=advice, failure=why)
         yardstick = _run(values, where, "cpu", 1, f"{folder}/seed")
         overlap = _overlap(runs[0]["run_dir"], runs[1]["run_dir"])
         seeds = _overlap(runs[0]["run_dir"], yardstick["run_dir"])
-        traces = [_trace(run["run_dir"]) for run in runs]
+        steps = [RunDirectory(run["run_dir"]).metrics.read("step") for run in runs]
+        traces = [np.array([record["losses"]["total"] for record in records]) for records in steps]
     difference = float(np.max(np.abs(traces[0] - traces[1]) / np.maximum(np.abs(traces[0]), 1e-12)))
     metrics = {
         name: abs(value - runs[1]["metrics"][name])
         for name, value in runs[0]["metrics"].items()
         if name.startswith("test_") and not name.endswith("_mr")
     }
-    agree = max(metrics.values(), default=0.0) <= METRIC_TOLERANCE and overlap >= seeds
-    verdict = "agree" if agree else "DISAGREE"
     largest = max(metrics.values(), default=0.0)
+    agree = largest <= METRIC_TOLERANCE and overlap >= seeds
+    verdict = "agree" if agree else "DISAGREE"
     sentence = (
         f"{' and '.join(devices)} {verdict}: largest difference of a test metric {largest:.4f} (allowed "
         f"{METRIC_TOLERANCE}), {K} nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
@@ -125,13 +130,6 @@ def _advice(other: str, agree: bool, seconds: list[float]) -> str:
     return f"{cpu}: the same results, a step {seconds[1] / seconds[0]:.2g} times as fast as on {gpu}"
 
 
-def _advice_on_failure(other: str, why: str) -> str:
-    return (
-        f"use the CPU (write acceleration: {{device: cpu}}): {other.upper()} failed ({why}), which is a fault of "
-        "graphmill or torch; please report this line"
-    )
-
-
 def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:
     seed = int(values.get("training", {}).get("seed", 0)) + seed_step
     own = merge(values, {"acceleration": {"device": device, "allow_fallback": False}, "training": {"seed": seed}})
@@ -144,8 +142,3 @@ def _overlap(a: str, b: str) -> float:
     left, right = Run(a).embeddings, Run(b).embeddings
     keys = [[f"{side.type_names[t]}|{i}" for t, i in zip(side.types, side.ids, strict=True)] for side in (left, right)]
     return neighbour_overlap(left.vectors, right.vectors, np.array(keys[0]), np.array(keys[1]), k=K).mean
-
-
-def _trace(run_dir: str) -> np.ndarray:
-    records = RunDirectory(run_dir).metrics.read("step")
-    return np.array([record["losses"]["total"] for record in records])

@@ -3,6 +3,7 @@ evaluation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 from graphmill.kernels.runtime.threads import has_numba
@@ -34,13 +35,5 @@ def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def say_compiling(say: Callable[[str], None]) -> Iterator[None]:
     """Inside the block, pass :data:`COMPILING` to ``say`` before the first kernel is compiled."""
-    said = False
-
-    def once() -> None:
-        nonlocal said
-        if not said:
-            said = True
-            say(COMPILING)
-
-    with watch_compiling(once):
+    with watch_compiling(cache(partial(say, COMPILING))):  # the cache holds the first call: it is said once
         yield

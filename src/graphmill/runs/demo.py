@@ -53,11 +53,10 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     manifest = export_run(restored)
     health = validate_file(Path(result["run_dir"]), str(graph.path))
     ranking = rank_run(restored, "test")
-    rows = [
+    return [
         ["nodes, edges, relations", f"{graph.num_nodes:,}, {graph.num_edges:,}, {len(graph.relations)}"],
         ["epochs, steps, seconds", f"{result['epochs_done']}, {result['steps_done']}, {result['seconds']:.1f}"],
         ["health", health.status + (f": {health.failure}" if health.failure else "")],
         *[[f"test MRR, {name}", f"{value:.4f}"] for name, value in ranking.mrr_beside_baselines().items()],
         *[["file", str(Path(result["run_dir"]) / "embeddings" / name)] for name in manifest["files"]],
     ]
-    return rows

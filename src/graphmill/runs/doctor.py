@@ -39,13 +39,8 @@ def examine(processes: int = 0) -> list[Finding]:
         out.append(Finding(f"device {name}", not why, why or _usable(name)))
     out += [_matmul("bf16", torch.bfloat16, chosen), _matmul("fp16", torch.float16, chosen)]
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
-    out.append(
-        Finding(
-            "compile on the CPU",
-            compiler is not None,
-            compiler or "no C++ compiler, which acceleration.compile alone would need; it is off unless you ask for it",
-        )
-    )
+    none = "no C++ compiler, which acceleration.compile alone would need; it is off unless you ask for it"
+    out.append(Finding("compile on the CPU", compiler is not None, compiler or none))
     there = importlib.util.find_spec("numba") is not None
     said = "numba is installed" if there else "pip install graphmill[numba] to have them"
     out.append(Finding("fast CPU kernels", there, said))

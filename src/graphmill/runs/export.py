@@ -176,11 +176,6 @@ def _correct_report(restored: Restored) -> None:
 
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """All metrics of the restored weights on the splits valid and test."""
-    out: dict[str, Any] = {
-        "run_dir": str(restored.run.path),
-        **restored.used,
-        "selected_on": restored.selected_on,
-    }
-    for split in ("valid", "test"):
-        out[split] = restored.recipe.evaluate(restored.model, split, final=True, poll=poll)
-    return out
+    about = {"run_dir": str(restored.run.path), **restored.used, "selected_on": restored.selected_on}
+    evaluate = restored.recipe.evaluate
+    return about | {split: evaluate(restored.model, split, final=True, poll=poll) for split in ("valid", "test")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -61,23 +63,22 @@ def trace_influence(
     return _Analysis(restored, settings, folder, poll, note).run()
 
 
+@dataclass
 class _Analysis:
-    def __init__(
-        self,
-        restored: Restored,
-        settings: InfluenceSettings,
-        folder: Path,
-        poll: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self.restored, self.settings, self.folder, self.poll, self.note = restored, settings, folder, poll, note
+    restored: Restored
+    settings: InfluenceSettings
+    folder: Path
+    poll: Callable[[], None]
+    note: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        restored, settings = self.restored, self.settings
         self.recipe = cast(Traceable, restored.recipe)
         self.names = names_of(restored.graph)
         self.train = self.recipe.traced_triples("train")
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
-        self.checkpoints = traced_checkpoints(
-            restored, settings.checkpoints, precision=settings.precision, precondition=settings.precondition
-        )
+        self.store = CheckpointStore(restored.run.checkpoints)
+        self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
         self.request = Request(
             unit=settings.unit,
             layers=tuple(settings.layers),
@@ -135,16 +136,8 @@ class _Analysis:
             temporary.replace(partial)
             self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
 
-        total = influence(
-            self.recipe,
-            self.checkpoints,
-            self.train,
-            explained,
-            self.request,
-            poll=self.poll,
-            start=resumed,
-            after=after,
-        )
+        what = (self.recipe, self.checkpoints, self.train, explained, self.request)
+        total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
         found = []
         for triple, values in zip(explained, total, strict=True):
@@ -152,6 +145,23 @@ class _Analysis:
             listed = [*proponents.tolist(), *opponents.tolist()]
             found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
         return found
+
+    def _opened(self, info: CheckpointInfo) -> tuple[Tracer, Mapping[str, Tensor] | None]:
+        """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
+        one at a time."""
+        model, loaded = self.restored.model, self.store.load(info)
+        load_model(loaded.snapshot.tensors, model, str(loaded.path))
+        tracer = self.recipe.tracer(model, self.settings.precision)
+        if self.settings.precondition == "none":
+            return tracer, None
+        prefix = "optimizer.train."
+        state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
+        scales = adam_scales(state, tracer, beta2=self.restored.job.settings.training.beta2)
+        # A parameter that training never updates (a bias that batch norm cancels) has no optimizer state, and gets
+        # weight 0.
+        still = {n: p for n, p in model.named_parameters() if n not in scales}
+        scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
+        return tracer, {name: values.to(self.restored.job.device) for name, values in scales.items()}
 
     # ------------------------------------------------------------------ what is asked
 
@@ -237,41 +247,9 @@ def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
     """
     directory = restored.run.checkpoints
     spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
-    chosen = [info for info in spread if info.learning_rate > 0]
-    if not chosen:
-        chosen = [info for info in CheckpointStore(directory).list() if info.learning_rate > 0]
-    if not chosen:
-        raise InputError(
-            f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
-        )
-    return chosen
-
-
-def traced_checkpoints(
-    restored: Restored, limit: int, *, precision: str = "fp32", precondition: str = "none"
-) -> list[TracedCheckpoint]:
-    """The run's checkpoints in the form that :func:`graphmill.influence.tracin.influence` takes.
-
-    They share the restored model. Opening one replaces the model's weights, so use one at a time.
-    """
-    recipe, store = cast(Traceable, restored.recipe), CheckpointStore(restored.run.checkpoints)
-
-    def traced(info: CheckpointInfo) -> TracedCheckpoint:
-        def open_() -> tuple[Tracer, Mapping[str, Tensor] | None]:
-            loaded = store.load(info)
-            load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
-            tracer = recipe.tracer(restored.model, precision)
-            if precondition == "none":
-                return tracer, None
-            prefix = "optimizer.train."
-            state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
-            scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
-            # A parameter that training never updates (a bias that batch norm cancels) has no optimizer state, and gets
-            # weight 0.
-            still = {n: p for n, p in restored.model.named_parameters() if n not in scales}
-            scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
-            return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}
-
-        return TracedCheckpoint(info.epoch, info.learning_rate, open_)
-
-    return [traced(info) for info in chosen_checkpoints(restored, limit)]
+    for infos in (spread, CheckpointStore(directory).list()):
+        if chosen := [info for info in infos if info.learning_rate > 0]:
+            return chosen
+    raise InputError(
+        f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
+    )

@@ -37,8 +37,10 @@ class WorkerFailedError(GraphmillError):
     def __init__(self, code: int) -> None:
         self.exit_code = code
         if code == EXIT_KILLED:
-            text = "a worker process was killed before it could say why, most often because the machine was out of "
-            text += "memory; run the same command again to resume from the last checkpoint"
+            text = (
+                "a worker process was killed before it could say why, most often because the machine was out of memory; "
+                "run the same command again to resume from the last checkpoint"
+            )
         else:
             text = f"the worker processes ended with exit code {code}; their messages are above"
         super().__init__(text)
@@ -69,17 +71,8 @@ class Nodes:
         return [f"--nnodes={self.count}", f"--node-rank={self.rank}", f"--master-addr={host}", f"--master-port={port}"]
 
 
-ONE_NODE = Nodes()
-
-
-def torchrun_command(processes: int, arguments: Sequence[str], nodes: Nodes = ONE_NODE) -> list[str]:
-    """``python -m torch.distributed.run … -m graphmill.worker ARGUMENTS``."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *nodes.options()]
-    return [*launcher, "-m", "graphmill.worker", *arguments]
-
-
 def supervise(
-    processes: int, arguments: Sequence[str], stop: StopRequest, nodes: Nodes = ONE_NODE
+    processes: int, arguments: Sequence[str], stop: StopRequest, nodes: Nodes = Nodes()
 ) -> tuple[int, dict[str, Any]]:
     """Run ``processes`` workers and wait; returns the exit code and the result message ({} if there is none).
 
@@ -96,12 +89,9 @@ def supervise(
             **os.environ,
             OUTCOME_VARIABLE: str(file),
         }
-        process = subprocess.Popen(
-            torchrun_command(processes, arguments, nodes),
-            env=environment,
-            start_new_session=True,
-            preexec_fn=end_with_parent,
-        )
+        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *nodes.options()]
+        command = [*launcher, "-m", "graphmill.worker", *arguments]
+        process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=end_with_parent)
         try:
             told = False
             while process.poll() is None:
@@ -119,13 +109,7 @@ def supervise(
 
 
 def run_processes(
-    values: Mapping[str, Any],
-    processes: int,
-    *,
-    where: str = "run config",
-    root: str = "",
-    stop: StopRequest | None = None,
-    nodes: Nodes = ONE_NODE,
+    values: Mapping[str, Any], processes: int, *, where: str, root: str, stop: StopRequest, nodes: Nodes
 ) -> dict[str, Any]:
     """Train in ``processes`` processes on each machine; returns the result message ({} on machines other than the first).
 
@@ -135,7 +119,7 @@ def run_processes(
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({"settings": dict(values), "where": where, "run_root": root}), encoding="utf-8")
-        code, result = supervise(processes, ["--job", str(job)], stop or StopRequest(), nodes)
+        code, result = supervise(processes, ["--job", str(job)], stop, nodes)
     if code != EXIT_OK:
         raise WorkerFailedError(code)
     return result

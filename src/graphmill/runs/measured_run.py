@@ -63,7 +63,9 @@ def run_process(
         command = [sys.executable, "-m", "graphmill.worker", *several, "--job", str(folder / "job.json")]
         before = {path: len(MetricsLog(path).read("epoch")) for path in root.glob("*/metrics.jsonl")}
         with words.open("wb") as stderr:
-            environment = {**_without_pipes(), OUTCOME_VARIABLE: str(outcome)}
+            # Without these variables: by them, the trial would believe that Dagster started it.
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES_")}
+            environment[OUTCOME_VARIABLE] = str(outcome)
             process = subprocess.Popen(command, env=environment, stderr=stderr, preexec_fn=end_with_parent)
             try:
                 _watch(process, root, before, tell, stop)
@@ -117,8 +119,3 @@ def _reason(stderr: str, code: int) -> str:
     if errors:
         return errors[-1].partition(": ")[2]
     return lines[-1] if lines else f"ended with exit code {code}"
-
-
-def _without_pipes() -> dict[str, str]:
-    """The environment without the variables by which the trial would believe that Dagster started it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES_")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 from graphmill.runs.standard_streams import Spared
@@ -27,16 +26,15 @@ class Outlet(Protocol):
 
 
 class Throttle:
-    """Passes at most one message per ``seconds``; the clock is injected for tests."""
+    """Passes at most one message per ``seconds``."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.clock = clock
         self.last = -float("inf")
 
     def due(self) -> bool:
         """Whether at least ``seconds`` have passed since this last returned True."""
-        now = self.clock()
+        now = time.monotonic()
         if now - self.last < self.seconds:
             return False
         self.last = now

@@ -53,10 +53,6 @@ class Option:
     heap: Heap
     estimate: Estimate
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest and for ``--json``."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -75,7 +71,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest."""
-        option = {} if self.option is None else self.option.to_json()
+        option = {} if self.option is None else asdict(self.option)
         return {"budget": self.budget, "reason": self.reason, **option}
 
 
@@ -154,30 +150,31 @@ def options(
     ``choice``: heap modes to try, the fastest first. If steps differ in size, every mode is tried on each rung.
     Otherwise the other modes are tried only on the last rung, because steps of equal size fragment the heap little.
     """
-    execution = _asked(job, batching)
+    execution, training = _asked(job, batching), job.settings.training
     limit = _MOST_CHUNKS if batching == "full" else 1
     last: Option | None = None
+
+    def smaller(cost: Cost, heaps: Sequence[Heap]) -> Iterator[Option]:
+        """The options with these heaps that need less memory than the last option."""
+        nonlocal last
+        for heap in heaps:
+            peak, parts = peak_memory_of(cost, training.optimizer, heap=heap, device=job.device.type)
+            if last is None or peak < 0.99 * last.estimate.peak:
+                estimate = Estimate(peak, parts, step_seconds(cost, training.optimizer, machine) if machine else 0.0)
+                last = Option(batching, execution.loss_chunks, execution.checkpointing, heap, estimate)
+                yield last
+
     while True:
-        cost = _own_cost(job, graph, batching, execution)
-        smaller = False
-        for heap in choice if cost.ragged else choice[:1]:
-            option = _option(job, batching, execution, cost, heap, machine)
-            if last is None or option.estimate.peak < 0.99 * last.estimate.peak:
-                yield option
-                last, smaller = option, True
-        if not smaller and last is not None:
+        cost, before = _own_cost(job, graph, batching, execution), last
+        yield from smaller(cost, choice if cost.ragged else choice[:1])
+        if last is before and last is not None:
             # Smaller chunks free nothing more: go on to the next rung.
             limit = execution.loss_chunks = last.loss_chunks
         if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
             break
-    if cost.ragged or last is None:
-        return
-    execution = Execution(last.loss_chunks, last.checkpointing)
-    cost = _own_cost(job, graph, batching, execution)
-    for heap in choice[1:]:
-        option = _option(job, batching, execution, cost, heap, machine)
-        if option.estimate.peak < 0.99 * last.estimate.peak:
-            yield option
+    if last is not None and not cost.ragged:
+        execution.loss_chunks, execution.checkpointing = last.loss_chunks, last.checkpointing
+        yield from smaller(_own_cost(job, graph, batching, execution), choice[1:])
 
 
 @dataclass(frozen=True)
@@ -186,24 +183,14 @@ class RunEstimate:
 
     options: list[Option]
     chosen: Option | None
+    machine: Machine
     sentence: str
     refusal: bool
-    machine: Machine
     steps: int
 
-    @property
-    def columns(self) -> list[str]:
-        """Headings of :meth:`rows`."""
-        return [
-            "batching",
-            "loss chunks",
-            "checkpointing",
-            "heap",
-            "peak memory",
-            "s a step",
-            "s of all steps",
-            "of the peak",
-        ]
+    columns = ("batching", "loss chunks", "checkpointing", "heap", "peak memory", "s a step", "s of all steps",
+               "of the peak")  # fmt: skip
+    """Headings of :meth:`rows`."""
 
     def rows(self) -> list[list[str]]:
         """One line per option. An arrow marks the one that a training would take."""
@@ -219,13 +206,7 @@ class RunEstimate:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        chosen = None if self.chosen is None else self.chosen.to_json()
-        about = {"sentence": self.sentence, "refused": self.refusal, "steps": self.steps}
-        return {
-            "options": [o.to_json() for o in self.options],
-            "chosen": chosen,
-            "machine": asdict(self.machine),
-        } | about
+        return {"refused" if name == "refusal" else name: value for name, value in asdict(self).items()}
 
 
 def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
@@ -257,16 +238,10 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
     else:
         sentence = plan.reason
         # Take the same option from the list, because that one has its time: planning does not measure the machine.
-        chosen = next((o for o in every if plan.option and _is_same(o, plan.option)), plan.option)
-    steps = registry.create(name, graph, job.settings, every[0].batching).phases
-    training = job.settings.training
-    return RunEstimate(
-        every, chosen, sentence, chosen is None, machine, training.epochs * sum(p.steps_per_epoch for p in steps)
-    )
-
-
-def _is_same(a: Option, b: Option) -> bool:
-    return _rungs(a) == _rungs(b)
+        chosen = next((o for o in every if plan.option and _rungs(o) == _rungs(plan.option)), plan.option)
+    phases = registry.create(name, graph, job.settings, every[0].batching).phases
+    steps = job.settings.training.epochs * sum(phase.steps_per_epoch for phase in phases)
+    return RunEstimate(every, chosen, machine, sentence, chosen is None, steps)
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
@@ -323,13 +298,6 @@ def _own_cost(job: Job, graph: TypedGraph, batching: str, execution: Execution) 
     return sharded_cost(cost, ranks, graph.num_nodes, layer_widths(job.settings))
 
 
-def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:
-    optimizer = job.settings.training.optimizer
-    peak, parts = peak_memory_of(cost, optimizer, heap=heap, device=job.device.type)
-    seconds = step_seconds(cost, optimizer, machine) if machine else 0.0
-    return Option(batching, execution.loss_chunks, execution.checkpointing, heap, Estimate(peak, parts, seconds))
-
-
 def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
     """Heap modes to plan with. On an accelerator the heap does not matter. Divided tables use the mode with the least
     memory."""
@@ -365,20 +333,20 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
     batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
     length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
+    # auto has tried edge_sampled, and it was not smaller.
+    other = "" if job.settings.acceleration.batching == "auto" else "choose acceleration.batching: edge_sampled, or "
     steps = {
-        # auto has tried edge_sampled, and it was not smaller.
-        "full": f"lower {width}"
-        if job.settings.acceleration.batching == "auto"
-        else f"choose acceleration.batching: edge_sampled, or lower {width}",
+        "full": f"{other}lower {width}",
         "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
         "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
     }
-    return {
+    remedies = {
         "weights and optimizer": f"lower {width}, or leave nodes out of the graph",
         "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
         "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
         "graph and sampler": "leave nodes or edges out of the graph",
-    }[max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))]
+    }
+    return remedies[max(remedies, key=lambda name: parts.get(name, 0))]
 
 
 def _free(device: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from torch import nn
 
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
-from graphmill.evaluation.ranking.comparison import RankingComparison, RankingThresholds, compare_to_baselines
+from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.queries import LinkQueries
@@ -23,6 +23,7 @@ from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Outlet
+from graphmill.runs.recommendations import Recommends
 from graphmill.runs.recommender_baseline import NAME as BPR_MF
 from graphmill.runs.recommender_baseline import bpr_mf_figures, rival_bpr_mf
 from graphmill.runs.train import train
@@ -52,14 +53,6 @@ class AsksLinks(Protocol):
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The queries of a split. ``limit``: largest number of queries per relation, 0 for all."""
-
-
-@runtime_checkable
-class RanksItems(Protocol):
-    """A recipe that recommends items. Prefixes of its metrics name the compared models and the protocols."""
-
-    def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
-        """See ``recommendations``."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +106,7 @@ def _rank_any(
     recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         evaluation = restored.job.settings.evaluation
-        rivals = baselines_of(restored, split, sides="both", outlets=outlets, poll=poll, stop=stop)
-        rankings = rivals.rankings(_asked_for(restored))
+        rankings = _by_baselines(restored, split, "both", outlets=outlets, poll=poll, stop=stop)
         report = cast(RanksTriples, recipe).ranking_report(
             restored.model, split, tuple(evaluation.top_k), poll, rankings
         )
@@ -122,7 +114,8 @@ def _rank_any(
         mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
         shown = {name: report[name] for name in ("macro", "micro", "against", "strata")}
         return {**about, "mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}, **shown}
-    if isinstance(recipe, RanksItems):
+    if isinstance(recipe, Recommends):
+        # Prefixes of its metrics name the compared models and the protocols.
         found = recipe.evaluate(restored.model, split, final=True, poll=poll)
         rival = rival_bpr_mf(restored, outlets=outlets)
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
@@ -138,19 +131,12 @@ def _rank_any(
     return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
 
 
-def baselines_of(
-    restored: Restored,
-    split: str,
-    *,
-    sides: str,
-    outlets: Sequence[Outlet] = (),
-    poll: Callable[[], None] = lambda: None,
-    stop: StopRequest | None = None,
-) -> LinkBaselines:
-    """The baselines of a run's ranking, cached beside its run directory. Spectral vectors have the width of the model's."""
+def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dict[str, LinkRanking]:
+    """The rankings of the baselines that the settings name, without the run's own system. They are cached beside the run
+    directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
     triples = sides == "both" and isinstance(restored.recipe, RanksTriples)
-    return LinkBaselines(
+    baselines = LinkBaselines(
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
@@ -163,15 +149,9 @@ def baselines_of(
         minutes=settings.evaluation.baseline_minutes,
         device=settings.acceleration.device,
         threads=settings.acceleration.threads,
-        outlets=outlets,
-        poll=poll,
-        stop=stop,
+        **how,
     )
-
-
-def _asked_for(restored: Restored) -> list[str]:
-    """The baselines that the settings name, without the run's own system."""
-    return [name for name in restored.job.settings.evaluation.baselines if name != restored.recipe.name]
+    return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.recipe.name])
 
 
 def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
@@ -183,17 +163,9 @@ def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
     metric = str(restored.job.settings.evaluation.selection_metric)
     if restored.selected_on != "valid" or not (restored.run.path / "report.json").is_file():
         return ""
-    measured = {
-        who: own[metric]
-        for who, own in grouped(
-            {
-                name.removeprefix("valid_"): value
-                for name, value in restored.run.read_json("report.json")["metrics"].items()
-                if name.startswith("valid_")
-            }
-        ).items()
-        if metric in own and who in ("model", *SIMPLER)
-    }
+    metrics = restored.run.read_json("report.json")["metrics"]
+    figures = grouped({name.removeprefix("valid_"): metrics[name] for name in metrics if name.startswith("valid_")})
+    measured = {who: own[metric] for who, own in figures.items() if metric in own and who in ("model", *SIMPLER)}
     if "model" not in measured:
         return ""
     mine = measured.pop("model")
@@ -213,8 +185,6 @@ def rank_run(
     restored: Restored,
     split: str = "test",
     *,
-    baseline_without_messages: bool = True,
-    thresholds: RankingThresholds | None = None,
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
@@ -222,8 +192,8 @@ def rank_run(
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``, which are cached in a
-    folder beside the run directories. ``baseline_without_messages`` also trains the same settings without layers, in
-    its own folder there. Like any run it is reused, so it is trained once.
+    folder beside the run directories. If the recipe passes messages, it also trains the same settings without layers,
+    in its own folder there. Like any run it is reused, so it is trained once.
     """
     settings, recipe = restored.job.settings, restored.recipe
     own = isinstance(recipe, AsksLinks)
@@ -237,12 +207,11 @@ def rank_run(
         return rank_links(scorer, queries, ks=ks, seed=seed)
 
     rankings = {"model": ranked_by(recipe.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
-    rivals = baselines_of(restored, split, sides=sides, outlets=outlets, poll=poll, stop=stop)
-    others = rivals.rankings(_asked_for(restored))
+    others = _by_baselines(restored, split, sides, outlets=outlets, poll=poll, stop=stop)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     without_messages = getattr(settings, "without_messages", None)
-    if baseline_without_messages and without_messages is not None and settings.model.num_layers:
+    if without_messages is not None and settings.model.num_layers:
         values = without_messages().model_dump() | {"preset": "none"}
         root = restored.run.path.parent / "without_messages"
         result = train(values, "the baseline without message passing", root=str(root), outlets=outlets, stop=stop)
@@ -254,7 +223,6 @@ def rank_run(
         rankings["random"],
         rankings.get("no_message"),
         others=others,
-        thresholds=thresholds,
         seed=seed,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +102,11 @@ def _graph_of(left: KnownItems, held_out: KnownItems, num_items: int, folder: Pa
     path = folder / f"tenth_held_out_{digest[:12]}"
     splits = {"train": _rows(left), "valid": _rows(held_out)}
     while True:
-        try:
+        with suppress(InputError):  # it does not exist yet
             return TypedGraph.open(path)
-        except InputError:  # it does not exist yet
-            pass
-        try:
+        with suppress(RunLockedError):  # another ranking is writing it
             return write_interactions(splits, num_items, path)
-        except RunLockedError:  # another ranking is writing it
-            time.sleep(_WAIT_SECONDS)
+        time.sleep(_WAIT_SECONDS)
 
 
 def most_epochs(pairs: int) -> int:
@@ -130,14 +128,8 @@ class _Trainings:
 
     def __init__(self, settings: RecommenderSettings, folder: Path, outlets: Sequence[Outlet]) -> None:
         self.settings, self.outlets = settings, outlets
-        self.evaluation = {
-            "eval_every": EVERY,
-            "baselines": [],
-            **{
-                name: getattr(settings.evaluation, name)
-                for name in ("metrics", "top_k", "selection_metric", "mask_validation")
-            },
-        }
+        same = settings.evaluation.model_dump(include={"metrics", "top_k", "selection_metric", "mask_validation"})
+        self.evaluation = {"eval_every": EVERY, "baselines": [], **same}
         # Evaluation and number of epochs are not part of a run's identity. So the folder's name contains them: a
         # training that was chosen by another metric or with other bounds must not be reused.
         bounds = [FIRST_EPOCHS, FIRST_STEPS, FINALISTS, LARGEST_WORK, LEAST_EPOCHS, MOST_EPOCHS, PATIENCE]
@@ -162,21 +154,14 @@ class _Trainings:
     def train(self, form: str, data: str, epochs: int, *, folder: str = "", every: int = EVERY) -> dict[str, Any]:
         """The result of a form's training on ``data`` for at most ``epochs``. ``every``: number of epochs between
         evaluations."""
+        own, seed = self.settings.acceleration, self.settings.training.seed
         values = {
             "recipe": NAME,
             "data": data,
             "preset": "none",
             "objective": FORMS[form],
-            "training": {
-                "epochs": epochs,
-                "patience_epochs": PATIENCE if every < epochs else 0,
-                "seed": self.settings.training.seed,
-            },
-            "acceleration": {
-                "device": self.settings.acceleration.device,
-                "threads": self.settings.acceleration.threads,
-                "checkpoint_every_epochs": every,
-            },
+            "training": {"epochs": epochs, "patience_epochs": PATIENCE if every < epochs else 0, "seed": seed},
+            "acceleration": {"device": own.device, "threads": own.threads, "checkpoint_every_epochs": every},
             "evaluation": {**self.evaluation, "eval_every": every},
             "export": {"csv": False, "parquet": False},
         }

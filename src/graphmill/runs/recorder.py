@@ -6,37 +6,34 @@ import statistics
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from graphmill.runs.compiling import COMPILING
 from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
+from graphmill.training.memory import process_memory
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
 from graphmill.training.tensorboard import EventWriter
 
 
+@dataclass
 class RunListener:
     """The engine's listener for a run directory. ``phase_steps``: steps per epoch in each phase. ``epochs``: as in the
     settings."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        outlets: Sequence[Outlet],
-        *,
-        epochs: int,
-        phase_steps: Sequence[int],
-        every_seconds: float,
-    ) -> None:
-        self.run = run
-        self.outlets = outlets
-        self.epochs = epochs
-        self.phase_steps = phase_steps
-        self.steps_per_epoch = sum(phase_steps)
-        self.throttle = Throttle(every_seconds)
-        self.step_seconds: list[list[float]] = [[] for _ in phase_steps]
+    run: RunDirectory
+    outlets: Sequence[Outlet]
+    _: KW_ONLY
+    epochs: int
+    phase_steps: Sequence[int]
+    every_seconds: float
+
+    def __post_init__(self) -> None:
+        self.steps_per_epoch = sum(self.phase_steps)
+        self.throttle = Throttle(self.every_seconds)
+        self.step_seconds: list[list[float]] = [[] for _ in self.phase_steps]
         """Seconds of the steps of each phase, without its first step in this process and without steps that compiled
         kernels."""
         self.last_step: float | None = None
@@ -49,11 +46,10 @@ class RunListener:
         self.split = "valid"
         self.tensorboard: EventWriter | None = None
 
-    def attach_tensorboard(self, directory: Path, first_step: int) -> None:
+    def attach_tensorboard(self, first_step: int) -> None:
         """Write event files from now on. TensorBoard ignores earlier files from ``first_step`` on."""
         self.close()
-        self.directory = directory
-        self.tensorboard = EventWriter(directory, purge_step=first_step)
+        self.tensorboard = EventWriter(self.run.tensorboard, purge_step=first_step)
 
     def close(self) -> None:
         """Close the event file."""
@@ -80,8 +76,7 @@ class RunListener:
         self.last_step = now
         self.run.metrics.append("step", state.epoch, state.steps, {"losses": losses, "learning_rate": rate})
         if any(self.step_seconds) and self.throttle.due():
-            in_epoch = state.steps % self.steps_per_epoch
-            self._send_progress(state.epoch, in_epoch, losses, {})
+            self._send_progress(state.epoch, state.steps % self.steps_per_epoch, losses, {})
 
     def on_epoch(self, record: dict[str, Any]) -> None:
         """Write the epoch's record to the logs and the trace, and send a progress message now and then."""
@@ -93,11 +88,9 @@ class RunListener:
         self.last_valid = record.get("valid", self.last_valid)
         self.split = record.get("split", "valid") if "valid" in record else self.split
         if "valid" in record:
-            figures = "  ".join(
-                f"{name}: {value:.6f}" for name, value in {**record["valid"], **record["health"]}.items()
-            )
+            shown = "  ".join(f"{name}: {value:.6f}" for name, value in (record["valid"] | record["health"]).items())
             where = "" if self.split == "valid" else f" ({self.split} split)"
-            self.run.log("val").info(f"epoch {epoch}{where}  {figures}")
+            self.run.log("val").info(f"epoch {epoch}{where}  {shown}")
         if self.tensorboard is not None:
             groups = {"loss": record["losses"], self.split: record.get("valid", {}), "health": record.get("health", {})}
             curves = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
@@ -126,7 +119,7 @@ class RunListener:
         self.last_step = None
         self.run.metrics.truncate_after(epoch, step)
         if self.tensorboard is not None:
-            self.attach_tensorboard(self.directory, max(step, 0))
+            self.attach_tensorboard(max(step, 0))
 
     def send(self, message: Message) -> None:
         """Send the message to all outlets."""
@@ -157,15 +150,9 @@ class RunListener:
                 "per_second": per_second,
                 "seconds_left": max(left, 0) * estimate.get("seconds_per_step", 0.0),
                 "estimate": estimate,
-                "memory_bytes": _memory(),
+                "memory_bytes": process_memory(),
                 "valid": self.last_valid,
                 "split": self.split,
                 "health": self.last_health,
             }
         )
-
-
-def _memory() -> int:
-    from graphmill.training.memory import process_memory
-
-    return process_memory()

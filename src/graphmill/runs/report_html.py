@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from graphmill.errors import ResourceError
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
 from graphmill.runs.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.runs.card_files import CardFiles, read_card_files
-from graphmill.training.files import write_atomically
+from graphmill.training.files import os_error_in_a_sentence, write_atomically
 from graphmill.training.metrics_log import MetricsLog
 
 REPORT = "report.html"
@@ -64,13 +63,9 @@ def write_report(folder: str | Path, out: str | Path = "") -> Path:
     """
     files = with_health(read_card_files(folder))
     target = Path(out) if out else files.folder / REPORT
-    try:
+    with os_error_in_a_sentence(f"{target} cannot be written", "choose another file with --out FILE"):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, report_html(files).encode())
-    except OSError as error:
-        raise ResourceError(
-            f"{target} cannot be written: {error.strerror}; choose another file with --out FILE"
-        ) from None
     return target
 
 

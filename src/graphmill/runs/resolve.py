@@ -56,12 +56,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     return values
 
 
-def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool = True) -> Settings:
+def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     name = str(values.get("recipe", "hgt"))
     preset = str(values.get("preset", "auto"))
     filled = with_names_of_today(registry.settings_model(name), values)
-    if fill_preset and preset != "auto":
+    if preset != "auto":
         known = registry.presets(name, values)
         if preset not in known:
             raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")

@@ -82,15 +82,8 @@ def _is_done(
     except CheckpointMissingError:
         return False  # resuming reports why
     state = TrainState.from_json(loaded.snapshot.state)
-    told, found = (
-        (report["fingerprint"], report["epochs_done"], report["steps_done"]),
-        (
-            fingerprint,
-            state.epoch,
-            state.steps,
-        ),
-    )
-    if told != found:
+    told = report["fingerprint"], report["epochs_done"], report["steps_done"]
+    if told != (fingerprint, state.epoch, state.steps):
         note(
             f"report.json has epoch {report['epochs_done']} and step {report['steps_done']}, but the last checkpoint "
             f"has epoch {state.epoch} and step {state.steps}: the run resumes from the checkpoint"

@@ -33,7 +33,7 @@ from graphmill.training.allocator import describe_allocator, heaps, return_large
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
-from graphmill.training.engine import Engine, FitResult
+from graphmill.training.engine import Engine
 from graphmill.training.machine import require_cores
 from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
@@ -61,11 +61,6 @@ class Prepared:
     plan: Plan
     left: str = ""
     """The device that failed, if the run fell back to the CPU."""
-
-    @property
-    def data_version(self) -> str:
-        """The shortened fingerprint. The number of steps is appended when the run has ended."""
-        return self.fingerprint[:SHORT]
 
 
 def prepare(
@@ -128,19 +123,23 @@ def train(
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
-        _require_several(prepared.job, ranks, where)
-        if ranks.world > 1:
-            return _fit_together(prepared, ranks, outlets, stop, splits)
-        why = fell_back_before(prepared) if prepared.job.settings.acceleration.allow_fallback else ""
+        if prepared.job.settings.acceleration.sharding == "rows" and ranks.world == 1:
+            raise SettingsError(
+                f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has "
+                "one; set acceleration.processes to 2 or more, or sharding: none"
+            )
+        may_fall_back = prepared.job.settings.acceleration.allow_fallback
+        why = fell_back_before(prepared) if may_fall_back and ranks.world == 1 else ""
         if not why:
             try:
-                with prepared.run.lock():
-                    return _fit(prepared, ranks, outlets, stop, splits)
+                with prepared.run.lock() if ranks.main else nullcontext():
+                    return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits)
             except Exception as error:
                 why = failure_of(prepared.job.device.type, error)
-                if not why or not prepared.job.settings.acceleration.allow_fallback:
+                if not why or not may_fall_back:
                     raise
-                require_fallback(prepared.job, 1, why)
+                # One of several processes does not fall back: the others would wait on their devices.
+                require_fallback(prepared.job, ranks.world, why)
                 why = f"{prepared.job.device.type} failed in the middle of the run ({why}); fell back to the CPU"
         # Once only: if it fails on the CPU too, the device is not the cause.
         other = prepare(on_the_cpu(values, prepared.job), where, root=root)
@@ -149,30 +148,6 @@ def train(
             return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
     finally:
         ranks.close()
-
-
-def _fit_together(
-    prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
-) -> Message:
-    """Train in one of several processes. They do not fall back to the CPU, because the others would wait on their
-    devices."""
-    try:
-        with prepared.run.lock() if ranks.main else nullcontext():
-            return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits)
-    except Exception as error:
-        why = failure_of(prepared.job.device.type, error)
-        if why and prepared.job.settings.acceleration.allow_fallback:
-            require_fallback(prepared.job, ranks.world, why)
-        raise
-
-
-def _require_several(job: Job, ranks: Ranks, where: str) -> None:
-    """Raise :class:`SettingsError` if tables are to be divided over only one process."""
-    if job.settings.acceleration.sharding == "rows" and ranks.world == 1:
-        raise SettingsError(
-            f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has one; "
-            "set acceleration.processes to 2 or more, or sharding: none"
-        )
 
 
 def _fit(
@@ -237,7 +212,7 @@ def _fit(
             notes.append(sentence)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
-        listener.attach_tensorboard(run.tensorboard, engine.state.steps)
+        listener.attach_tensorboard(engine.state.steps)
         if start == "fresh":
             listener.on_rewind(0, -1)
     listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
@@ -245,26 +220,65 @@ def _fit(
         notes.append(prepared.warm_start.summary)
     for note in notes if ranks.main else ():
         listener.on_note(note)
-    report = _fit_to_the_end(prepared, engine, ranks, listener, began, splits)
+    report = _fit_to_the_end(prepared, engine, listener, began, splits)
     ranks.barrier()
     return report
 
 
 def _fit_to_the_end(
-    prepared: Prepared, engine: Engine, ranks: Ranks, listener: RunListener, began: float, splits: Sequence[str]
+    prepared: Prepared, engine: Engine, listener: RunListener, began: float, splits: Sequence[str]
 ) -> Message:
     """Train, evaluate, and write the report in the first process, while the tracker is kept up to date."""
-    run, device = prepared.run, prepared.job.device
+    run, device, ranks = prepared.run, prepared.job.device, engine.ranks
     sampler = MemorySampler(device=device if device.type != "cpu" else None)
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
         try:
             with sampler, watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
                 fit = engine.fit()
-                metrics, epoch = _final_figures(prepared.recipe, engine, listener, run, splits)
+                metrics, epoch = _final_figures(engine, listener, run, splits)
         finally:
             listener.close()
         # All processes wait until the report is written: torchrun would end the others if one exited early.
-        return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
+        if not ranks.main:
+            return {}
+        state, estimate, epochs = fit.state, listener.estimate(), run.metrics.read("epoch")
+        report: Message = {
+            "kind": "result",
+            "run_dir": str(run.path),
+            "fingerprint": prepared.fingerprint,
+            "data_version": f"{prepared.fingerprint[:SHORT]}-{state.steps}",
+            "reason": fit.reason,
+            "epochs_done": state.epoch,
+            "steps_done": state.steps,
+            "best_epoch": state.best_epoch,
+            "best_metric": state.best_metric,
+            "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
+            "exported_epoch": epoch,
+            "metrics": metrics,
+            "health": state.last_health,
+            "final_losses": dict(epochs[-1]["losses"]) if epochs else {},
+            "skips": state.skips,
+            "seconds": state.seconds,
+            "seconds_per_step": estimate.get("seconds_per_step", 0.0),
+            "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
+            "peak_memory_bytes": peak_memory(),
+            "peak_device_memory_bytes": sampler.device_peak(),
+            "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
+            "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
+            "bytes_reduced": engine.ranks.bytes_reduced,
+            "bytes_exchanged": engine.ranks.bytes_exchanged,
+            "compile": fit.compile.to_json() if fit.compile else {},
+            "shrunk": engine.execution.history,
+            "notes": state.notes,
+            "device": prepared.job.device.type,
+            "precision": state.precision,
+            "reused": False,
+            "wall_seconds": time.time() - began,
+        }
+        run.write_history()
+        run.write_json("report.json", report)
+        prune_runs(run.path.parent, prepared.job.settings.acceleration.keep_runs, {run.path.name})
+        return report
 
 
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
@@ -312,7 +326,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
 
 
 def _final_figures(
-    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory, splits: Sequence[str]
+    engine: Engine, listener: RunListener, run: RunDirectory, splits: Sequence[str]
 ) -> tuple[dict[str, float], int]:
     """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
@@ -329,63 +343,6 @@ def _final_figures(
         found = engine.evaluated(split, final=True, poll=lambda: None)
         metrics |= {f"{split}_{name}": value for name, value in found.items()}
     return metrics, epoch
-
-
-def _finish(
-    prepared: Prepared,
-    engine: Engine,
-    fit: FitResult,
-    listener: RunListener,
-    sampler: MemorySampler,
-    began: float,
-    metrics: dict[str, float],
-    epoch: int,
-) -> Message:
-    """Write the report."""
-    state, run = fit.state, prepared.run
-    estimate = listener.estimate()
-    report: Message = {
-        "kind": "result",
-        "run_dir": str(run.path),
-        "fingerprint": prepared.fingerprint,
-        "data_version": f"{prepared.data_version}-{state.steps}",
-        "reason": fit.reason,
-        "epochs_done": state.epoch,
-        "steps_done": state.steps,
-        "best_epoch": state.best_epoch,
-        "best_metric": state.best_metric,
-        "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
-        "exported_epoch": epoch,
-        "metrics": metrics,
-        "health": state.last_health,
-        "final_losses": _final_losses(run),
-        "skips": state.skips,
-        "seconds": state.seconds,
-        "seconds_per_step": estimate.get("seconds_per_step", 0.0),
-        "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
-        "peak_memory_bytes": peak_memory(),
-        "peak_device_memory_bytes": sampler.device_peak(),
-        "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
-        "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
-        "bytes_reduced": engine.ranks.bytes_reduced,
-        "bytes_exchanged": engine.ranks.bytes_exchanged,
-        "compile": fit.compile.to_json() if fit.compile else {},
-        "shrunk": engine.execution.history,
-        "notes": fit.notes,
-        "device": prepared.job.device.type,
-        "precision": state.precision,
-        "reused": False,
-        "wall_seconds": time.time() - began,
-    }
-    run.write_history()
-    run.write_json("report.json", report)
-    prune_runs(run.path.parent, prepared.job.settings.acceleration.keep_runs, {run.path.name})
-    return report
-
-
-def _final_losses(run: RunDirectory) -> dict[str, float]:
-    epochs = run.metrics.read("epoch")
-    return dict(epochs[-1]["losses"]) if epochs else {}
 
 
 def _checkpoint_bytes(engine: Engine) -> int:

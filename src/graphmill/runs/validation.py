@@ -13,7 +13,6 @@ from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.export.embeddings import MANIFEST, read_manifest
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.files import write_atomically, writing
@@ -37,18 +36,15 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
     return path
 
 
-def validate_file(path: Path, graph: str = "", thresholds: HealthThresholds | None = None) -> HealthReport:
+def validate_file(path: Path, graph: str = "") -> HealthReport:
     """Validate a file or run. With ``graph``, links are also ranked by cosine, which shows whether rows belong to their
     ids."""
     embeddings = read_embeddings(path)
-    return validate(embeddings, TypedGraph.open(graph) if graph else None, thresholds, _settings_of(path))
+    return validate(embeddings, TypedGraph.open(graph) if graph else None, _settings_of(path))
 
 
 def validate(
-    embeddings: Embeddings,
-    graph: TypedGraph | None = None,
-    thresholds: HealthThresholds | None = None,
-    settings: Collection[str] | None = None,
+    embeddings: Embeddings, graph: TypedGraph | None = None, settings: Collection[str] | None = None
 ) -> HealthReport:
     """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file."""
     ranking = None
@@ -64,14 +60,8 @@ def validate(
             )
         scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
         ranking = rank_links(scorer, link_queries(graph, "test"), auc_negatives=0)
-    return health_report(
-        embeddings.vectors,
-        embeddings.types,
-        list(embeddings.type_names),
-        thresholds=thresholds,
-        ranking=ranking,
-        settings=settings,
-    )
+    types, names = embeddings.types, list(embeddings.type_names)
+    return health_report(embeddings.vectors, types, names, ranking=ranking, settings=settings)
 
 
 def _settings_of(path: Path) -> Collection[str] | None:

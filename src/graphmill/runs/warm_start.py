@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +46,8 @@ class WarmStart:
             self.copied = self.total = 0
             parameters = dict(model.named_parameters())
             for name, (label, own) in keys(model).items():
-                parameter = parameters[name]
-                rows = max(len(own), 1)
-                self.total += rows
-                self.copied += self._copy(label, own, parameter)
+                self.total += max(len(own), 1)
+                self.copied += self._copy(label, own, parameters[name])
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
@@ -101,19 +100,13 @@ def read_warm_start(reference: str) -> WarmStart:
     Raises:
         InputError: no such run or checkpoint.
     """
-    path, _, epoch = reference.rpartition("@")
-    which: str | int = "best"
-    if path and epoch.isdigit():
-        which = int(epoch)
-    else:
-        path = reference
-    run = RunDirectory(Path(path))
+    named = re.fullmatch(r"(.+)@(\d+)", reference)
+    run = RunDirectory(Path(named[1] if named else reference))
     manifest = run.read_json("manifest.json")
     store = CheckpointStore(run.checkpoints)
-    if which == "best" and not any("best" in info.roles for info in store.list()):
-        which = "last"
-    loaded = store.load(which)
-    notes = passed_over(run, loaded, None if isinstance(which, int) else best_epoch(run))
+    best = "best" if any("best" in info.roles for info in store.list()) else "last"
+    loaded = store.load(int(named[2]) if named else best)
+    notes = passed_over(run, loaded, None if named else best_epoch(run))
     labels: dict[str, tuple[str, list[str]]] = run.read_json(ROWS_FILE)
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())

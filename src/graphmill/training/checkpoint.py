@@ -27,7 +27,6 @@ __all__ = ["CheckpointInfo", "CheckpointMissingError", "CheckpointStore", "Loade
 
 _NAME = re.compile(rf"e(\d{{5,}})-s(\d{{8,}})-([0-9a-f]{{{checkpoint_format.HASH_DIGITS}}})\.safetensors")
 _DAMAGED = ".damaged"
-_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Inside the class, ``list`` is the store's own method.
 Infos = list[CheckpointInfo]
@@ -157,8 +156,7 @@ class CheckpointStore:
         for info in self._infos():
             if info.path not in kept:
                 self._delete(info.path)
-        damaged = sorted(self.directory.glob(f"*{_DAMAGED}"), key=lambda path: path.name)
-        for path in damaged[:-1]:  # one damaged copy is enough
+        for path in sorted(self.directory.glob(f"*{_DAMAGED}"))[:-1]:  # one damaged copy is enough
             self._delete(path)
 
     def _delete(self, path: Path) -> None:
@@ -173,12 +171,7 @@ class CheckpointStore:
         """The checkpoints, oldest first. This reads only the headers, so it is fast and verifies nothing."""
         # A kill between writing a step's second file and removing its first leaves both: the later one counts.
         by_step = {(info.epoch, info.step): info for info in self._infos()}
-        return assign(
-            list(by_step.values()),
-            keep_last=self.keep_last,
-            keep_best=self.keep_best,
-            keep_influence=self.keep_influence,
-        )
+        return assign(list(by_step.values()), self.keep_last, self.keep_best, self.keep_influence)
 
     def influence(self) -> Infos:
         """At most ``keep_influence`` checkpoints for TracIn, evenly spread over the falling part of the loss.
@@ -206,7 +199,7 @@ class CheckpointStore:
         notes = []
         for path, epoch, step, digest in self._candidates(which):
             try:
-                snapshot, _ = checkpoint_format.read(path, digest, stream)
+                snapshot = checkpoint_format.read(path, digest, stream)
             except FileNotFoundError:
                 continue  # the writer has removed it since it was listed
             except DamagedError as error:
@@ -232,18 +225,13 @@ class CheckpointStore:
             return [name for name in names[::-1] if name[1] == which]
         if which == "last":
             return names[::-1]
-        if which == "best":
-            chosen = best_first(self._infos())
-        elif which == "final":
-            chosen = [info for info in self._infos()[::-1] if info.final]
-        else:
-            raise ValueError(which)
+        infos = self._infos()
+        chosen = {"best": best_first(infos), "final": [info for info in infos[::-1] if info.final]}[which]
         # Try files with an unreadable header first: the one asked for may be among them, and load() then reports it.
-        listed = {info.path for info in self._infos()}
+        listed = {info.path for info in infos}
         by_path = {name[0]: name for name in names}
-        return [name for name in names if name[0] not in listed] + [
-            by_path[info.path] for info in chosen if info.path in by_path
-        ]
+        unread = [name for name in names if name[0] not in listed]
+        return unread + [by_path[info.path] for info in chosen if info.path in by_path]
 
     def _set_aside(self, path: Path, why: str) -> str:
         aside = path.with_name(path.name + _DAMAGED)
@@ -254,10 +242,9 @@ class CheckpointStore:
         return f"the checkpoint {path} {why}; set aside as {aside.name}"
 
     def _missing(self, which: str | int | CheckpointInfo, notes: Sequence[str]) -> CheckpointMissingError:
+        wanted = f"checkpoint of epoch {which}" if isinstance(which, int) else f"{which} checkpoint"
         if isinstance(which, CheckpointInfo):
             wanted = f"checkpoint {which.path.name}"
-        else:
-            wanted = f"checkpoint of epoch {which}" if isinstance(which, int) else f"{which} checkpoint"
         there = [
             f"epoch {i.epoch} step {i.step}" + (f" ({', '.join(i.roles)})" if i.roles else "") for i in self.list()
         ]
@@ -297,13 +284,12 @@ class CheckpointStore:
             free = f"{format_size(self._free())} are free there"
         except OSError:
             free = "how much is free is unknown"
-        if error.errno in _OUT_OF_SPACE:
-            remedy = "free some space, raise the quota, or choose another output directory"
-        else:
-            remedy = "make the directory writable, or choose another output directory"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "free some space, raise the quota" if full else "make the directory writable"
         return ResourceError(
             f"cannot write a checkpoint to {self.directory}: {error.strerror}; it needs {format_size(size)}, and "
-            f"{free}. Earlier checkpoints are untouched: {remedy}, and run the same command again"
+            f"{free}. Earlier checkpoints are untouched: {remedy}, or choose another output directory, and run the same "
+            "command again"
         )
 
 

@@ -47,17 +47,12 @@ class Streamed:
     dtype: torch.dtype
     rows: Callable[[int, int], Tensor]
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of rows, one after the other."""
-        return row_blocks(self.shape, self.dtype)
 
-
-def row_blocks(shape: Sequence[int], dtype: torch.dtype, first: int = 0, last: int = -1) -> Iterator[tuple[int, int]]:
-    """Ranges of a few MiB that cover rows ``first`` to ``last`` (−1: the end) of a tensor of this shape."""
-    last = shape[0] if last < 0 else last
+def row_blocks(shape: Sequence[int], dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+    """Ranges of a few MiB that cover the rows of a tensor of this shape."""
     step = max(_CHUNK // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
-    for start in range(first, last, step):
-        yield start, min(start + step, last)
+    for start in range(0, shape[0], step):
+        yield start, min(start + step, shape[0])
 
 
 @dataclass
@@ -156,11 +151,7 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     for name in order:
         held = unique[name]
         end = offset + math.prod(held.shape) * held.dtype.itemsize
-        entries[name] = {
-            "dtype": _DTYPE_NAMES[held.dtype],
-            "shape": list(held.shape),
-            "data_offsets": [offset, end],
-        }
+        entries[name] = {"dtype": _DTYPE_NAMES[held.dtype], "shape": [*held.shape], "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
@@ -188,18 +179,12 @@ def write(file: BinaryIO, layout: Plan) -> str:
 
 def _parts(layout: Plan) -> Iterator[memoryview]:
     yield memoryview(layout.header)
-    for tensor in layout.tensors:  # one at a time, so that at most one tensor is copied
-        if isinstance(tensor, Streamed):
-            for first, last in tensor.blocks():
-                yield from _bytes_of(tensor.rows(first, last))
-        else:
-            yield from _bytes_of(tensor)
-
-
-def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
-    if tensor.numel():
-        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        yield plain.reshape(-1).view(torch.uint8).numpy().data
+    for held in layout.tensors:  # one at a time, so that at most one tensor is copied
+        blocks = row_blocks(held.shape, held.dtype)
+        for tensor in (held.rows(*block) for block in blocks) if isinstance(held, Streamed) else (held,):
+            if tensor.numel():
+                plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+                yield plain.reshape(-1).view(torch.uint8).numpy().data
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -257,10 +242,8 @@ def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
     return entries
 
 
-def read(
-    path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False
-) -> tuple[Snapshot, dict[str, Any]]:
-    """The snapshot and its info, verified against ``expected_hash``; tensors are on the CPU.
+def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False) -> Snapshot:
+    """The snapshot, verified against ``expected_hash``; tensors are on the CPU.
 
     Tensors for whose name ``stream`` returns True stay in the file. Their rows are read on demand.
 
@@ -292,7 +275,7 @@ def read(
             tensors[name] = tensors[original]
         else:
             streamed[name] = streamed[original]
-    return Snapshot(tensors, decode(json.loads(header.state)), streamed), header.info
+    return Snapshot(tensors, decode(json.loads(header.state)), streamed)
 
 
 def _left(path: Path, header: Header, entry: Entry) -> Streamed:
@@ -313,7 +296,9 @@ def _read_tensors(file: BinaryIO, header: Header, digest: Any, stream: Callable[
     tensors: dict[str, Tensor] = {}
     for entry in header.entries:
         if entry.shape and stream(entry.name):
-            _pass_over(file, entry.end - entry.start, digest)
+            scratch = memoryview(bytearray(min(entry.end - entry.start, _CHUNK)))
+            for at in range(entry.start, entry.end, _CHUNK):
+                _read_into(file, scratch[: entry.end - at], digest)
             continue
         flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
         if flat.numel():
@@ -332,14 +317,6 @@ def _read_into(file: BinaryIO, view: memoryview, digest: Any) -> None:
             raise DamagedError("it is cut short")
         view = view[count:]
     digest.update(whole)
-
-
-def _pass_over(file: BinaryIO, count: int, digest: Any) -> None:
-    while count:
-        if not (chunk := file.read(min(_CHUNK, count))):
-            raise DamagedError("it is cut short")
-        digest.update(chunk)
-        count -= len(chunk)
 
 
 def _hash_rest(file: BinaryIO, digest: Any) -> str:

@@ -28,22 +28,19 @@ class CheckpointInfo:
 
 
 def assign(
-    infos: Sequence[CheckpointInfo], *, keep_last: int, keep_best: int, keep_influence: int
+    infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int, keep_influence: int
 ) -> list[CheckpointInfo]:
     """Return ``infos``, oldest first, with their roles filled in."""
     newest_first = list(infos)[::-1]
-    roles: dict[Path, list[str]] = {info.path: [] for info in infos}
-    for info in newest_first[:keep_last]:
-        roles[info.path].append("last")
-    for info in best_first(infos)[:keep_best]:
-        roles[info.path].append("best")
-    for info in [info for info in newest_first if info.final][:1]:
-        roles[info.path].append("final")
     # During the run, keep twice as many: which ones are evenly spread is known only at the end.
     count = keep_influence * (1 if newest_first and newest_first[0].final else 2)
-    for info in spread(falling(infos), count):
-        roles[info.path].append("influence")
-    return [replace(info, roles=tuple(roles[info.path])) for info in infos]
+    holders = {
+        "last": newest_first[:keep_last],
+        "best": best_first(infos)[:keep_best],
+        "final": [info for info in newest_first if info.final][:1],
+        "influence": spread(falling(infos), count),
+    }
+    return [replace(info, roles=tuple(role for role in holders if info in holders[role])) for info in infos]
 
 
 def best_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:

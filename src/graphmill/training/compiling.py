@@ -119,20 +119,17 @@ def compile_with_probe(
         for compilable, function in zip(compilables, functions, strict=True):
             setattr(compilable.owner, compilable.attribute, function)
 
-    use(compiled)
-    started = time.perf_counter()
-    trial()
-    compile_seconds = time.perf_counter() - started
+    def seconds_of(functions: list[Any]) -> float:
+        use(functions)
+        started = time.perf_counter()
+        trial()
+        return time.perf_counter() - started
+
+    compile_seconds = seconds_of(compiled)
     graphs = graphs_compiled() - before
     limit.most = before + graphs + MAX_RECOMPILES
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for _ in range(repeats):
-        for is_compiled, functions in ((False, originals), (True, compiled)):
-            use(functions)
-            started = time.perf_counter()
-            trial()
-            times[is_compiled].append(time.perf_counter() - started)
-    eager, fast = statistics.median(times[False]), statistics.median(times[True])
+    times = [(seconds_of(originals), seconds_of(compiled)) for _ in range(repeats)]
+    eager, fast = (statistics.median(side) for side in zip(*times, strict=True))
     kept = agree(graphs > 0 and fast < eager)
     use(compiled if kept else originals)
     recompiles = graphs_compiled() - before - graphs

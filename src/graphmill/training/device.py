@@ -36,17 +36,12 @@ def available_devices() -> dict[str, str]:
     out["cuda"] = "" if torch.cuda.is_available() else no_cuda
     no_mps = "no Apple GPU" if torch.backends.mps.is_built() else "torch built without MPS"
     out["mps"] = "" if torch.backends.mps.is_available() else no_mps
-    if not out["mps"] and _release() < MPS_TORCH:
+    if not out["mps"] and tuple(map(int, torch.__version__.split(".")[:2])) < MPS_TORCH:
         out["mps"] = (
             f"torch {torch.__version__}, whose MPS has no gradient of embedding_bag, which every graph system here needs; "
             f"pip install -U 'torch>={MPS_TORCH[0]}.{MPS_TORCH[1]}'"
         )
     return out
-
-
-def _release() -> tuple[int, int]:
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) -> DeviceChoice:

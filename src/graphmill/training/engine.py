@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -42,7 +42,6 @@ class FitResult:
     state: TrainState
     reason: str
     compile: CompileReport | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class _RollBackError(Exception):
@@ -66,8 +65,9 @@ class Engine(Trainee):
             TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
         """
         self._read()
-        if bad := self._nonfinite_parameter():
-            self._refuse_parameter(bad)
+        if bad := self._nonfinite_parameter():  # an update with finite gradients can still overflow one
+            what = f"parameter '{bad}' is not finite after epoch {self.state.epoch}, step {self.state.steps}"
+            self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
         super().save(final=final, metric=metric)
 
     # ------------------------------------------------------------------ the loop
@@ -88,7 +88,8 @@ class Engine(Trainee):
                 try:
                     reason = self._epochs()
                     self._say_compile_limit()  # an evaluation may have reached the limit, too
-                    self.save(final=True, metric=self._metric_now())
+                    now = self.state.last_metrics if self.state.evaluated_epoch == self.state.epoch else {}
+                    self.save(final=True, metric=now.get(self.evaluation.selection_metric))
                     self.wait_for_saves()
                     break
                 except _RollBackError as rollback:
@@ -97,9 +98,7 @@ class Engine(Trainee):
             self.batches.close()
             if self.saver is not None:
                 self.saver.close()
-        if compile_report is not None:
-            compile_report = compile_report.at_the_end()
-        return FitResult(self.state, reason, compile_report, self.state.notes)
+        return FitResult(self.state, reason, compile_report and compile_report.at_the_end())
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
@@ -191,7 +190,7 @@ class Engine(Trainee):
 
     def _reads_later(self, optimizer: PhaseOptimizer) -> bool:
         alone = self.device.type == "cuda" and self.ranks.world == 1
-        decides = self.precision.scaler.enabled or self.acceleration.on_nonfinite == "skip"
+        decides = self.mixed.scaler.enabled or self.acceleration.on_nonfinite == "skip"
         return alone and not decides and optimizer.guards_itself
 
     def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
@@ -227,7 +226,7 @@ class Engine(Trainee):
             state.sums, state.counts = {}, {}
         if done.gradient.finite:
             state.skips_in_row = 0
-            self.precision.scaler.update(overflow=False)
+            self.mixed.scaler.update(overflow=False)
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
             state.counts[name] = state.counts.get(name, 0) + 1
@@ -246,7 +245,7 @@ class Engine(Trainee):
             self.optimizers[phase.name].parameters,
             batch,
             execution=self.execution,
-            precision=self.precision,
+            precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
             norm_type=self.acceleration.clip_norm_type,
@@ -262,10 +261,7 @@ class Engine(Trainee):
         if self.saver is not None:
             self.saver.look()
         every = self.acceleration.checkpoint_every_seconds
-        if (
-            self.acceleration.memory_cleanup == "steps"
-            and self.state.steps % self.acceleration.memory_cleanup_every == 0
-        ):
+        if self.state.steps % self.acceleration.memory_cleanup_every == 0:
             self._cleanup("steps")
         is_time = bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every
         stop, due = self.ranks.any(self._asked_to_stop(), is_time)
@@ -307,17 +303,15 @@ class Engine(Trainee):
         state, policy = self.state, self.acceleration.on_nonfinite
         phase, batch, losses = done.phase, done.batch, done.gradient.losses
         losses_finite = all(math.isfinite(v) for v in losses.values())
-        if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
+        if self.mixed.scaler.enabled and losses_finite and self.mixed.scaler.scale > 1.0:
             # Normal with fp16: the scale was too high for this batch. Skip the step and halve the scale.
-            self.precision.scaler.update(overflow=True)
+            self.mixed.scaler.update(overflow=True)
             state.skips += 1
             return
         culprit = first_nonfinite(self.recipe, self.model, batch, losses)
         where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
-        saved = None
-        if self.ranks.main:
-            place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
-            saved = save_batch(self.nonfinite_dir, batch, place)
+        place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
+        saved = save_batch(self.nonfinite_dir if self.ranks.main else None, batch, place)
         error = NonFiniteError(culprit, where, saved)
         if policy == "skip":
             state.skips += 1
@@ -336,18 +330,12 @@ class Engine(Trainee):
         flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
         return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
 
-    def _refuse_parameter(self, name: str) -> NoReturn:
-        """Refuse to save a parameter that is not finite. An update with finite gradients can still overflow one."""
-        state = self.state
-        what = f"parameter '{name}' is not finite after epoch {state.epoch}, step {state.steps}"
-        self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
-
     def _go_safer(self, what: str, error: TrainingError) -> NoReturn:
         wanted = self.acceleration.on_nonfinite == "safer_precision"
-        safer = safer_precision(self.precision.name, self.device) if wanted else None
+        safer = safer_precision(self.mixed.name, self.device) if wanted else None
         if safer is None:
             raise error
-        self._note(f"{what} in {self.precision.name}; going back to the last checkpoint and on in {safer}")
+        self._note(f"{what} in {self.mixed.name}; going back to the last checkpoint and on in {safer}")
         raise _RollBackError(safer)
 
     def _roll_back(self, precision: str) -> None:

@@ -80,20 +80,24 @@ def remove_partial_files(directory: Path) -> None:
             path.unlink()
 
 
+def writing(path: Path) -> contextlib.AbstractContextManager[None]:
+    """:func:`os_error_in_a_sentence` for a file or folder that is written."""
+    remedy = "free some space or make it writable, and run the same command again"
+    return os_error_in_a_sentence(f"{path} cannot be written", remedy)
+
+
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def os_error_in_a_sentence(what: str, remedy: str) -> Iterator[None]:
     """Turn an ``OSError`` into an error with a message for the user.
 
     Raises:
-        ResourceError: names ``path`` and the reason.
+        ResourceError: says ``what`` failed, the system's reason, and the ``remedy``.
     """
     try:
         yield
     except OSError as error:
         why = error.strerror or " ".join(str(error).split())
-        raise ResourceError(
-            f"{path} cannot be written: {why}; free some space or make it writable, and run the same command again"
-        ) from None
+        raise ResourceError(f"{what}: {why}; {remedy}") from None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 from graphmill.training.contract import ENCODING, LOSS, Execution
 from graphmill.training.memory import is_out_of_memory, out_of_memory_error, out_of_memory_reason
@@ -67,13 +68,8 @@ def with_ladder(
     tried: list[str] = []
     failed = ""
     while True:
-        try:
-            found = attempt()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            reason = out_of_memory_reason(error)
-        else:
+        found, reason = _tried(attempt)
+        if reason is None:
             if tried:
                 execution.history.append(tried[-1])
                 note(f"{failed}: going on with {tried[-1]}; the gradient stays the same")
@@ -89,9 +85,19 @@ def with_ladder(
             said = "; ".join(tried) or f"nothing ({nothing})"
             at = execution.at
             execution.loss_chunks, execution.checkpointing = before.loss_chunks, before.checkpointing
-            raise out_of_memory_error(f"in {at}: {reason}", f"tried: {said}. {remedy}") from None
+            raise out_of_memory_error(f"in {at}: {reason}", f"tried: {said}. {remedy}")
         execution.loss_chunks, execution.checkpointing = rung.loss_chunks, rung.checkpointing
         tried.append(describe(execution))
+
+
+def _tried(attempt: Callable[[], T]) -> tuple[T, str | None]:
+    """The result and None; if memory ran out, no result and the reason."""
+    try:
+        return attempt(), None
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return cast(T, None), out_of_memory_reason(error)
 
 
 def _next(before: Execution, now: Execution) -> Execution | None:
@@ -112,18 +118,13 @@ def once_more(attempt: Callable[[], T], *, clear: Callable[[], None], what: str,
     Raises:
         OutOfMemoryError: memory ran out again.
     """
-    try:
-        return attempt()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    clear()
-    try:
-        return attempt()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise out_of_memory_error(f"in {what}: {out_of_memory_reason(error)}", remedy) from None
+    found, reason = _tried(attempt)
+    if reason is not None:
+        clear()
+        found, reason = _tried(attempt)
+    if reason is not None:
+        raise out_of_memory_error(f"in {what}: {reason}", remedy)
+    return found
 
 
 def in_smaller_blocks(
@@ -145,13 +146,8 @@ def in_smaller_blocks(
     """
     began = parts
     while True:
-        try:
-            found = evaluate(parts)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            reason = out_of_memory_reason(error)
-        else:
+        found, reason = _tried(partial(evaluate, parts))
+        if reason is None:
             if parts > began:
                 note(f"out of memory in the evaluation: going on in blocks of 1/{parts}; the figures stay the same")
             return found, parts

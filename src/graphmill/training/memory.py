@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,11 +23,6 @@ from graphmill.errors import GraphmillError, OutOfMemoryError, SettingsError
 from graphmill.memory import available_memory
 from graphmill.memory import format_size as format_size
 from graphmill.memory import memory_limit as memory_limit
-
-try:
-    import resource
-except ImportError:  # pragma: no cover - not a POSIX system
-    resource = None  # type: ignore[assignment]
 
 LIMIT_VARIABLE = "GRAPHMILL_ALLOCATION_LIMIT"
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -89,8 +85,6 @@ def peak_memory() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    if resource is None:
-        return process_memory()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
@@ -138,16 +132,12 @@ def device_memory_row(report: Mapping[str, Any]) -> list[str]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` is a failed allocation: on the CPU, CUDA or MPS, in torch or in a library that it called."""
-    if isinstance(error, MemoryError):
-        return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    if type(error).__name__ == "OutOfMemoryError":  # torch.OutOfMemoryError, without importing torch
+    # torch.OutOfMemoryError, without importing torch
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    if not isinstance(error, RuntimeError):
-        return False
-    text = str(error).lower()
-    return any(words in text for words in _OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def out_of_memory_reason(error: BaseException) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from graphmill.training.memory import DeviceMemory, device_memory, process_memory
@@ -34,25 +33,19 @@ class MemorySampler:
         self._samples: list[MemorySample] = []
         self._lock = threading.Lock()
         self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="graphmill-memory", daemon=True)
         self._started = 0.0
         self._device_peak = 0
 
     def __enter__(self) -> MemorySampler:
         self._started = time.monotonic()
-        self._end.clear()
         self._take()
-        self._thread = threading.Thread(target=self._run, name="graphmill-memory", daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._end.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._thread.join()
         self._take()
 
     def samples(self) -> list[MemorySample]:

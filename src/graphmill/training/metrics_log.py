@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from graphmill.errors import InputError, ResourceError
+from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat, readable
-from graphmill.training.files import write_all, write_atomically
+from graphmill.training.files import os_error_in_a_sentence, write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
+WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
@@ -42,16 +43,11 @@ class MetricsLog:
             ResourceError: it cannot be written (disk full).
         """
         record = {"kind": kind, "epoch": epoch, "step": step} | readable(values)
-        try:
+        with os_error_in_a_sentence(f"cannot write {self.path}", WRITE_AGAIN):
             if self._file is None:
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
                 self._file.truncate(_whole_lines(self.path))
             write_all(self._file, json.dumps(record, allow_nan=False).encode() + b"\n")
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write {self.path}: {error.strerror}; free some space or make the directory writable, and run "
-                "the same command again"
-            ) from None
 
     def sync(self) -> None:
         """fsync the file. It is called before a checkpoint, so that the trace never lacks steps that the checkpoint
@@ -84,7 +80,9 @@ class MetricsLog:
 
     def history(self) -> dict[str, list[Any]]:
         """The epochs as columns of equal length. Nested names are joined by "/"; an epoch without a value has None."""
-        return _columns(self.read("epoch"))
+        rows = [flat(record, "/") for record in self.read("epoch")]
+        names = dict.fromkeys(name for row in rows for name in row if name != "kind")
+        return {name: [row.get(name) for row in rows] for name in names}
 
     def close(self) -> None:
         """Close the file; appending opens it again."""
@@ -141,19 +139,4 @@ def _size(path: Path) -> int:
 
 def _whole_lines(path: Path) -> int:
     """Number of bytes up to the last line feed. A kill left the rest incomplete."""
-    size = _size(path)
-    with open(path, "rb") if size else open(os.devnull, "rb") as file:
-        while size:
-            start = max(0, size - 65536)
-            file.seek(start)
-            found = file.read(size - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            size = start
-    return 0
-
-
-def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    rows = [flat(record, "/") for record in records]
-    names = dict.fromkeys(name for record in rows for name in record if name != "kind")
-    return {name: [record.get(name) for record in rows] for name in names}
+    return path.read_bytes().rfind(b"\n") + 1 if _size(path) else 0

@@ -50,20 +50,15 @@ class PhaseOptimizer:
         if self._allocated or not (adam or self.optimizer.defaults.get("momentum")):
             return
         for parameter in self.parameters:
-            state = self.optimizer.state[parameter] if parameter.grad is not None else None
-            if state is not None and not state:
-                names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
-                made = {name: torch.zeros_like(parameter) for name in names}
-                if adam:
-                    beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
-                    state["step"] = torch.zeros((), dtype=torch.float32, device=beside)
-                state.update(made)
+            if parameter.grad is None or self.optimizer.state[parameter]:
+                continue
+            names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
+            made = {name: torch.zeros_like(parameter) for name in names}
+            if adam:
+                beside = parameter.device if self.optimizer.defaults.get("fused") else "cpu"
+                made = {"step": torch.zeros((), dtype=torch.float32, device=beside)} | made
+            self.optimizer.state[parameter] = made
         self._allocated = all(p.grad is not None for p in self.parameters)
-
-    def zero_grad(self) -> None:
-        """Drop the gradients (set to None, so that untouched parameters cost nothing)."""
-        for parameter in self.parameters:
-            parameter.grad = None
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """The state by ``prefix.parameter.key``; parameters that were never updated have none."""
@@ -80,14 +75,14 @@ class PhaseOptimizer:
             self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
+            own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
             state: dict[str, Any] = {}
-            for key, value in tensors.items():
-                if key.startswith(start) and "." not in key[len(start) :]:
+            for key, value in own.items():
+                if "." not in key:
                     # The step counter goes to the device where the optimizer keeps it; moments go to their parameter's
                     # device.
-                    is_counter = key.endswith(".step") and value.dim() == 0
-                    beside = not is_counter or self.optimizer.defaults.get("fused")
-                    state[key[len(start) :]] = value.clone().to(parameter.device if beside else "cpu")
+                    beside = key != "step" or value.dim() or self.optimizer.defaults.get("fused")
+                    state[key] = value.clone().to(parameter.device if beside else "cpu")
             if state:
                 self.optimizer.state[parameter] = state
 
@@ -96,13 +91,11 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     if not options:
         raise SettingsError("there is nothing to train: the recipe gave this phase no parameters")
     rate = settings.learning_rate
-    betas = (settings.beta1, settings.beta2)
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
     # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.
     if settings.optimizer == "sgd":
         return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=True)
     if settings.optimizer == "adagrad":
         return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(options, lr=rate, betas=betas, fused=True)
-    return torch.optim.Adam(options, lr=rate, betas=betas, fused=True)
+    adam = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    return adam(options, lr=rate, betas=(settings.beta1, settings.beta2), fused=True)

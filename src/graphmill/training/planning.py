@@ -94,10 +94,8 @@ def peak_memory_of(
     name = max(phases, key=lambda phase: phases[phase][0] * phases[phase][1])
     phase, factor = phases[name]
     parts = {"weights and optimizer": cost.weights + moments, "graph and sampler": cost.held, name: phase}
-    if device != "cpu":
-        return sum(parts.values()), parts
-    parts["allocator"] = int(phase * (factor - 1.0))
-    parts["libraries"] = BASE_BYTES
+    if device == "cpu":
+        parts |= {"allocator": int(phase * (factor - 1.0)), "libraries": BASE_BYTES}
     return sum(parts.values()), parts
 
 
@@ -157,11 +155,8 @@ def probe_machine(device: Any, precision: str = "fp32") -> Machine:
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     rates = []
     for dtype in (torch.float32, low):
-        x, w = (
-            torch.randn(rows, inner, device=device, dtype=dtype),
-            torch.randn(inner, columns, device=device, dtype=dtype),
-        )
-        out = torch.empty(rows, columns, device=device, dtype=dtype)
+        sizes = ((rows, inner), (inner, columns), (rows, columns))
+        x, w, out = (torch.randn(*size, device=device, dtype=dtype) for size in sizes)
         rates.append(flop / best(lambda x=x, w=w, out=out: product(x, w, out=out), 15))
     table = torch.ones(1 << 16, inner, device=device)
     order = torch.randperm(len(table), device=device)

@@ -30,11 +30,8 @@ def resolve_precision(requested: str, device: torch.device) -> str:
 
 def safer_precision(current: str, device: torch.device) -> str | None:
     """The next safer precision that this device has, or None when there is none."""
-    for name in SAFER[current]:
-        if name == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
-            continue
-        return name
-    return None
+    without = {"bf16"} if device.type == "cuda" and not torch.cuda.is_bf16_supported() else set()
+    return next((name for name in SAFER[current] if name not in without), None)
 
 
 @dataclass
@@ -78,9 +75,7 @@ class Precision:
         self.name = name
         self.device = device
         self.dtype = _DTYPES[name]
-        self.scaler = LossScaler(enabled=name == "fp16")
-        if name != "fp16":
-            self.scaler.scale = 1.0
+        self.scaler = LossScaler() if name == "fp16" else LossScaler(1.0, enabled=False)
         if device.type == "cuda":
             # Products that stay in fp32 beside half precision may be rounded as well: to the ten bits of TF32, not to
             # the seven of bfloat16.

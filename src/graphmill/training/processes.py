@@ -75,21 +75,19 @@ class Ranks:
 
     def sum_array(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Elementwise sums of a float64 array over all ranks."""
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def max_floats(self, values: Sequence[float]) -> list[float]:
+        """Largest of float64 scalars over all ranks."""
+        return self._reduced(np.asarray(values, dtype=np.float64), dist.ReduceOp.MAX).tolist()
+
+    def _reduced(self, values: NDArray[np.float64], operation: dist.ReduceOp.RedOpType) -> NDArray[np.float64]:
         if self.world == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64, device=self._device())
         with self._collective():
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, operation)
         return tensor.cpu().numpy()
-
-    def max_floats(self, values: Sequence[float]) -> list[float]:
-        """Largest of float64 scalars over all ranks."""
-        if self.world == 1:
-            return list(values)
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._device())
-        with self._collective():
-            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-        return [float(v) for v in tensor.cpu()]
 
     def any(self, *flags: bool) -> list[bool]:
         """For each flag, whether it is set on any rank."""
@@ -139,18 +137,15 @@ class Ranks:
             dist.broadcast_object_list(box, src=0, device=self._device())
         return box[0]
 
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        """Return rank 0's tensors on every rank, on the CPU, sent one at a time. The others pass None."""
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return rank 0's tensors on every rank, on the CPU, sent one at a time. Those of the others are not read."""
         if self.world == 1:
-            return dict(tensors or {})
-        shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in (tensors or {}).items()})
+            return dict(tensors)
+        shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in tensors.items()})
         out = {}
         for name, (shape, dtype) in shapes.items():
-            own = tensors[name].detach() if self.main and tensors is not None else torch.empty(shape, dtype=dtype)
-            there = own.to(self._device()).contiguous()
-            with self._collective():
-                dist.broadcast(there, src=0)
-            out[name] = there.cpu()
+            out[name] = tensors[name].detach().cpu() if self.main else torch.empty(shape, dtype=dtype)
+            self.spread_(out[name], 0)
         return out
 
     def barrier(self) -> None:
@@ -166,12 +161,8 @@ class Ranks:
     @contextmanager
     def _collective(self) -> Iterator[None]:
         self.collectives += 1
-        try:
+        with _peers_may_be_lost():
             yield
-        except RuntimeError as error:
-            # The back ends have no exception type for it: a reset connection, a timeout and an abort are all
-            # RuntimeErrors.
-            raise PeerLostError(" ".join(str(error).split())[:200]) from None
 
     def _device(self) -> torch.device:
         if dist.get_backend() == "nccl":
@@ -179,13 +170,17 @@ class Ranks:
         return torch.device("cpu")
 
 
+@contextmanager
+def _peers_may_be_lost() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        # The back ends have no exception type for it: a reset connection, a timeout and an abort are all RuntimeErrors.
+        raise PeerLostError(" ".join(str(error).split())[:200]) from None
+
+
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
-
-
-def launched_by_torchrun() -> bool:
-    """Whether torchrun has set its environment variables."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
@@ -199,7 +194,7 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
         ResourceError: nccl, with fewer CUDA devices on this machine than processes.
         PeerLostError: the other ranks did not join in time.
     """
-    if not launched_by_torchrun():
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Ranks()
     ranks = Ranks(
         rank=int(os.environ["RANK"]),
@@ -210,21 +205,17 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
     if ranks.world > 1:
         on_cuda = device in ("auto", "cuda") and torch.cuda.is_available()
         chosen = backend if backend != "auto" else ("nccl" if on_cuda else "gloo")
-        if chosen == "nccl":
-            there = torch.cuda.device_count()
-            if there < ranks.local_world:
-                raise ResourceError(
-                    f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
-                    "needs one for each; lower it, or set acceleration.device: cpu"
-                )
+        if chosen == "nccl" and (there := torch.cuda.device_count()) < ranks.local_world:
+            raise ResourceError(
+                f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
+                "needs one for each; lower it, or set acceleration.device: cpu"
+            )
         own: torch.device | None = None
         if on_cuda:
             # Also with gloo: otherwise every process would allocate memory on the first device.
             torch.cuda.set_device(ranks.local_rank % torch.cuda.device_count())
             own = torch.device("cuda", ranks.local_rank) if chosen == "nccl" else None
-        try:
+        with _peers_may_be_lost():
             # With device_id, nccl connects at once and to the right device.
             dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds), device_id=own)
-        except RuntimeError as error:
-            raise PeerLostError(" ".join(str(error).split())[:200]) from None
     return ranks

@@ -20,10 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
-from graphmill.training.files import remove_partial_files, sweep_old, write_atomically
-from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.files import os_error_in_a_sentence, remove_partial_files, sweep_old, write_atomically
+from graphmill.training.metrics_log import WRITE_AGAIN, MetricsLog
 from graphmill.training.run_files import read_run_file, sealed
 
 _PRUNED = ".pruned-"
@@ -35,23 +37,14 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        """The folder of the ``CheckpointStore``."""
+        self.embeddings = self.path / "embeddings"
+        """The folder of exports; it is complete when it has a ``manifest.json``."""
+        self.tensorboard = self.path / "tensorboard"
+        """The folder of TensorBoard's event files."""
         self.metrics = MetricsLog(self.path / "metrics.jsonl")
         self._logs: dict[str, logging.Logger] = {}
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the ``CheckpointStore``."""
-        return self.path / "checkpoints"
-
-    @property
-    def embeddings(self) -> Path:
-        """The folder of exports; it is complete when it has a ``manifest.json``."""
-        return self.path / "embeddings"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's event files."""
-        return self.path / "tensorboard"
 
     def create(self) -> RunDirectory:
         """Make the directory and its folders if they are missing.
@@ -59,13 +52,9 @@ class RunDirectory:
         Raises:
             ResourceError: it cannot be made or written.
         """
-        try:
+        with os_error_in_a_sentence(f"the run directory {self.path} cannot be made", "choose another output directory"):
             for folder in (self.path, self.checkpoints, self.embeddings, self.tensorboard):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                f"the run directory {self.path} cannot be made: {error.strerror}; choose another output directory"
-            ) from None
         return self
 
     @contextlib.contextmanager
@@ -77,13 +66,9 @@ class RunDirectory:
             ResourceError: the directory cannot be written, or its file system has no locks.
         """
         self.create()
-        path = self.path / ".lock"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ResourceError(
-                f"the run directory {self.path} cannot be written: {error.strerror}; make it writable or choose another"
-            ) from None
+        what = f"the run directory {self.path} cannot be written"
+        with os_error_in_a_sentence(what, "make it writable or choose another"):
+            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._acquire(descriptor)
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp()}
@@ -122,13 +107,8 @@ class RunDirectory:
         path = self.path / name
         content = sealed(name, readable(value))
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
+        with os_error_in_a_sentence(f"cannot write {path}", WRITE_AGAIN):
             write_atomically(path, text.encode())
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write {path}: {error.strerror}; free some space or make the directory writable, and run the "
-                "same command again"
-            ) from None
         return path
 
     def read_json(self, name: str) -> Any:
@@ -146,12 +126,8 @@ class RunDirectory:
             ResourceError: it cannot be removed.
         """
         path = self.path / name
-        try:
+        with os_error_in_a_sentence(f"cannot replace {path}", "remove it, and run the same command again"):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                f"cannot replace {path}: {error.strerror}; remove it, and run the same command again"
-            ) from None
 
     def write_history(self) -> Path:
         """Write ``history.json``: the epochs of ``metrics.jsonl`` as columns."""
@@ -202,22 +178,12 @@ def _locked_sentence(path: Path, content: bytes) -> str:
         pid, host, since = int(holder["pid"]), str(holder["host"]), holder["since"]
     except (ValueError, KeyError, TypeError):
         return f"the run directory {path} is being written by another process; wait for it, or choose another directory"
-    gone = host == socket.gethostname() and not _alive(pid)
+    gone = host == socket.gethostname() and not psutil.pid_exists(pid)
     whose = "has ended, but a process it started still holds the lock" if gone else "is writing it"
     return (
         f"the run directory {path} is locked: process {pid} on {host} (since {since}) {whose}; wait for it, stop it, "
         "or choose another directory"
     )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 # -- old runs --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError
 from graphmill.training.optimizers import PhaseOptimizer
-from graphmill.training.precision import LossScaler
 
 
 @dataclass
@@ -94,9 +93,3 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
                     f"{tuple(tensor.shape)} here; train with force: true"
                 )
             tensor.copy_(stored[name])
-
-
-def restore_scaler(state: TrainState, scaler: LossScaler) -> None:
-    """Restore the saved loss scale, if this precision has one."""
-    if scaler.enabled and state.scaler:
-        scaler.load(state.scaler)

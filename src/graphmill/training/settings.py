@@ -184,14 +184,10 @@ class EvaluationSettings(Settings):
         return list(cls.BASELINES if value else ()) if isinstance(value, bool) else value
 
     @model_validator(mode="after")
-    def _baselines_are_known(self) -> Self:
+    def _something_is_measured(self) -> Self:
         if unknown := sorted(set(self.baselines) - set(self.BASELINES)):
             known = ", ".join(self.BASELINES) or "none for this system"
             raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {known})")
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_measured(self) -> Self:
         if not self.metrics:
             raise ValueError("evaluation.metrics is empty; name one at least")
         if not self.top_k or min(self.top_k) < 1:

@@ -75,22 +75,22 @@ class Shards:
         """Split a rank's tensors into those that are equal on all ranks, and divided ones, which rank 0 streams from
         all ranks."""
         own = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
-        streams = {n: Streamed(self._shape(n, t), t.dtype, self._reader(n, t)) for n, t in own.items()}
+        streams = {n: self._stream(n, t) for n, t in own.items()}
         return {n: t for n, t in tensors.items() if n not in own}, streams
 
     def hand_over(self, streams: Mapping[str, Streamed]) -> None:
         """Call on the other ranks while rank 0 writes: send it the rows that it needs, in the order of the file."""
         for name in in_order({name: stream.dtype for name, stream in streams.items()}):
-            for first, last in streams[name].blocks():
+            for first, last in row_blocks(streams[name].shape, streams[name].dtype):
                 streams[name].rows(first, last)
 
-    def dealt_out(self, streams: Mapping[str, Streamed] | None, path: str) -> dict[str, Tensor]:
-        """Distribute rank 0's tensors in a file: returns this rank's rows of each, on the CPU. The others pass None.
+    def dealt_out(self, streams: Mapping[str, Streamed], path: str) -> dict[str, Tensor]:
+        """Distribute rank 0's tensors in a file: returns this rank's rows of each, on the CPU. The others pass none.
 
         Raises:
             InputError: a tensor and its table differ in the number of rows; raised on all ranks.
         """
-        shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in (streams or {}).items()})
+        shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in streams.items()})
         out = {}
         for name, (shape, dtype) in shapes.items():
             bounds = self.bounds[_parameter(name)]
@@ -101,7 +101,7 @@ class Shards:
                 )
             parts = []
             for owner, first, last in _pieces(bounds, row_blocks(shape, dtype)):
-                if self.ranks.main and streams is not None:
+                if self.ranks.main:
                     part = streams[name].rows(first, last)
                     if owner:
                         self.ranks.send(part, owner)
@@ -114,10 +114,7 @@ class Shards:
             out[name] = torch.cat(parts) if parts else torch.empty(0, *shape[1:], dtype=dtype)
         return out
 
-    def _shape(self, name: str, tensor: Tensor) -> tuple[int, ...]:
-        return (self.bounds[_parameter(name)][-1], *tensor.shape[1:])
-
-    def _reader(self, name: str, tensor: Tensor) -> Any:
+    def _stream(self, name: str, tensor: Tensor) -> Streamed:
         bounds, rank = self.bounds[_parameter(name)], self.ranks.rank
 
         def rows(first: int, last: int) -> Tensor:
@@ -131,7 +128,7 @@ class Shards:
                     self.ranks.send(mine, 0)
             return torch.cat(parts) if parts else tensor[:0]
 
-        return rows
+        return Streamed((bounds[-1], *tensor.shape[1:]), tensor.dtype, rows)
 
 
 def _parameter(name: str) -> str:

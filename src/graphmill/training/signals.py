@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -42,9 +42,7 @@ class StopRequest:
                     self._before[number] = before
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for number, before in self._before.items():
             # None: installed by C code; Python cannot restore it.
             with contextlib.suppress(ValueError):

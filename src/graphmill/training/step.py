@@ -155,7 +155,7 @@ def compute_gradient(
         if beside is not None:
             beside.take()
         execution.at = ENCODING
-        _seed(seed_parts, number, ranks, replicated, precision.device)
+        _seed(seed_parts, number, ranks, replicated, precision.device.type)
         with precision.autocast():
             encoded = recipe.encode(model, group)
         detached = _detach(encoded)
@@ -164,7 +164,7 @@ def compute_gradient(
             poll()
             if allocation_is_limited():
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
-            _seed((*seed_parts, "chunk", part), number, ranks, replicated, precision.device)
+            _seed((*seed_parts, "chunk", part), number, ranks, replicated, precision.device.type)
             with precision.autocast():
                 terms = recipe.terms(model, chunk, detached)
             loss = None
@@ -210,17 +210,15 @@ def clip_(parameters: list[nn.Parameter], norm: float | Tensor, max_norm: float)
         torch._foreach_mul_(gradients, max_norm / (norm + 1e-6))
 
 
-def _seed(
-    parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool, device: torch.device | None = None
-) -> None:
+def _seed(parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool, device: str = "cpu") -> None:
     # Replicated encodings must draw the same mask on all ranks. All else draws a different mask on each rank.
     rank = 0 if replicated and "chunk" not in parts else ranks.rank
     seed = key_of(*parts, "group", group, "rank", rank) & 0x7FFF_FFFF_FFFF_FFFF
     # Not torch.manual_seed: before a device is initialised, it stores each call with its stack for later.
     torch.default_generator.manual_seed(seed)
-    if device is not None and device.type == "cuda":
+    if device == "cuda":
         torch.cuda.manual_seed(seed)
-    elif device is not None and device.type == "mps":
+    elif device == "mps":
         torch.mps.manual_seed(seed)
 
 
@@ -279,11 +277,7 @@ def _reduce(
         ranks.sum_([p.grad for p in direct if p.grad is not None and not (shards and shards.holds(p))])
         return
     encoded, detached = pending
-    gradients = {
-        name: tensor.grad if tensor.grad is not None else torch.zeros_like(tensor)
-        for name, tensor in detached.items()
-        if tensor.requires_grad
-    }
+    gradients = _filled(detached)
     if _bytes([*direct, *gradients.values()]) <= _bytes(parameters):
         ranks.sum_([*(p.grad for p in direct if p.grad is not None), *gradients.values()])
         _backward_through(encoded, detached, gradients)

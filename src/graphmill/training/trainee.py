@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -27,7 +28,7 @@ from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
 from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import TrainingListener
-from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.run_state import TrainState, load_model, pack, unpack
 from graphmill.training.saving import Saver
 from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
@@ -38,49 +39,37 @@ from graphmill.training.unread_losses import Done
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False)
 class Trainee:
-    """One recipe in training. ``store`` is None for trials that write no checkpoints."""
+    """One recipe in training. ``store`` is None for trials that write no checkpoints. ``precision``: that of the first
+    step; ``mixed`` is the present one."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        training: TrainingSettings,
-        acceleration: AccelerationSettings,
-        evaluation: EvaluationSettings,
-        *,
-        device: torch.device,
-        precision: str,
-        execution: Execution,
-        listener: TrainingListener,
-        ranks: Ranks | None = None,
-        store: CheckpointStore | None = None,
-        stop: StopRequest | None = None,
-        nonfinite_dir: Path | None = None,
-        initialise: Callable[[nn.Module], None] | None = None,
-        before_save: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.recipe = recipe
-        self.training = training
-        self.acceleration = acceleration
-        self.evaluation = evaluation
-        self.device = device
-        self.execution = execution
-        self.listener = listener
-        self.ranks = ranks or Ranks()
-        self.store = store
-        self.saver = None if store is None else Saver(store, device)
-        self.stop = stop
-        self.nonfinite_dir = nonfinite_dir
-        self.initialise = initialise
-        self.before_save = before_save
-        self.asked = execution.sizes()
-        self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
+    recipe: Recipe
+    training: TrainingSettings
+    acceleration: AccelerationSettings
+    evaluation: EvaluationSettings
+    _: KW_ONLY
+    device: torch.device
+    precision: InitVar[str]
+    execution: Execution
+    listener: TrainingListener
+    ranks: Ranks = field(default_factory=Ranks)
+    store: CheckpointStore | None = None
+    stop: StopRequest | None = None
+    nonfinite_dir: Path | None = None
+    initialise: Callable[[nn.Module], None] | None = None
+    before_save: Callable[[], None] = field(default=lambda: None)
+
+    def __post_init__(self, precision: str) -> None:
+        self.saver = None if self.store is None else Saver(self.store, self.device)
+        self.asked = self.execution.sizes()
+        self.batches = Batches(self.recipe, self.acceleration.num_workers or int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
         self._unread: list[Done] = []
-        if acceleration.sharding == "rows" and self.ranks.world > 1:
-            recipe.shard(self.ranks)
-        recipe.to(device)
+        if self.acceleration.sharding == "rows" and self.ranks.world > 1:
+            self.recipe.shard(self.ranks)
+        self.recipe.to(self.device)
         self._fresh(precision)
 
     def _fresh(self, precision: str) -> None:
@@ -103,56 +92,52 @@ class Trainee:
         self._use_precision(precision)
 
     def _use_precision(self, name: str) -> None:
-        self.precision = Precision(name, self.device)
+        self.mixed = Precision(name, self.device)
         self.state.precision = name
-        restore_scaler(self.state, self.precision.scaler)
+        if self.mixed.scaler.enabled and self.state.scaler:
+            self.mixed.scaler.load(self.state.scaler)
 
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
         assert self.store is not None
-        # Rank 0 alone reads: run directories are local to its machine.
-        found: Any = None
-        loaded = None
-        if self.ranks.main:
-            loaded = self._load(which)
+        loaded = self._load(which)
+        if loaded is not None:
             self.store.discard_after(loaded.step)
-            found = loaded.snapshot.state, str(loaded.path), list(loaded.notes)
+        found = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
         state, path, notes = self.ranks.broadcast(found)
-        self._restore(Snapshot(self._own_part(loaded, path), state), path)
+        unpack(self._own_part(loaded, path), self.model, self.optimizers, path)
+        self.resumed = True
+        self.state = TrainState.from_json(state)
+        # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
+        if self.state.execution.get("asked") == self.asked:
+            for key, value in self.state.execution["reached"].items():
+                setattr(self.execution, key, value)
+        self._use_precision(self.state.precision)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
         return list(notes)
 
-    def _load(self, which: str | int) -> Loaded:
-        assert self.store is not None
+    def _load(self, which: str | int) -> Loaded | None:
+        """The checkpoint on rank 0, None on the others: run directories are local to the machine of rank 0."""
+        if self.store is None or not self.ranks.main:
+            return None
         shards = self.recipe.shards
         return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
 
     def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
         """Return the tensors that rank 0 has loaded, on every rank: replicated tensors whole, divided ones as this
         rank's rows."""
-        held = None if loaded is None else loaded.snapshot
-        tensors = self.ranks.broadcast_tensors(None if held is None else _named(held.tensors, prefix))
+        held = Snapshot({}) if loaded is None else loaded.snapshot
+        tensors = self.ranks.broadcast_tensors(_named(held.tensors, prefix))
         if self.recipe.shards is None:
             return tensors
-        return tensors | self.recipe.shards.dealt_out(None if held is None else _named(held.streamed, prefix), path)
-
-    def _restore(self, snapshot: Snapshot, path: str) -> None:
-        unpack(snapshot.tensors, self.model, self.optimizers, path)
-        self.resumed = True
-        self.state = TrainState.from_json(snapshot.state)
-        # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
-        if self.state.execution.get("asked") == self.asked:
-            for key, value in self.state.execution["reached"].items():
-                setattr(self.execution, key, value)
-        self._use_precision(self.state.precision)
+        return tensors | self.recipe.shards.dealt_out(_named(held.streamed, prefix), path)
 
     def load_weights(self, which: str | int) -> Loaded | None:
         """Load only the weights and buffers of a checkpoint on every rank, for evaluation and export.
 
         Returns the loaded checkpoint on rank 0, and None on the others."""
-        assert self.store is not None
-        loaded = self._load(which) if self.ranks.main else None
+        loaded = self._load(which)
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
         load_model(self._own_part(loaded, path, "model."), self.model, path)
         return loaded
@@ -171,7 +156,7 @@ class Trainee:
             tensors, streams = shards.gathered(tensors)
         if self.saver is not None and self.ranks.main:
             self.before_save()
-            self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
+            self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
             self.saver.save(
                 Snapshot(tensors, self.state.to_json(), streams),
@@ -234,11 +219,6 @@ class Trainee:
             self.listener.on_note(text)
 
     # ------------------------------------------------------------------ small parts
-
-    def _metric_now(self) -> float | None:
-        if self.state.evaluated_epoch != self.state.epoch:
-            return None
-        return self.state.last_metrics.get(self.evaluation.selection_metric)
 
     def _say_what_chooses_the_epoch(self) -> None:
         """Before the first step, add a note once if the test split chooses the epoch, or if no split can."""
