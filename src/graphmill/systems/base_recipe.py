@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
+
+M = TypeVar("M", bound=nn.Module)
+"""The class of a system's model."""
 
 
 class RowBatch:
@@ -47,7 +50,7 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-class BaseRecipe:
+class BaseRecipe(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
@@ -71,14 +74,14 @@ class BaseRecipe:
         """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: M) -> list[Compilable]:
         """By default, nothing."""
         return []
 
-    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
+    def groups(self, model: M, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
         """All parameters; weight decay acts on those for which ``dense(name, parameter)`` is true."""
         found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
         for name, parameter in model.named_parameters():
@@ -122,7 +125,7 @@ class BaseRecipe:
         return in_one_copy(arrays, self.device) if pinned else [self._tensor(array) for array in arrays]
 
 
-class TableRecipe(BaseRecipe):
+class TableRecipe(BaseRecipe[M]):
     """A system whose vectors are a table of all nodes, trained on rows in one shuffled order per epoch (ConvE, ComplEx)."""
 
     def plan_steps(self, rows: int) -> None:
@@ -146,11 +149,11 @@ class TableRecipe(BaseRecipe):
         """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
         return count_links(self.graph, split)
 
-    def health(self, model: nn.Module) -> dict[str, float]:
+    def health(self, model: M) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
         return self.health_of(_table(model).float().cpu().numpy())
 
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+    def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """The table of nodes."""
         table = _table(model)
         for start in range(0, len(table), EXPORT_ROWS):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
@@ -42,7 +42,7 @@ FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
 
 
-class ConveRecipe(TableRecipe):
+class ConveRecipe(TableRecipe[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     name = "conve"
@@ -95,12 +95,12 @@ class ConveRecipe(TableRecipe):
         self.seed_weights(execution)
         return ConvE(self.config)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: ConvE, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts only on the weights of the convolution and the linear layer."""
         dense = ("convolution.weight", "projection.weight")
         return self.groups(model, lambda name, _: name in dense)
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: ConvE) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
         ids = self.graph.node_table().column("id").to_pylist()
         names = ["|".join(r.key) for r in self.graph.relations]
@@ -128,16 +128,14 @@ class ConveRecipe(TableRecipe):
         candidates = np.concatenate([tail[:, None], negative], axis=1)
         return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
 
-    def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
+    def encode(self, model: ConvE, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms use all rows."""
-        assert isinstance(model, ConvE)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
-    def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: ConvE, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
         """Binary cross-entropy, summed over the scores."""
         assert encoded is not None
-        assert isinstance(model, ConvE)
         x = encoded.tensors["x"]
         weight = chunk.weights[LOSS]
         if chunk.candidates is not None:
@@ -170,17 +168,15 @@ class ConveRecipe(TableRecipe):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def scorer(self, model: nn.Module) -> ConveScorer:
+    def scorer(self, model: ConvE) -> ConveScorer:
         """Scores of relations 0 … M − 1 and of their inverses M … 2M − 1."""
-        assert isinstance(model, ConvE)
         return ConveScorer(model, self.graph)
 
-    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+    def scoring(self, model: ConvE) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
-        assert isinstance(model, ConvE)
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
-    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
         limit = 0 if final else self.settings.evaluation.max_queries
         if (split, limit) not in self._queries:
@@ -192,14 +188,13 @@ class ConveRecipe(TableRecipe):
 
     def ranking_report(
         self,
-        model: nn.Module,
+        model: ConvE,
         split: str,
         ks: Sequence[int],
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
     ) -> dict[str, Any]:
         """Metrics over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
-        assert isinstance(model, ConvE)
         seed = self.settings.training.seed
         return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
 
@@ -211,9 +206,8 @@ class ConveRecipe(TableRecipe):
 
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)
 
-    def tracer(self, model: nn.Module, precision: str) -> ConveTracer:
+    def tracer(self, model: ConvE, precision: str) -> ConveTracer:
         """A tracer: per-example gradients at the weights of ``model``."""
-        assert isinstance(model, ConvE)
         return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
 
     def traced_triples(self, split: str) -> np.ndarray:
@@ -224,7 +218,7 @@ class ConveRecipe(TableRecipe):
         """The label of a triple's tail, and the label of its head as the tail of the inverse relation."""
         return both_directions(triples, self.data.num_relations).reshape(2, -1, 3)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: ConvE) -> list[Compilable]:
         """Convolution and norms, which are many small operations. The rest is matrix products and one kernel."""
         return [Compilable(model, "hidden")]
 

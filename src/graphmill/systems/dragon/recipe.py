@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
@@ -28,7 +28,7 @@ IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
 """Terms of the vectors by id."""
 
 
-class DragonRecipe(MultimodalRecipe):
+class DragonRecipe(MultimodalRecipe[Dragon]):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
@@ -83,11 +83,11 @@ class DragonRecipe(MultimodalRecipe):
         self._items_there = None if self.similar_items is None else self.similar_items.to(device)
         self._users_there = None if self.similar_users is None else self.similar_users.to(device)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: Dragon, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: Dragon) -> dict[str, tuple[str, list[str]]]:
         """Keys of preferences and modality weights are users, with the name of the modality; towers have no row keys.
 
         Id embeddings have BPR-MF's labels.
@@ -104,16 +104,14 @@ class DragonRecipe(MultimodalRecipe):
             out[name] = (label, [] if part == "towers" else users)
         return out
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: Dragon, batch: PairBatch) -> Encoded:
         """Users and items before the homogeneous graphs, [U, width] and [I, width]."""
-        assert isinstance(model, Dragon)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         users, items = model.heterogeneous(self.user_item)
         return Encoded({USERS: users, ITEMS: items})
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: Dragon, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors: the homogeneous graphs are applied for the rows of the chunk, each once."""
-        assert isinstance(model, Dragon)
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._users(model, encoded.tensors[USERS], some_users)
@@ -146,16 +144,14 @@ class DragonRecipe(MultimodalRecipe):
             return select_rows(here, some).to(self.device)
         return cut_rows(there, rows, most)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: Dragon) -> list[Compilable]:
         """The feature towers, without the products with the graphs."""
-        assert isinstance(model, Dragon)
         return [Compilable(tower, "forward") for tower in model.towers]
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: Dragon, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
         columns; and for id embeddings the loss of the same pairs, and their norm.
         """
-        assert isinstance(model, Dragon)
         found = self._identity_terms(model, chunk)
         if NORM not in self.term_names:
             return found
@@ -177,10 +173,9 @@ class DragonRecipe(MultimodalRecipe):
         count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
         return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: Dragon) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items, fp32, of the model in eval mode."""
         users, items = super().vectors(model)
-        assert isinstance(model, Dragon)
         with torch.no_grad():
             everyone, everything = np.arange(len(users)), np.arange(len(items))
             users, items = self._users(model, users, everyone), self._items(model, items, everything)

@@ -45,7 +45,7 @@ NODES, NUMBERS = "nodes", "numbers"
 CF, KG = "cf", "kg"
 
 
-class KgatRecipe(RecommenderRecipe):
+class KgatRecipe(RecommenderRecipe[Kgat]):
     """See :class:`graphmill.systems.kgat.model.Kgat`."""
 
     settings: KgatSettings
@@ -117,7 +117,7 @@ class KgatRecipe(RecommenderRecipe):
             self.facts.release()
         self._weighted = None
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: Kgat, phase: Phase) -> list[ParameterGroup]:
         """Both phases train the nodes' vectors, each with its own moments; weight decay acts on the layers."""
         own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
         groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
@@ -128,7 +128,7 @@ class KgatRecipe(RecommenderRecipe):
                 out.append(ParameterGroup([n for n, _ in kept], [p for _, p in kept], group.decay))
         return out
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
         """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row
         keys."""
         ids = self.ids("all")
@@ -138,9 +138,8 @@ class KgatRecipe(RecommenderRecipe):
             out[f"tables.{number}"] = (label, ids[kind.offset : kind.offset + kind.count])
         return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: Kgat, epoch: int) -> None:
         """Computes the attention of this epoch from the current vectors."""
-        assert isinstance(model, Kgat)
         if epoch and self.settings.model.attention:
             model.attention.copy_(self._part.attention(model))
 
@@ -163,13 +162,12 @@ class KgatRecipe(RecommenderRecipe):
         items = np.column_stack((batch.positives, batch.negatives.reshape(len(batch), -1)))
         return batch.users + self.view.user_offset, items + self.view.item_offset
 
-    def encode(self, model: nn.Module, batch: Any) -> Encoded:
+    def encode(self, model: Kgat, batch: Any) -> Encoded:
         """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
 
         The compiled layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
         computes only these rows.
         """
-        assert isinstance(model, Kgat)
         nodes = model.nodes()
         if self.shards is not None:
             return self._encoded_of_all_ranks(model, nodes, batch)
@@ -208,7 +206,7 @@ class KgatRecipe(RecommenderRecipe):
         """The edges that this process computes."""
         return self.facts if self.mine is None else self.mine
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: Kgat) -> tuple[Tensor, Tensor]:
         """Final vectors of users and items, with the attention of the current vectors."""
         rows, view = torch.from_numpy(self.all_vectors(model)).to(self.device), self.view
         return (
@@ -229,10 +227,9 @@ class KgatRecipe(RecommenderRecipe):
             return self._matrix(model)
         return self._part.matrix.with_values(self._part.attention(model))
 
-    def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: Kgat, chunk: Any, encoded: Encoded | None) -> list[Term]:
         """cf: the loss of pairs and the vectors' norm; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
         assert encoded is not None
-        assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):
             return self._triple_terms(model, chunk, encoded)
         rows = self._projected(model, chunk, encoded)
@@ -269,11 +266,11 @@ class KgatRecipe(RecommenderRecipe):
 
     # ---------------------------------------------------------------- export
 
-    def all_vectors(self, model: nn.Module) -> np.ndarray:
+    def all_vectors(self, model: Kgat) -> np.ndarray:
         """fp32 [N, d]: the final vectors of all nodes, entities included."""
         return self._final(model, lambda rows: self.shards.whole(self._nodes_of, rows) if self.shards else rows)
 
-    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+    def some_vectors(self, model: Kgat, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
@@ -284,9 +281,8 @@ class KgatRecipe(RecommenderRecipe):
         rows = rows[self._tensor(np.searchsorted(wanted, numbers))]
         return rows[: len(users)], rows[len(users) :]
 
-    def _final(self, model: nn.Module, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
+    def _final(self, model: Kgat, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
         """The result of ``fetch`` for the final vectors of this process's nodes."""
-        assert isinstance(model, Kgat)
         training = model.training
         model.eval()
         with torch.no_grad():
@@ -295,11 +291,10 @@ class KgatRecipe(RecommenderRecipe):
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 
-    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def embed_later(self, model: Kgat, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
         facts and interactions, starting from the vectors that fit the facts of the new nodes best.
         """
-        assert isinstance(model, Kgat)
         facts = with_later(self, later)
         grown = copy.deepcopy(model).eval()
         rows = [model.tables[n].detach().mean(0).expand(count, -1) for n, count in enumerate(later.counts)]

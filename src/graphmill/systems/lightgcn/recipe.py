@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.table_rows import table_rows
@@ -29,7 +29,7 @@ TABLE, WHICH = "table of ", "numbers of "
 """Where tables are divided, beside a final vector: its row of the table, and the number that it has there."""
 
 
-class LightGcnRecipe(RecommenderRecipe):
+class LightGcnRecipe(RecommenderRecipe[LightGCN]):
     """L = loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + mean ‖j‖²), the norms of table rows before propagation."""
 
     settings: LightGcnSettings
@@ -66,9 +66,8 @@ class LightGcnRecipe(RecommenderRecipe):
         else:
             self.user_item = self.user_item.to(device)  # type: ignore[union-attr]
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: LightGCN, batch: PairBatch) -> Encoded:
         """Final vectors of all users and items; with sharded tables, only of the batch's, with their table rows."""
-        assert isinstance(model, LightGCN)
         users, items = model(self._graph)
         if self.shards is None:
             return Encoded({USERS: users, ITEMS: items})
@@ -95,7 +94,7 @@ class LightGcnRecipe(RecommenderRecipe):
         assert self.user_item is not None
         return self.user_item
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: LightGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the places of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         own = self._places(encoded, (USERS, ITEMS), users, items)
         return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
@@ -106,7 +105,7 @@ class LightGcnRecipe(RecommenderRecipe):
             return wanted
         return [torch.searchsorted(encoded.tensors[WHICH + n], w) for n, w in zip(names, wanted, strict=True)]
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: LightGCN) -> tuple[Tensor, Tensor]:
         """Users [U, d] and items [I, d], fp32, of the model in eval mode; every rank gets all of them."""
         if self.shards is None:
             return super().vectors(model)
@@ -115,7 +114,7 @@ class LightGcnRecipe(RecommenderRecipe):
         bounds = self.shards.bounds
         return self.shards.whole(bounds["user"], users).float(), self.shards.whole(bounds["item"], items).float()
 
-    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+    def some_vectors(self, model: LightGCN, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
@@ -127,9 +126,8 @@ class LightGcnRecipe(RecommenderRecipe):
             ]
         return fetched[0].float(), fetched[1].float()
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: LightGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The norm of the chunk's table rows."""
-        assert isinstance(model, LightGCN)
         negatives = chunk.negatives.reshape(len(chunk), -1)
         user = encoded.tensors.get(TABLE + USERS, model.user)
         item = encoded.tensors.get(TABLE + ITEMS, model.item)

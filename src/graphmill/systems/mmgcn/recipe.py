@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
-from torch import nn
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.table_rows import table_rows
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
 
 
-class MmgcnRecipe(MultimodalRecipe):
+class MmgcnRecipe(MultimodalRecipe[MMGCN]):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1
@@ -68,11 +67,11 @@ class MmgcnRecipe(MultimodalRecipe):
         super().to(device)
         self.user_item = self.user_item.to(device)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: MMGCN, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on ID embeddings, preferences and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: MMGCN) -> dict[str, tuple[str, list[str]]]:
         """Keys of ID embeddings are type and id (a user may have an item's id); keys of preferences are users, per
         modality. Other parameters have no row keys."""
         users = self.ids("user")
@@ -90,9 +89,8 @@ class MmgcnRecipe(MultimodalRecipe):
         _, number, rest = name.split(".", 2)
         return f"{self.modalities[int(number)].name}.{rest}"
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: MMGCN, batch: PairBatch) -> Encoded:
         """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""
-        assert isinstance(model, MMGCN)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         wanted = self._wanted(batch) if model.training else None
         users, items = model(self.user_item, wanted)
@@ -115,19 +113,18 @@ class MmgcnRecipe(MultimodalRecipe):
         cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
         return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: MMGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors; if only some rows were computed, they are looked up among those."""
         if _OF_USERS in encoded.tensors:
             users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
             items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
         return super().rows(model, users, items, encoded)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: MMGCN) -> list[Compilable]:
         """The dense part of each layer, without the products with the graph."""
-        assert isinstance(model, MMGCN)
         return [Compilable(layer, "join") for tower in model.towers for layer in tower.layers]  # type: ignore[union-attr]
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: MMGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
 
         Several negatives are averaged. The published code includes only the first modality's P and trains neither Z nor
@@ -136,7 +133,6 @@ class MmgcnRecipe(MultimodalRecipe):
         """
         if not self.term_names:
             return []
-        assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
         negatives = chunk.negatives.reshape(len(chunk), -1)
         # Each row once, even if several pairs have it.

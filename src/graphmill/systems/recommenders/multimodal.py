@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.systems.base_recipe import wide
+from graphmill.systems.base_recipe import M, wide
 from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
@@ -32,7 +32,7 @@ MOST_ROWS = 0.7
 """Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
 
-class MultimodalRecipe(RecommenderRecipe):
+class MultimodalRecipe(RecommenderRecipe[M]):
     """``self.modalities``: the feature sets in the order of the network's towers."""
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings | DragonSettings, batching: str) -> None:
@@ -45,7 +45,7 @@ class MultimodalRecipe(RecommenderRecipe):
     embeds_from_features = True
     """A new item's vector needs no interaction."""
 
-    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def embed_later(self, model: M, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
         the user-item graph with their interactions, if any. Id embeddings of new items are the mean over items.
 
@@ -64,7 +64,7 @@ class MultimodalRecipe(RecommenderRecipe):
                 vectors[alone] = WarmedUp(*self._without_interactions(model))(vectors[alone])
         return vectors, {}
 
-    def _with_means(self, model: nn.Module, items: np.ndarray) -> dict[str, Tensor]:
+    def _with_means(self, model: M, items: np.ndarray) -> dict[str, Tensor]:
         """The model's tensors, with the mean over items in the rows ``items`` of id embeddings, including new rows."""
         rows = dict(model.state_dict())
         for name in set(self.item_tables) & rows.keys():
@@ -74,7 +74,7 @@ class MultimodalRecipe(RecommenderRecipe):
             rows[name][torch.from_numpy(items + first)] = mean
         return rows
 
-    def _without_interactions(self, model: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    def _without_interactions(self, model: M) -> tuple[np.ndarray, np.ndarray]:
         """float32 [n, d] each: vectors of known items computed without their interactions, and their actual vectors."""
         as_is = self.vectors(model)[1].cpu().numpy()
         alone, other, changed = np.zeros_like(as_is), copy.copy(self), copy.deepcopy(model).eval()
