@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +45,29 @@ class RowBatch:
         return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
 
 
+class DividedBatch(RowBatch):
+    """A batch whose chunks and ranks get some of its rows: those of the arrays ``ROWS``, and all other fields whole."""
+
+    ROWS: ClassVar[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.ROWS[0]))
+
+    def split(self, parts: int) -> Sequence[Self]:
+        """At most ``parts`` chunks of rows, in their order."""
+        if parts == 1 and len(self):
+            return [self]
+        return [self.take(rows) for rows in np.array_split(np.arange(len(self)), parts) if len(rows)]
+
+    def shard(self, rank: int, world: int) -> Self:
+        """Every ``world``-th row."""
+        return self.take(slice(rank, None, world))
+
+    def take(self, rows: np.ndarray | slice) -> Self:
+        """The batch of some rows."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.ROWS})  # type: ignore[type-var]
+
+
 def wide(x: Tensor) -> Tensor:
     """At least fp32."""
     return x if x.dtype == torch.float64 else x.float()
@@ -69,6 +92,11 @@ class BaseRecipe(Generic[M]):
         starts with the same."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         self.execution = execution
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether layers are computed again in the backward pass: by the settings, or because memory ran out."""
+        return bool(self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing)
 
     def to(self, device: torch.device) -> None:
         """Sets the device, to which each batch is copied; a system moves its own constants."""

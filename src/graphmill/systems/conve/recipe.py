@@ -130,7 +130,7 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def encode(self, model: ConvE, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms use all rows."""
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
     def terms(self, model: ConvE, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:

@@ -106,7 +106,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
 
     def encode(self, model: Dragon, batch: PairBatch) -> Encoded:
         """Users and items before the homogeneous graphs, [U, width] and [I, width]."""
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         users, items = model.heterogeneous(self.user_item)
         return Encoded({USERS: users, ITEMS: items})
 
@@ -166,9 +166,8 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         almost nothing."""
         if model.identities is None:
             return []
-        negatives = chunk.negatives.reshape(len(chunk), -1)
         tables = model.identities.user, model.identities.item
-        places = self._tensors(chunk.users, np.column_stack((chunk.positives, negatives)))
+        places = self._tensors(chunk.users, chunk.items)
         loss, norm = self.pair_losses(PairRows(*tables, *places))
         count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
         return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]

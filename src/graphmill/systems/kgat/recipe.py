@@ -159,8 +159,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
 
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
-        items = np.column_stack((batch.positives, batch.negatives.reshape(len(batch), -1)))
-        return batch.users + self.view.user_offset, items + self.view.item_offset
+        return batch.users + self.view.user_offset, batch.items + self.view.item_offset
 
     def encode(self, model: Kgat, batch: Any) -> Encoded:
         """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
@@ -173,7 +172,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
             return self._encoded_of_all_ranks(model, nodes, batch)
         if isinstance(batch, FactBatch):
             return Encoded({NODES: nodes})
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         matrix = self._matrix(model) if model.training else self._current_matrix(model)
         if batch.masked is not None:
             matrix = self.facts.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
@@ -191,7 +190,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
             # With a small batch, some ranks have no rows.
             asked = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
             wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in asked]))
-            model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+            model.checkpointing = self.checkpointing
             matrix = self._matrix(model)
             if batch.masked is not None:
                 matrix = self.mine.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]

@@ -128,13 +128,12 @@ class LightGcnRecipe(RecommenderRecipe[LightGCN]):
 
     def extra_terms(self, model: LightGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The norm of the chunk's table rows."""
-        negatives = chunk.negatives.reshape(len(chunk), -1)
         user = encoded.tensors.get(TABLE + USERS, model.user)
         item = encoded.tensors.get(TABLE + ITEMS, model.item)
-        places = (chunk.users, chunk.positives, negatives.reshape(-1))
+        places = (chunk.users, chunk.positives, chunk.wrong.reshape(-1))
         users, items, wrong = self._places(encoded, (USERS, ITEMS, ITEMS), *places)
         own = table_rows(user, users).square().sum()
         own = own + table_rows(item, items).square().sum()
         others = table_rows(item, wrong).square().sum()
-        total = (own + others / negatives.shape[1]) / 2
+        total = (own + others / chunk.wrong.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]

@@ -91,7 +91,7 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
 
     def encode(self, model: MMGCN, batch: PairBatch) -> Encoded:
         """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         wanted = self._wanted(batch) if model.training else None
         users, items = model(self.user_item, wanted)
         found = {USERS: users, ITEMS: items}
@@ -134,7 +134,7 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
         if not self.term_names:
             return []
         count, width = float(len(chunk)), model.config.embedding_dim
-        negatives = chunk.negatives.reshape(len(chunk), -1)
+        negatives = chunk.wrong
         # Each row once, even if several pairs have it.
         nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])

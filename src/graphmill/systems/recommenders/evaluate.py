@@ -11,7 +11,7 @@ from graphmill.evaluation.baselines.recommendation import FAMILIES, BaselineMode
 from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import CsrPattern, Interactions
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 from graphmill.systems.recommenders.settings import METRICS, RecommenderSettings
 
 QUERY_SEED = 2024
@@ -66,9 +66,8 @@ class RecommenderEvaluator:
         """The best items of each user of the split: enough for the largest ``top_k`` and for the metrics ``names``."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
-        if not final and 0 < evaluation.max_queries < len(users):
-            draw = generator(QUERY_SEED, "users", split)
-            users = np.sort(draw.choice(users, evaluation.max_queries, replace=False))
+        if not final and evaluation.max_queries:
+            users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
         depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
         masked = known(self.view.known(split, evaluation.mask_validation))
         return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
@@ -77,8 +76,7 @@ class RecommenderEvaluator:
         """A baseline's lists on the split, computed once."""
         if (split, name) not in self._baselines:
             score = self.baselines[name].scores(self._models)
-            names = METRICS
-            self._baselines[split, name] = self.lists(score, split, names=names, poll=self._poll)
+            self._baselines[split, name] = self.lists(score, split, names=METRICS, poll=self._poll)
         return self._baselines[split, name]
 
     @cached_property

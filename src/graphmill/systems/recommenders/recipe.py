@@ -169,8 +169,7 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
 
     def rows_of(self, model: M, chunk: PairBatch, encoded: Encoded) -> PairRows:
         """Final vectors of a chunk's users, and of their items and negatives."""
-        negatives = chunk.negatives.reshape(len(chunk), -1)
-        return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
+        return self.rows(model, chunk.users, chunk.items, encoded)
 
     def rows(self, model: M, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the rows of ``users`` int64 [B] and ``items`` int64 [B, n] in them."""

@@ -9,7 +9,6 @@ ENTRIES = {
         "SequenceRecipe",
         "SASRec: next items from a user's sequence",
         ranks="items",
-        recommends=True,
     ),
     "tisasrec": Entry(
         __name__,
@@ -17,6 +16,5 @@ ENTRIES = {
         "SequenceRecipe",
         "TiSASRec: next items, with time intervals",
         ranks="items",
-        recommends=True,
     ),
 }

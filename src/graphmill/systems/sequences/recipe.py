@@ -151,9 +151,7 @@ class SequenceRecipe(BaseRecipe):
     def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
         """The state after every interaction, in the rows of the batch's layout: [R, d]."""
         network: SASRec = model.network  # type: ignore[assignment]
-        network.gradient_checkpointing = (
-            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        )
+        network.gradient_checkpointing = self.checkpointing
         return Encoded({"states": network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
     def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
