@@ -68,11 +68,6 @@ class DividedBatch(RowBatch):
         return replace(self, **{name: getattr(self, name)[rows] for name in self.ROWS})  # type: ignore[type-var]
 
 
-def wide(x: Tensor) -> Tensor:
-    """At least fp32."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
 class BaseRecipe(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 

@@ -16,8 +16,9 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_recipe import TableRecipe, wide
+from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx

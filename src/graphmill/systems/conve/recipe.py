@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
@@ -160,8 +161,7 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
         exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
-        scores = model.pair_scores(x, some)
-        scores = scores if scores.dtype == torch.float64 else scores.float()
+        scores = wide(model.pair_scores(x, some))
         label = torch.zeros_like(scores)
         label[:, 0] = 1.0
         return ((F.softplus(scores) - label * scores) * exists).sum()

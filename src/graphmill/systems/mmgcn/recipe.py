@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.base_recipe import wide
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.systems.recommenders.batch import PairBatch
@@ -139,8 +139,7 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
         nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)
-        found = table_rows(model.identity, self._tensor(some))
-        found = wide(found)
+        found = wide(table_rows(model.identity, self._tensor(some)))
         kind = np.float64 if found.dtype == torch.float64 else np.float32
         weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
         rows = (found.square().sum(1) * weight).sum() / (2.0 * width)

@@ -13,7 +13,8 @@ from torch import Tensor
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.systems.base_recipe import M, wide
+from graphmill.kernels.devices import wide
+from graphmill.systems.base_recipe import M
 from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
+from graphmill.kernels.devices import wide
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
-from graphmill.systems.base_recipe import BaseRecipe, wide
+from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
