@@ -44,8 +44,7 @@ class SequenceData:
             )
         count = np.minimum(-(-targets // max_length), 1 if windows == "last" else np.iinfo(np.int64).max)
         self.user = np.repeat(np.arange(len(first)), count)
-        back = np.arange(len(self.user)) - np.repeat(np.cumsum(count) - count, count)
-        self.stop = end[self.user] - back * max_length
+        self.stop = end[self.user] - ranges(0 * count, count) * max_length
         self.start = np.maximum(self.stop - max_length - 1, first[self.user])
 
     @property
@@ -70,9 +69,7 @@ class SequenceData:
     def _unit(self) -> np.ndarray:
         s = self.sequences
         assert s.timestamps is not None
-        if self.time_unit != "per_user":
-            return np.full(s.num_users, SECONDS[self.time_unit])
-        return smallest_gaps(s.timestamps, s.indptr, s.train_ends())
+        return units(self.time_unit, s.timestamps, s.indptr, s.train_ends())
 
     def times(self, rows: np.ndarray, users: np.ndarray) -> np.ndarray | None:
         """Scaled times of interactions ``rows`` of ``users`` (both [N]): int64 [N]; None if the model does not use times."""
@@ -80,3 +77,8 @@ class SequenceData:
         if not self.time_unit or s.timestamps is None:
             return None
         return scaled_times(s.timestamps[rows], s.timestamps[s.indptr[users]], self._unit[users])
+
+
+def units(time_unit: str, times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """int64 [U]: the unit of each user's times, in seconds; ``indptr[u] .. ends[u] − 1``: interactions that set its own."""
+    return smallest_gaps(times, indptr, ends) if time_unit == "per_user" else np.full(len(ends), SECONDS[time_unit])

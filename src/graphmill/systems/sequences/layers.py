@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
-from graphmill.kernels.sequence_attention import Bucket, causal_attention
+from graphmill.kernels.sequence_attention import Bucket
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -92,20 +92,6 @@ def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class CausalAttention:
-    """:func:`~graphmill.kernels.sequence_attention.causal_attention` for given buckets."""
-
-    buckets: Sequence[Bucket]
-    heads: int
-    p: float
-    training: bool
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """[R, d] each → [R, d]."""
-        return causal_attention(query, key, value, self.buckets, self.heads, self.p, self.training)
-
-
 class FeedForward(nn.Module):
     """W₂ relu(W₁ x), each followed by dropout, at one width throughout (as in SASRec)."""
 
@@ -167,10 +153,11 @@ class Block(nn.Module):
         return attended if output is None else linear(attended, output.weight, output.bias)
 
 
-def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:
-    """Xavier initialisation of every matrix and table (separately for the three parts of a projection); biases zero."""
+def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor]) -> None:
+    """Xavier initialisation of every matrix and table (separately for the three parts of a projection); biases zero.
+    Hyper-connections keep their own start."""
     for module in model.modules():
-        if isinstance(module, tuple(skip)):
+        if isinstance(module, HyperConnection):
             continue
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.dim() < 2:
