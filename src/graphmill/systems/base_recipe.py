@@ -158,31 +158,43 @@ class TableRecipe(BaseRecipe[M]):
         world = int(os.environ.get("WORLD_SIZE", "1"))
         asked = acceleration.batch_size or acceleration.batch_size_per_device * world or base
         self.rows, self.batch_size = rows, min(asked, rows)
-        steps = self.settings.training.steps_per_epoch or -(-rows // self.batch_size)
+        self.steps_of_rows = -(-rows // self.batch_size)
+        steps = self.settings.training.steps_per_epoch or self.steps_of_rows
         self.phases = [Phase("train", steps, self.batch_size, base)]
 
     def rows_of_step(self, epoch: int, index: int) -> np.ndarray:
         """The numbers of the rows in a step."""
-        turn, at = divmod(index, -(-self.rows // self.batch_size))
-        per_epoch = -(-self.rows // self.batch_size)
-        low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
+        turn, at = divmod(index, self.steps_of_rows)
+        low, high = (place * self.rows // self.steps_of_rows for place in (at, at + 1))
         return self.order(self.rows, epoch, turn)[low:high]
 
     def held_out(self, split: str) -> int:
         """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
         return count_links(self.graph, split)
 
+    def row_keys(self, model: M) -> dict[str, tuple[str, list[str]]]:
+        """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
+        ids = self.graph.node_table().column("id").to_pylist()
+        names = ["|".join(r.key) for r in self.graph.relations]
+        relations = [*names, *(f"inverse of {n}" for n in names)]
+        keys = {"entities": ids, "entity_bias": ids, "relations": relations, "popularity": relations}
+        return {name: (name, keys[name][: len(x)] if name in keys else []) for name, x in model.named_parameters()}
+
     def health(self, model: M) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
-        return self.health_of(_table(model).float().cpu().numpy())
+        return self.health_of(_table(model))
 
     def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """The table of nodes."""
-        table = _table(model)
-        for start in range(0, len(table), EXPORT_ROWS):
-            yield EmbeddingBlock(start, table[start : start + EXPORT_ROWS].float().cpu().numpy())
+        return blocks_of(_table(model))
 
 
-def _table(model: nn.Module) -> Tensor:
+def _table(model: nn.Module) -> np.ndarray:
     table: Tensor = model.entities  # type: ignore[assignment]
-    return table.detach()
+    return np.asarray(table.detach().float().cpu().numpy())
+
+
+def blocks_of(vectors: np.ndarray) -> Iterator[EmbeddingBlock]:
+    """``vectors`` [N, d] of all nodes, for an export."""
+    for start in range(0, len(vectors), EXPORT_ROWS):
+        yield EmbeddingBlock(start, vectors[start : start + EXPORT_ROWS])

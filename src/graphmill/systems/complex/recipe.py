@@ -87,14 +87,6 @@ class ComplexRecipe(TableRecipe[ComplEx]):
         """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
 
-    def row_keys(self, model: ComplEx) -> dict[str, tuple[str, list[str]]]:
-        """Keys of both tables: node ids, and relations."""
-        names = ["|".join(r.key) for r in self.graph.relations]
-        relations = [*names, *(f"inverse of {n}" for n in names)][: self.num_relations]
-        ids = self.graph.node_table().column("id").to_pylist()
-        rows = {"entities": ids, "relations": relations, "popularity": relations}
-        return {name: (name, rows[name]) for name, _ in model.named_parameters()}
-
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ComplexBatch:
@@ -191,7 +183,7 @@ class ComplexRecipe(TableRecipe[ComplEx]):
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of links per step."""
-        return "links", len(self.links) / -(-len(self.links) // self.batch_size)
+        return "links", self.rows / self.steps_of_rows
 
 
 class ComplexScorer:

@@ -101,13 +101,6 @@ class ConveRecipe(TableRecipe[ConvE]):
         dense = ("convolution.weight", "projection.weight")
         return self.groups(model, lambda name, _: name in dense)
 
-    def row_keys(self, model: ConvE) -> dict[str, tuple[str, list[str]]]:
-        """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
-        ids = self.graph.node_table().column("id").to_pylist()
-        names = ["|".join(r.key) for r in self.graph.relations]
-        rows = {"entities": ids, "entity_bias": ids, "relations": [*names, *(f"inverse of {n}" for n in names)]}
-        return {name: (name, rows.get(name, [])) for name, _ in model.named_parameters()}
-
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
@@ -224,4 +217,4 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step (triples, with slcwa)."""
-        return ("triples" if self.sampled else "queries"), self.rows / -(-self.rows // self.batch_size)
+        return ("triples" if self.sampled else "queries"), self.rows / self.steps_of_rows

@@ -24,11 +24,11 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
-from graphmill.systems.base_recipe import EXPORT_ROWS, BaseRecipe, M
+from graphmill.systems.base_recipe import BaseRecipe, M, blocks_of
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
-from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
+from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.training.contract import (
     EmbeddingBlock,
     Encoded,
@@ -147,15 +147,9 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
         return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
 
     @property
-    def objective(self) -> RecommenderObjective:
-        """The objective of the system's settings."""
-        found: RecommenderObjective = self.settings.objective
-        return found
-
-    @property
     def loss(self) -> str:
         """The name of the pairs' term."""
-        return self.objective.loss
+        return str(self.settings.objective.loss)
 
     def terms(self, model: M, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of each pair with its k negatives, and the system's own terms."""
@@ -244,9 +238,7 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
 
     def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """Vectors of all nodes in the graph's order."""
-        rows = self.all_vectors(model)
-        for start in range(0, len(rows), EXPORT_ROWS):
-            yield EmbeddingBlock(start, rows[start : start + EXPORT_ROWS])
+        return blocks_of(self.all_vectors(model))
 
     def all_vectors(self, model: M) -> np.ndarray:
         """fp32 [N, d]: the vectors of users and items that scores use. Other nodes, for which the system has no
