@@ -104,14 +104,18 @@ class BaseRecipe(Generic[M]):
         """By default, nothing."""
         return []
 
-    def groups(self, model: M, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
-        """All parameters; weight decay acts on those for which ``dense(name, parameter)`` is true."""
-        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+    def groups(
+        self, model: M, dense: Callable[[str, nn.Parameter], bool], prefixes: tuple[str, ...] = ("",)
+    ) -> list[ParameterGroup]:
+        """The parameters whose names have one of the prefixes; weight decay acts on those for which
+        ``dense(name, parameter)`` is true."""
+        found = {True: ParameterGroup([], [], 1.0), False: ParameterGroup([], [], 0.0)}
         for name, parameter in model.named_parameters():
-            names, parameters = found[bool(dense(name, parameter))]
-            names.append(name)
-            parameters.append(parameter)
-        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
+            if name.startswith(prefixes):
+                group = found[bool(dense(name, parameter))]
+                group.names.append(name)
+                group.parameters.append(parameter)
+        return [group for group in found.values() if group.names]
 
     def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default the types of all

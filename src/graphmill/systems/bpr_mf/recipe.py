@@ -28,6 +28,6 @@ class BprMfRecipe(RecommenderRecipe[BprMf]):
     def terms(self, model: BprMf, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
         assert encoded is not None
-        loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
+        loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
         count = float(len(chunk))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]

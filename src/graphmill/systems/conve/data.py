@@ -12,6 +12,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -57,10 +58,8 @@ class ConveData:
 
     def positives(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Known tails of ``queries`` int64 [B], as (row, tail) int64 [P] each; row counts within ``queries``."""
-        counts = self.indptr[queries + 1] - self.indptr[queries]
-        rows = np.repeat(np.arange(len(queries)), counts)
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, self.tails[np.repeat(self.indptr[queries], counts) + within]
+        start, end = self.indptr[queries], self.indptr[queries + 1]
+        return np.repeat(np.arange(len(queries)), end - start), self.tails[ranges(start, end)]
 
 
 def triples_of(graph: TypedGraph, split: str) -> np.ndarray:

@@ -53,21 +53,9 @@ class ConveRecipe(TableRecipe[ConvE]):
         super().__init__(graph, settings)
         self.settings: ConveSettings = settings
         self.data = ConveData(graph)
-        m = settings.model
-        self.config = ConvEConfig(
-            num_entities=self.data.num_entities,
-            num_relations=2 * self.data.num_relations,
-            embedding_dim=m.embedding_dim,
-            embedding_height=m.shape[0],
-            embedding_width=m.shape[1],
-            output_channels=m.output_channels,
-            kernel_height=m.kernel_height,
-            kernel_width=m.kernel_width,
-            input_dropout=m.input_dropout,
-            feature_map_dropout=m.feature_map_dropout,
-            output_dropout=m.output_dropout,
-            entity_bias=m.entity_bias,
-        )
+        height, width = settings.model.shape
+        sizes = settings.model.model_dump() | {"embedding_height": height, "embedding_width": width}
+        self.config = ConvEConfig(self.data.num_entities, 2 * self.data.num_relations, **sizes)
         self.plan_steps(len(self.data.tails) if self.sampled else self.data.num_queries)
         self.targets = smoothed_targets(settings.objective.label_smoothing, self.data.num_entities)
         self._queries: dict[tuple[str, int], LinkQueries] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -64,17 +65,9 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
 
     def make_model(self) -> Dragon:
         """The network with this graph's features."""
-        m = self.settings.model
-        config = DragonConfig(
-            self.view.num_users,
-            self.view.num_items,
-            m.embedding_dim,
-            m.num_layers,
-            m.item_layers,
-            m.fusion,
-            m.identity_dim,
-        )
-        return Dragon(config, self.features())
+        m, view = self.settings.model, self.view
+        sizes = m.embedding_dim, m.num_layers, m.item_layers, m.fusion, m.identity_dim
+        return Dragon(DragonConfig(view.num_users, view.num_items, *sizes), self.features())
 
     def to(self, device: torch.device) -> None:
         """Moves the graphs to the device; the features move with the network."""
@@ -120,29 +113,30 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
 
     def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
-        rows = self._tensor(some)
-        if self.similar_users is None or self._users_there is None:
-            return table_rows(users, rows)
-        if len(some) > MOST_ROWS * len(users):
-            return table_rows(model.add_users(users, self._users_there), rows)
-        return model.add_users(users, self._cut(self.similar_users, self._users_there, some, rows), rows)
+        return self._added(model.add_users, users, self.similar_users, self._users_there, some)
 
     def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
-        rows = self._tensor(some)
-        if self.similar_items is None or self._items_there is None:
-            return table_rows(items, rows)
-        if len(some) > MOST_ROWS * len(items):
-            return table_rows(model.add_items(items, self._items_there), rows)
-        cut = self._cut(self.similar_items, self._items_there, some, rows)
-        return model.add_items(items, self._items_there, rows, cut)
+        return self._added(model.add_items, items, self.similar_items, self._items_there, some)
 
-    def _cut(self, here: SparseMatrix, there: SparseMatrix, some: np.ndarray, rows: Tensor) -> SparseMatrix:
-        """The rows ``some`` (on the device: ``rows``) of a graph that is on the CPU and on the device."""
+    def _added(
+        self,
+        add: Callable[..., Tensor],
+        table: Tensor,
+        here: SparseMatrix | None,
+        there: SparseMatrix | None,
+        some: np.ndarray,
+    ) -> Tensor:
+        """The rows ``some`` of ``table`` with the sums of ``add`` over a graph that is on the CPU and on the device."""
+        rows = self._tensor(some)
+        if here is None or there is None:
+            return table_rows(table, rows)
+        if len(some) > MOST_ROWS * len(table):
+            return table_rows(add(table, there), rows)
         most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
-        if self.device.type == "cpu" or not most:
-            return select_rows(here, some).to(self.device)
-        return cut_rows(there, rows, most)
+        on_host = self.device.type == "cpu" or not most
+        cut = select_rows(here, some).to(self.device) if on_host else cut_rows(there, rows, most)
+        return add(table, there, rows, cut)
 
     def compilables(self, model: Dragon) -> list[Compilable]:
         """The feature towers, without the products with the graphs."""

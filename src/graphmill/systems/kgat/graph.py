@@ -71,8 +71,17 @@ class CollaborativeGraph:
 
     @cached_property
     def first_values(self) -> np.ndarray:
-        """float32 [E]: the weights of the first epoch."""
-        return self._weights(self.first_weights).astype(np.float32)
+        """float32 [E], the weights of the first epoch: 1 / degree of the edge's head, or 1 / √(degree of head · of tail),
+        with degrees in its relation."""
+        out = self.relation * np.int64(self.num_nodes) + self.head
+        unique, place, counts = np.unique(out, return_inverse=True, return_counts=True)
+        if self.first_weights == "random_walk":
+            return (1.0 / counts[place]).astype(np.float32)
+        # A tail's edges are its inverse edges as a head.
+        last = self.num_relations // 2 + 1
+        inverse = np.concatenate(([1, 0], np.arange(last, self.num_relations), np.arange(2, last)))[self.relation]
+        in_degree = counts[np.searchsorted(unique, inverse * np.int64(self.num_nodes) + self.tail)]
+        return (1.0 / np.sqrt(counts[place] * in_degree)).astype(np.float32)
 
     @cached_property
     def matrix(self) -> SparseMatrix:
@@ -90,22 +99,6 @@ class CollaborativeGraph:
     def release(self) -> None:
         """Frees the first weights; each rank has those of its own edges."""
         self.__dict__.pop("first_values", None)
-
-    def _weights(self, kind: str) -> np.ndarray:
-        """For each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), with degrees in its relation."""
-        out = self.relation * np.int64(self.num_nodes) + self.head
-        out_degree = _counts_at(out)
-        if kind == "random_walk":
-            return 1.0 / out_degree
-        inverse = self._inverse_relation()[self.relation]
-        in_key = inverse * np.int64(self.num_nodes) + self.tail  # a tail's edges are its inverse edges as a head
-        unique, counts = np.unique(out, return_counts=True)
-        return 1.0 / np.sqrt(out_degree * counts[np.searchsorted(unique, in_key)])
-
-    def _inverse_relation(self) -> np.ndarray:
-        names = (self.num_relations - 2) // 2
-        facts = np.arange(names)
-        return np.concatenate(([1, 0], facts + 2 + names, facts + 2))
 
     # ---------------------------------------------------------------- without some interactions
 
@@ -214,8 +207,3 @@ def edges_by_relation(
         found.append(RelationEdges(first, last, *bounds_here, *tensors))
         first = last
     return found
-
-
-def _counts_at(keys: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return counts[inverse]

@@ -59,44 +59,26 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
         self.mine: RankGraph | None = None
         self._weighted: tuple[Tensor, int, SparseMatrix | ShardedMatrix] | None = None
-        self._check_masks()
-        cf = self.phases[0]
-        self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
-        if settings.objective.knowledge_phase:
-            self.phases.append(self._kg_phase(cf))
-
-    def _check_masks(self) -> None:
-        """Raises SettingsError if a step would mask most edges of the graph."""
-        size, pairs = self.settings.step_size(), self.sampler.num_pairs
-        if self.settings.objective.mask_pairs and 2 * size > pairs:
+        (cf,), o, pairs = self.phases, settings.objective, self.sampler.num_pairs
+        if o.mask_pairs and 2 * cf.batch_size > pairs:
             raise SettingsError(
-                f"objective.mask_pairs leaves a step's {size:,} pairs out of its propagation, more than half of the "
-                f"{pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
+                f"objective.mask_pairs leaves a step's {cf.batch_size:,} pairs out of its propagation, more than half of "
+                f"the {pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
             )
-
-    def _kg_phase(self, cf: Phase) -> Phase:
-        edges, facts = len(self.facts), len(self.facts) // 2 - len(self.view.train)
-        size = self.settings.objective.facts_per_step(cf.batch_size, self.sampler.num_pairs, facts)
-        steps = self.settings.training.steps_per_epoch or edges // size + 1
-        return Phase(KG, steps, size, 2 * cf.base_batch_size)
+        self.phases = [replace(cf, name=CF)]
+        if o.knowledge_phase:
+            size = o.facts_per_step(cf.batch_size, pairs, len(self.facts) // 2 - len(self.view.train))
+            steps = settings.training.steps_per_epoch or len(self.facts) // size + 1
+            self.phases.append(Phase(KG, steps, size, 2 * cf.base_batch_size))
 
     # ---------------------------------------------------------------- model
 
     def make_model(self) -> Kgat:
         """The network, with the weights of the first epoch."""
-        m = self.settings.model
-        return Kgat(
-            [kind.count for kind in self.graph.node_types],
-            self.facts.num_relations,
-            torch.from_numpy(self.facts.first_values.copy()),
-            m.embedding_dim,
-            m.relation_dim,
-            m.layer_dims,
-            m.aggregation,
-            m.message_dropout,
-            m.leaky_slope,
-            m.layer_length,
-        )
+        m, counts = self.settings.model, [kind.count for kind in self.graph.node_types]
+        first = torch.from_numpy(self.facts.first_values.copy())
+        layers = m.layer_dims, m.aggregation, m.message_dropout, m.leaky_slope, m.layer_length
+        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, m.relation_dim, *layers)
 
     def shard(self, ranks: Ranks) -> None:
         """Divides the nodes of all types into ranges, and with them each table and the attention of the edges."""
@@ -120,13 +102,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
     def parameter_groups(self, model: Kgat, phase: Phase) -> list[ParameterGroup]:
         """Both phases train the nodes' vectors, each with its own moments; weight decay acts on the layers."""
         own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
-        groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
-        out = []
-        for group in groups:
-            kept = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if n.startswith(own)]
-            if kept:
-                out.append(ParameterGroup([n for n, _ in kept], [p for _, p in kept], group.decay))
-        return out
+        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), own)
 
     def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
         """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row

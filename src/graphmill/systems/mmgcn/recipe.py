@@ -50,17 +50,9 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
 
     def make_model(self) -> MMGCN:
         """The network with this graph's features."""
-        m = self.settings.model
-        config = MMGCNConfig(
-            self.view.num_users,
-            self.view.num_items,
-            self.latent_dims,
-            m.embedding_dim,
-            m.num_layers,
-            m.combination,
-            m.trainable_embeddings,
-        )
-        return MMGCN(config, self.features())
+        m, view = self.settings.model, self.view
+        sizes = m.embedding_dim, m.num_layers, m.combination, m.trainable_embeddings
+        return MMGCN(MMGCNConfig(view.num_users, view.num_items, self.latent_dims, *sizes), self.features())
 
     def to(self, device: torch.device) -> None:
         """Moves the graph to the device; the features move with the network."""

@@ -42,7 +42,7 @@ class RecommenderEvaluator:
         every = final and evaluation.final_metrics == "all"
         names = METRICS if every else tuple(evaluation.metrics)
         ks = [k for k in evaluation.top_k if k <= self.view.num_items]
-        lists = self.lists(score, split, final=final, names=names, poll=poll)
+        lists = self.lists(score, split, final=final, names=names)
         out = lists.metrics(names, ks)
         if not final:
             return out
@@ -54,15 +54,7 @@ class RecommenderEvaluator:
             out |= {f"{name}_{metric}": value for metric, value in found.items()}
         return out
 
-    def lists(
-        self,
-        score: ScoreBlock,
-        split: str,
-        *,
-        final: bool = True,
-        names: tuple[str, ...] = (),
-        poll: Callable[[], None] = lambda: None,
-    ) -> ItemLists:
+    def lists(self, score: ScoreBlock, split: str, *, final: bool = True, names: tuple[str, ...] = ()) -> ItemLists:
         """The best items of each user of the split: enough for the largest ``top_k`` and for the metrics ``names``."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
@@ -70,13 +62,13 @@ class RecommenderEvaluator:
             users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
         depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
         masked = known(self.view.known(split, evaluation.mask_validation))
-        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
+        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=self._poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
         """A baseline's lists on the split, computed once."""
         if (split, name) not in self._baselines:
             score = self.baselines[name].scores(self._models)
-            self._baselines[split, name] = self.lists(score, split, names=METRICS, poll=self._poll)
+            self._baselines[split, name] = self.lists(score, split, names=METRICS)
         return self._baselines[split, name]
 
     @cached_property

@@ -69,33 +69,30 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
     negatives: Pool = "seen"
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
+        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
         self.name = str(settings.recipe)
         super().__init__(graph, settings)
         self.settings: RecommenderSettings = settings
         self.view = interaction_view(graph)
-        self._check_cut_off()
+        wanted, items = settings.evaluation.selection_metric, self.view.num_items
+        if int(wanted.partition("@")[2]) > items:  # it could not distinguish epochs
+            raise InputError(
+                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {settings.data}; take "
+                f"a cut-off of at most {items}, and name it in evaluation.top_k"
+            )
         size = settings.step_size()
         self.sampler = PairSampler(
             self.view.train,
-            self.view.num_items,
+            items,
             size,
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
             per_positive=settings.objective.negatives_per_positive,
         )
-        self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
+        steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
+        self.phases = [Phase("train", steps, size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
-
-    def _check_cut_off(self) -> None:
-        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items: it
-        could not distinguish epochs."""
-        wanted, items = self.settings.evaluation.selection_metric, self.view.num_items
-        if int(wanted.partition("@")[2]) > items:
-            raise InputError(
-                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {self.settings.data}; take "
-                f"a cut-off of at most {items}, and name it in evaluation.top_k"
-            )
 
     # ---------------------------------------------------------------- methods of a system
 
@@ -138,10 +135,6 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
 
     # ---------------------------------------------------------------- a step
 
-    def steps(self) -> int:
-        """The number of steps in an epoch."""
-        return self.settings.training.steps_per_epoch or self.sampler.steps_per_epoch
-
     def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
         """Draws the training triples of a step."""
         return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
@@ -154,16 +147,12 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
     def terms(self, model: M, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of each pair with its k negatives, and the system's own terms."""
         assert encoded is not None
-        loss, _ = self.pair_losses(self.rows_of(model, chunk, encoded))
+        loss, _ = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
         return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
 
     def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
         """The loss chosen in the settings, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
         return pair_losses(*rows, together=self.loss == SAMPLED_SOFTMAX)
-
-    def rows_of(self, model: M, chunk: PairBatch, encoded: Encoded) -> PairRows:
-        """Final vectors of a chunk's users, and of their items and negatives."""
-        return self.rows(model, chunk.users, chunk.items, encoded)
 
     def rows(self, model: M, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the rows of ``users`` int64 [B] and ``items`` int64 [B, n] in them."""

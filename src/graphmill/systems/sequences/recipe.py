@@ -87,16 +87,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         m = self.settings.model
-        parts = (
-            self.data.sequences.num_items,
-            m.max_length,
-            m.embedding_dim,
-            m.num_blocks,
-            m.num_heads,
-            m.dropout,
-            m.norm,
-            m.layer_norm_eps,
-        )
+        sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
+        parts = *sizes, m.dropout, m.norm, m.layer_norm_eps
         mhc = self._connection if m.mhc != "off" else None
         if isinstance(m, TisasrecModel):
             return SequenceModule(TiSASRec(*parts, m.time_span, mhc))
@@ -104,15 +96,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 
     def _connection(self, layer: int) -> HyperConnection:
         m = self.settings.model
-        return HyperConnection(
-            m.embedding_dim,
-            m.mhc_streams,
-            m.mhc,
-            m.mhc_sinkhorn_iterations,
-            m.mhc_init_gate,
-            layer,
-            m.mhc_fp32,
-        )
+        sizes = m.embedding_dim, m.mhc_streams
+        return HyperConnection(*sizes, m.mhc, m.mhc_sinkhorn_iterations, m.mhc_init_gate, layer, m.mhc_fp32)
 
     def to(self, device: torch.device) -> None:
         """Moves the sampler's probabilities to the device."""
