@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Retired, Settings, setting
-from graphmill.systems.base import LinkSettings, SteadyTraining
+from graphmill.systems.base import LinkSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
 
@@ -143,9 +143,4 @@ def preset_of_graph(links: int) -> tuple[str, str] | None:
     return "small_graph", f"{links:,} training triples, at most {SMALL_GRAPH:,}: small batches and many steps"
 
 
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: usable memory of the device."""
-    gib = memory_bytes / 2**30
-    if gib < 2:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+choose_preset = low_memory_below_2_gib

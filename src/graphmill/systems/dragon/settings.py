@@ -7,11 +7,6 @@ from pydantic import model_validator
 from graphmill.settings import Settings, setting
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
-LARGE_BATCH = {
-    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
-    "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
-}
-
 
 class DragonModel(Settings):
     """The network: a tower per modality, and two homogeneous graphs."""
@@ -97,4 +92,10 @@ class DragonSettings(RecommenderSettings):
 
 # large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality
 # (benchmarks/LOG.md, large batches).
-PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "large_batch": {
+        "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+        "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
+    },
+}

@@ -8,12 +8,6 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, setting
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
-LARGE_BATCH = {
-    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
-    "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
-    "evaluation": {"eval_every": 2},
-}
-
 
 class MmgcnModel(Settings):
     """The network: a tower per modality."""
@@ -80,7 +74,11 @@ class MmgcnSettings(RecommenderSettings):
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},
-    "large_batch": LARGE_BATCH,
+    "large_batch": {
+        "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+        "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
+        "evaluation": {"eval_every": 2},
+    },
 }
 
 

@@ -64,14 +64,12 @@ def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, i
     """Lengths of the training windows, the number of items, and the number of interactions."""
     relation = max(graph.relations, key=lambda r: r.edges)
     edges = graph.edges(relation.index)
-    train = np.asarray(edges.split) == 0
-    users, items = graph.node_type(relation.source).count, graph.node_type(relation.target).count
-    lengths = np.bincount(np.asarray(edges.src)[train], minlength=users)
-    lengths = lengths[lengths > 1] - 1
-    if not len(lengths):
-        return np.ones(1), items, int(train.sum())
+    train = np.asarray(edges.src)[np.asarray(edges.split) == 0]
+    lengths = np.bincount(train)
+    windows = lengths[lengths > 1] - 1
     if which == "last":
-        return np.minimum(lengths, longest).astype(float), items, int(train.sum())
-    full, rest = lengths // longest, lengths % longest
-    windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
-    return windows.astype(float), items, int(train.sum())
+        windows = np.minimum(windows, longest)
+    else:
+        full, rest = windows // longest, windows % longest
+        windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
+    return windows.astype(float) if len(windows) else np.ones(1), graph.node_type(relation.target).count, len(train)
