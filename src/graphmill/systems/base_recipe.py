@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
 from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.training.processes import Ranks
-    from graphmill.training.sharding import Shards
+from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
 

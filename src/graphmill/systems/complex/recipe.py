@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_recipe import TableRecipe
@@ -24,9 +24,6 @@ from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 
 class ComplexRecipe(TableRecipe[ComplEx]):

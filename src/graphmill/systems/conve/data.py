@@ -6,16 +6,13 @@ Entities are the graph's nodes by global number. Relation r of the graph has the
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.sequences import ranges
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 
 class ConveData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
 from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.model import ConvE
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 SIDES = ("tail", "head")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
@@ -21,6 +22,7 @@ from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
+from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
@@ -34,10 +36,7 @@ from graphmill.training.contract import (
     Phase,
     Term,
 )
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_directory import RunDirectory
 
 FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
@@ -181,8 +180,6 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
-        from graphmill.systems.conve.interchange import write_torch_files
-
         return write_torch_files(self, run, out)
 
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)

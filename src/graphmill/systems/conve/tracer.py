@@ -10,19 +10,16 @@ Feature maps have the channel last, so that every step except the fold is a matr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphmill.systems.conve.data import ConveData
 from graphmill.systems.conve.model import ConvE
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
 from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
-
-if TYPE_CHECKING:
-    from graphmill.systems.conve.data import ConveData
 
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
@@ -21,9 +22,6 @@ from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
 """Terms of the vectors by id."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
@@ -35,9 +36,6 @@ from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 NORM = "norm"
 NODES, NUMBERS = "nodes", "numbers"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
@@ -20,9 +20,6 @@ from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_i
 from graphmill.training.contract import Encoded, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import RowExchange, Shards, divide
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 NORM = "norm"
 TABLE, WHICH = "table of ", "numbers of "

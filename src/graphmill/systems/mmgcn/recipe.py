@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
 
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
@@ -18,10 +19,6 @@ from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import select_rows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-
 
 _OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
 

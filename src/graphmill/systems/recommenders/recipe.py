@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
@@ -37,9 +38,6 @@ from graphmill.training.contract import (
     Phase,
     Term,
 )
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sequences import Sequences, sequence_view
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.negatives import PairSet, pair_keys
 from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 

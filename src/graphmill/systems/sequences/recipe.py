@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
@@ -45,9 +46,6 @@ from graphmill.training.contract import (
     Phase,
     Term,
 )
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
