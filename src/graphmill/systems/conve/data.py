@@ -11,6 +11,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.sequences import ranges
 
@@ -64,14 +65,12 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
 
     ``split``: "train", "valid", "test".
     """
-    number = {"train": 0, "valid": 1, "test": 2}[split]
-    offset = {t.name: t.offset for t in graph.node_types}
     parts = [np.zeros((0, 3), dtype=np.int64)]
     for relation in graph.relations:
         edges = graph.edges(relation.index)
-        keep = np.asarray(edges.split) == number
-        src = np.asarray(edges.src)[keep].astype(np.int64) + offset[relation.source]
-        dst = np.asarray(edges.dst)[keep].astype(np.int64) + offset[relation.target]
+        keep = np.asarray(edges.split) == SPLIT_NAMES.index(split)
+        src = np.asarray(edges.src)[keep].astype(np.int64) + graph.node_type(relation.source).offset
+        dst = np.asarray(edges.dst)[keep].astype(np.int64) + graph.node_type(relation.target).offset
         keys = sorted_unique(src * graph.num_nodes + dst)
         src, dst = keys // graph.num_nodes, keys % graph.num_nodes
         parts.append(np.stack([src, np.full_like(src, relation.index), dst], axis=1))

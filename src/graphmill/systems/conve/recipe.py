@@ -28,14 +28,7 @@ from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, 
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
-from graphmill.training.contract import (
-    Compilable,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
+from graphmill.training.contract import Compilable, Encoded, Execution, ParameterGroup, Phase, Term
 from graphmill.training.run_directory import RunDirectory
 
 FEW_STEPS = 10_000

@@ -11,13 +11,9 @@ from graphmill.training.settings import AccelerationSettings
 
 def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
     """Height and width of an embedding's picture; 0: chosen so that it is closest to a square, not higher than wide."""
-    if height and width:
-        return height, width
-    if height or width:
-        given = height or width
-        return (height, dim // given) if height else (dim // given, width)
-    height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
-    return height, dim // height
+    if not height and not width:
+        height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
+    return height or dim // width, width or dim // height
 
 
 class ConveModel(Settings):

@@ -23,15 +23,12 @@ class SyncedBatchNorm(nn.Module):
     that of the whole batch; a process may have no row. A batch with a single entry per channel gives β.
     """
 
-    weight: nn.Parameter
-    bias: nn.Parameter
+    eps, momentum = 1e-5, 0.1
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.eps = eps
-        self.momentum = momentum
         self.recording = True
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))

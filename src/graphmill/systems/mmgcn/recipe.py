@@ -67,16 +67,10 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
         both = [f"{kind} {key}" for kind in ("user", "item") for key in self.ids(kind)]
         out: dict[str, tuple[str, list[str]]] = {}
         for name, _ in model.named_parameters():
-            rows = both if name == "identity" else users if _is_table(name) else []
-            out[name] = (self._label(name), rows)
+            _, *own = name.split(".", 2)  # a tower's number and parameter; its label has the name of the modality
+            label = f"{self.modalities[int(own[0])].name}.{own[1]}" if own else name
+            out[name] = (label, both if name == "identity" else users if _is_table(name) else [])
         return out
-
-    def _label(self, name: str) -> str:
-        """The label of a tower's parameter: the name of its modality rather than its position."""
-        if not name.startswith("towers."):
-            return name
-        _, number, rest = name.split(".", 2)
-        return f"{self.modalities[int(number)].name}.{rest}"
 
     def encode(self, model: MMGCN, batch: PairBatch) -> Encoded:
         """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""

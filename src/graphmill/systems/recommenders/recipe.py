@@ -30,14 +30,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
 from graphmill.systems.recommenders.settings import RecommenderSettings
-from graphmill.training.contract import (
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
+from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"

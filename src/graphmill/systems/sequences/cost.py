@@ -38,9 +38,8 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     }.get(o.loss, 2 * rows * d + min(rows * d * (2 + 2 * o.negatives_per_positive), BLOCK_BYTES // 2))
     dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
     scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
-    again = 1 if execution.checkpointing else 0
     # Memory traffic of eight numbers per score, fewer than its operations: a score stays in the cache between them.
-    products = dense * (3 + again) + 3 * 2.0 * scored * d
+    products = dense * (3 + execution.checkpointing) + 3 * 2.0 * scored * d
     return Cost(
         weights=int(parameters * _WIDE),
         held=interactions * 48,

@@ -37,15 +37,7 @@ from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
-from graphmill.training.contract import (
-    Compilable,
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
