@@ -70,7 +70,7 @@ class BaseRecipe(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
-        self.graph, self.settings = graph, settings
+        self.graph, self.settings, self.name = graph, settings, str(settings.recipe)
         self.device = torch.device("cpu")
         self.execution = Execution()
         self.shards: Shards | None = None

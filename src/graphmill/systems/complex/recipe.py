@@ -36,7 +36,6 @@ class ComplexRecipe(TableRecipe[ComplEx]):
     ``settings.training.seed``.
     """
 
-    name = "complex"
     algorithm_version = 1
 
     def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:

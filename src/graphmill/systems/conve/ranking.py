@@ -41,14 +41,10 @@ class ConveScorer:
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + asking.offset)).to(device)
             x = self.model(rows, torch.full_like(rows, relation))
-            scores = self.model.scores(x, self._room(len(rows), x))
+            if self._memory is None or len(self._memory) < len(x) or self._memory.dtype != x.dtype:
+                self._memory = x.new_empty(len(x), self.model.config.num_entities)
+            scores = self.model.scores(x, self._memory[: len(x)])
         return scores[:, asked.offset : asked.offset + asked.count]
-
-    def _room(self, rows: int, like: Tensor) -> Tensor:
-        entities = self.model.config.num_entities
-        if self._memory is None or len(self._memory) < rows or self._memory.dtype != like.dtype:
-            self._memory = torch.empty(rows, entities, dtype=like.dtype, device=like.device)
-        return self._memory[:rows]
 
 
 def rank_both_sides(scorer: ConveScorer, queries: LinkQueries, ks: Sequence[int]) -> LinkRanking:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
@@ -38,7 +37,6 @@ FEW_STEPS = 10_000
 class ConveRecipe(TableRecipe[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
-    name = "conve"
     algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
@@ -85,22 +83,18 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
         """Rows of one shuffled order per epoch, in steps of even size: none is too small for its batch norm."""
-        chosen = self.rows_of_step(epoch, index)
+        data, query, candidates = self.data, self.rows_of_step(epoch, index), None
         if self.sampled:
-            return self._sampled_batch(chosen, epoch, index)
-        row, column = self.data.positives(chosen)
-        data = self.data
-        return ConveBatch(data.query_head[chosen], data.query_relation[chosen], row, column, data.num_entities)
-
-    def _sampled_batch(self, labels: np.ndarray, epoch: int, index: int) -> ConveBatch:
-        data = self.data
-        query, tail = data.label_query[labels], data.tails[labels]
-        rng = generator(self.settings.training.seed, "negatives", epoch, index)
-        count = self.settings.objective.negatives_per_positive
-        negative = corrupt_tails(rng, query, data.label_keys, data.num_entities, count)
-        none = np.zeros(0, dtype=np.int64)
-        candidates = np.concatenate([tail[:, None], negative], axis=1)
-        return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
+            labels, query = query, data.label_query[query]
+            rng = generator(self.settings.training.seed, "negatives", epoch, index)
+            count = self.settings.objective.negatives_per_positive
+            negative = corrupt_tails(rng, query, data.label_keys, data.num_entities, count)
+            candidates = np.column_stack((data.tails[labels], negative))
+            row = column = np.zeros(0, np.int64)
+        else:
+            row, column = data.positives(query)
+        head, relation = data.query_head[query], data.query_relation[query]
+        return ConveBatch(head, relation, row, column, data.num_entities, candidates)
 
     def encode(self, model: ConvE, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms use all rows."""
@@ -113,7 +107,11 @@ class ConveRecipe(TableRecipe[ConvE]):
         x = encoded.tensors["x"]
         weight = chunk.weights[LOSS]
         if chunk.candidates is not None:
-            return [Term(LOSS, self._sampled_sum(model, x, chunk.candidates), weight)]
+            exists, some = self._tensors(chunk.candidates >= 0, np.maximum(chunk.candidates, 0))
+            scores = wide(model.pair_scores(x, some))
+            label = torch.zeros_like(scores)
+            label[:, 0] = 1.0
+            return [Term(LOSS, ((F.softplus(scores) - label * scores) * exists).sum(), weight)]
         kind = x.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         one, zero = self.targets
@@ -131,13 +129,6 @@ class ConveRecipe(TableRecipe[ConvE]):
                 expected=1.0 / max(weight, 1.0),  # a process may hold no row
             )
         return [Term(LOSS, total, weight)]
-
-    def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
-        exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
-        scores = wide(model.pair_scores(x, some))
-        label = torch.zeros_like(scores)
-        label[:, 0] = 1.0
-        return ((F.softplus(scores) - label * scores) * exists).sum()
 
     # ---------------------------------------------------------------- evaluation and export
 

@@ -144,25 +144,19 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
         columns; and for id embeddings the loss of the same pairs, and their norm.
         """
-        found = self._identity_terms(model, chunk)
-        if NORM not in self.term_names:
-            return found
-        count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [squares(table_rows(p, users)) for p in model.preferences]
-        weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
-        total = torch.stack(tables).sum() / model.config.embedding_dim + weights
-        return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
-
-    def _identity_terms(self, model: Dragon, chunk: PairBatch) -> list[Term]:
-        """Id embeddings have a separate loss: in a joint loss they would fit the pairs and the features would learn
-        almost nothing."""
-        if model.identities is None:
-            return []
-        tables = model.identities.user, model.identities.item
-        places = self._tensors(chunk.users, chunk.items)
-        loss, norm = self.pair_losses(PairRows(*tables, *places))
-        count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
-        return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
+        count, o, found = float(len(chunk)), self.settings.objective, []
+        users, items = self._tensors(chunk.users, chunk.items)
+        if NORM in self.term_names:
+            tables = [squares(table_rows(p, users)) for p in model.preferences]
+            weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
+            total = torch.stack(tables).sum() / model.config.embedding_dim + weights
+            found.append(Term(NORM, total, count, o.regularisation))
+        if model.identities is not None:
+            # A separate loss: in a joint one they would fit the pairs, and the features would learn almost nothing.
+            loss, norm = self.pair_losses(PairRows(model.identities.user, model.identities.item, users, items))
+            found.append(Term(IDENTITY, loss, count, self.loss_scale))
+            found.append(Term(IDENTITY_NORM, norm, count, o.identity_regularisation))
+        return found
 
     def vectors(self, model: Dragon) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items, fp32, of the model in eval mode."""

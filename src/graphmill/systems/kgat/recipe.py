@@ -205,21 +205,18 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         assert encoded is not None
         if not isinstance(chunk, FactBatch):
             return self._triple_terms(model, chunk, encoded)
-        rows = self._projected(model, chunk, encoded)
-        loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
-        count = float(len(chunk))
-        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
-
-    def _projected(self, model: Kgat, chunk: FactBatch, encoded: Encoded) -> Tensor:
-        """Projections by W_r of heads, tails and false tails, [B, 3, k]: one product per relation for all three."""
-        # A fact's three rows are adjacent: facts are sorted by relation, so the rows are too.
+        # One product per relation for all heads, tails and false tails. A fact's three rows are adjacent: facts are
+        # sorted by relation, so the rows are too.
         rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
         nodes, numbers = encoded.tensors[NODES], encoded.tensors.get(NUMBERS)
         if numbers is not None:
             rows = np.searchsorted(numbers.numpy(), rows)
         bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
-        return projected.view(len(chunk), 3, projected.shape[1])
+        projected = projected.view(len(chunk), 3, projected.shape[1])
+        loss, norm = fact_losses(projected, model.translations, self._tensor(chunk.relations))
+        count = float(len(chunk))
+        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
 
     def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The vectors of the chunk's nodes, each once, scaled to length 1 in every layer."""

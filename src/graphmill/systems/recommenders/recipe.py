@@ -61,7 +61,6 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
         """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
-        self.name = str(settings.recipe)
         super().__init__(graph, settings)
         self.settings: RecommenderSettings = settings
         self.view = interaction_view(graph)

@@ -50,13 +50,9 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
         low_flop=products if precision != "fp32" else 0.0,
         moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 8 + rows * d * 20) * _WIDE,
         calls=300.0 + 1200.0 * blocks,
-        ragged=_differ(lengths, sequences),
+        # The rows of steps with this many windows have a standard deviation of more than a hundredth of their mean.
+        ragged=bool(sequences < len(lengths) and lengths.std() > 0.01 * lengths.mean() * sequences**0.5),
     )
-
-
-def _differ(lengths: np.ndarray, sequences: float) -> bool:
-    """Whether the rows of steps with this many windows have a standard deviation of more than a hundredth of their mean."""
-    return sequences < len(lengths) and float(lengths.std()) > 0.01 * float(lengths.mean()) * sequences**0.5
 
 
 def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:

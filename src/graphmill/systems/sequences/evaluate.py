@@ -101,7 +101,15 @@ class SequenceEvaluator:
                 chosen, targets, items, known, evaluation.sampled_candidates, seed=TABLE_SEED, name=split
             )
             out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
-        return out | self._baseline_metrics(split, names, ks)
+        for name, baseline in self.tuned.items():
+            if (split, name) not in self._baselines:
+                history = self.sequences.items
+                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, asked, history)
+            found = self._baselines[split, name]
+            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
+            if found.repeated.any():
+                out |= _apart(f"_{name}", found, names, ks)
+        return out
 
     @cached_property
     def tuned(self) -> dict[str, TunedBaseline]:
@@ -112,18 +120,6 @@ class SequenceEvaluator:
         valid = self.split("valid")
         valid = valid.take(sampled(np.arange(len(valid.users)), TUNING_USERS, TABLE_SEED, "tuning users"))
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
-
-    def _baseline_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
-        out: dict[str, float] = {}
-        for name, baseline in self.tuned.items():
-            if (split, name) not in self._baselines:
-                items = self.sequences.items
-                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, self.split(split), items)
-            found = self._baselines[split, name]
-            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
-            if found.repeated.any():
-                out |= _apart(f"_{name}", found, names, ks)
-        return out
 
 
 def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:

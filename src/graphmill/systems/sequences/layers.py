@@ -116,16 +116,16 @@ class Block(nn.Module):
     * original (SASRec's first code, and TiSASRec): q = LN x attends to the raw x, and the residual is the normalised
       input: q + A(q, x), then z + F(z) with z = LN of this sum; no output projection.
 
-    With hyper-connections (``mhc`` is given) x is [R, n, d], the branches are those of *pre* without residuals.
+    With hyper-connections (``mhc`` has two) x is [R, n, d], the branches are those of *pre* without residuals.
     """
 
-    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Callable[[], HyperConnection] | None) -> None:
+    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Sequence[HyperConnection]) -> None:
         super().__init__()
         self.norm = norm
         self.projections = Projections(dim, output=norm != ORIGINAL)
         self.feed_forward = FeedForward(dim, rate)
         self.norm_attention, self.norm_feed_forward = nn.LayerNorm(dim, eps), nn.LayerNorm(dim, eps)
-        self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
+        self.mhc = nn.ModuleList(mhc) if mhc else None
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] (or streams [R, n, d]) → the same."""

@@ -59,7 +59,6 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
     def __init__(self, graph: TypedGraph, settings: SasrecSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: SasrecSettings = settings
-        self.name = str(settings.recipe)
         m = settings.model
         unit = m.time_unit if isinstance(m, TisasrecModel) else ""
         self.data = SequenceData(graph, m.max_length, settings.objective.windows, unit)

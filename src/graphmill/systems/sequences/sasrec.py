@@ -46,7 +46,7 @@ class SASRec(nn.Module):
         self.items = nn.Embedding(num_items, dim)
         self.add_tables(max_length, dim)
         self.blocks = nn.ModuleList(
-            Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
+            Block(dim, rate, norm, eps, [mhc(2 * n), mhc(2 * n + 1)] if mhc else []) for n in range(blocks)
         )
         self.final_norm = nn.LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
@@ -86,9 +86,3 @@ class SASRec(nn.Module):
                 x = block(x, attention)
         out: Tensor = self.final_norm(reduce_streams(x) if self.streams else x)
         return out
-
-
-def numbered(make: MakeHyperConnection, block: int) -> Callable[[], HyperConnection]:
-    """Connections for the two sub-layers of a block, with consecutive numbers."""
-    numbers = iter((2 * block, 2 * block + 1))
-    return lambda: make(next(numbers))
