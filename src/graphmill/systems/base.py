@@ -16,6 +16,8 @@ from graphmill.training.settings import (
     TrainingSettings,
 )
 
+PRESET = "Fills the fields that are not written"
+
 
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam with a constant learning rate, without weight decay; the loss has its own regularisation."""

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Retired, Settings, setting
-from graphmill.systems.base import LinkSettings, SteadyTraining, low_memory_below_2_gib
+from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
 
@@ -103,7 +103,7 @@ class ConveSettings(LinkSettings):
 
     recipe: Literal["conve"] = setting("conve", "The system to train")
     preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
+        "auto", PRESET, identity=False
     )
     model: ConveModel = setting(ConveModel(), "The network")
     objective: ConveObjective = setting(ConveObjective(), "The loss")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
@@ -83,9 +84,7 @@ class DragonSettings(RecommenderSettings):
     """One DRAGON run: the shape of ``settings.yaml``."""
 
     recipe: Literal["dragon"] = setting("dragon", "The system to train")
-    preset: Literal["auto", "none", "large_batch"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)
     model: DragonModel = setting(DragonModel(), "The network")
     objective: DragonObjective = setting(DragonObjective(), "The loss")
 

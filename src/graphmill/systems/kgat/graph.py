@@ -181,12 +181,7 @@ class CollaborativeGraph:
 
 
 def edges_by_relation(
-    head: np.ndarray,
-    relation: np.ndarray,
-    tail: np.ndarray,
-    num_nodes: int,
-    num_relations: int,
-    device: torch.device,
+    head: np.ndarray, relation: np.ndarray, tail: np.ndarray, num_nodes: int, num_relations: int, device: torch.device
 ) -> list[RelationEdges]:
     """Edges sorted by head, in the form that :func:`graphmill.kernels.translation.score_edges_` requires."""
     order = np.argsort(relation, kind="stable")

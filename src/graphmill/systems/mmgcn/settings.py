@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
@@ -62,9 +63,7 @@ class MmgcnSettings(RecommenderSettings):
     """One MMGCN run: the shape of ``settings.yaml``."""
 
     recipe: Literal["mmgcn"] = setting("mmgcn", "The system to train")
-    preset: Literal["auto", "none", "published", "large_batch"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "published", "large_batch"] = setting("auto", PRESET, identity=False)
     model: MmgcnModel = setting(MmgcnModel(), "The network")
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
 

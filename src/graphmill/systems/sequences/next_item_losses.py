@@ -179,14 +179,8 @@ class _FullSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        grad_states, grad_table = ctx.saved_tensors
-        scale = gradients[0]
-        return (
-            None if grad_states is None else grad_states * scale.to(grad_states.dtype),
-            None if grad_table is None else grad_table * scale.to(grad_table.dtype),
-            None,
-            None,
-        )
+        states, table = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
+        return states, table, None, None
 
 
 def expected_log_counts(probability: Tensor, draws: int) -> Tensor:

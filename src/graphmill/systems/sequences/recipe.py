@@ -169,11 +169,6 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def states_at(self, model: SequenceModule, users: np.ndarray, ends: np.ndarray) -> Tensor:
-        """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences)."""
-        s = self.data.sequences
-        return self.last_states(model, s.items, self.data.times, users, s.indptr[users], ends)
-
     def last_states(
         self,
         model: SequenceModule,
@@ -237,9 +232,13 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         return fold_in(self, model, histories, k, exclude_seen)
 
     def all_states(self, model: SequenceModule, users: np.ndarray, ends: np.ndarray) -> Tensor:
-        """:meth:`states_at` in blocks of users."""
-        blocks = (slice(i, i + ENCODE_USERS) for i in range(0, len(users), ENCODE_USERS))
-        return torch.cat([self.states_at(model, users[block], ends[block]) for block in blocks])
+        """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences), computed
+        in blocks of users."""
+        s, found = self.data.sequences, []
+        for start in range(0, len(users), ENCODE_USERS):
+            own, last = users[start : start + ENCODE_USERS], ends[start : start + ENCODE_USERS]
+            found.append(self.last_states(model, s.items, self.data.times, own, s.indptr[own], last))
+        return torch.cat(found)
 
     def health(self, model: SequenceModule) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the item table."""
@@ -262,7 +261,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
             vectors = np.zeros((len(users), self.settings.model.embedding_dim), np.float32)
             if len(active):
                 with torch.no_grad():
-                    vectors[active - start] = self.states_at(model, active, s.indptr[active + 1]).cpu().numpy()
+                    vectors[active - start] = self.all_states(model, active, s.indptr[active + 1]).cpu().numpy()
             yield EmbeddingBlock(s.user_offset + start, vectors)
         if s.item_offset > s.user_offset:
             yield items

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining, SystemSettings, low_memory_below_2_gib
+from graphmill.systems.base import PRESET, SteadyTraining, SystemSettings, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("ndcg", "hr", "mrr")
@@ -124,9 +124,7 @@ class SasrecSettings(SystemSettings):
     base_batch: ClassVar[int] = 128
 
     recipe: Literal["sasrec"] = setting("sasrec", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting("auto", PRESET, identity=False)
     model: SasrecModel = setting(SasrecModel(), "The network")
     objective: SequenceObjective = setting(SequenceObjective(), "The loss")
     training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")
