@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -20,7 +19,6 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
-from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
@@ -31,6 +29,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
+    graph_norm = "symmetric"
     item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
@@ -40,24 +39,15 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         if settings.model.identity_dim:
             self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
-        self.on_view()
-
-    def on_interactions(self) -> Self:
-        """:meth:`MultimodalRecipe.on_interactions`."""
-        view = self.view
-        graph = user_item_graph(view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric")
-        self.user_item = graph.to(self.device)
-        return self
 
     def on_view(self) -> Self:
         """:meth:`MultimodalRecipe.on_view`, including the homogeneous graphs."""
         m, view = self.settings.model, self.view
         # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
-        self.similar_items = (
-            item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
-        )
-        self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
-        self._items_there, self._users_there = self.similar_items, self.similar_users
+        items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
+        users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
+        self._similar: dict[str, SparseMatrix | None] = {USERS: users, ITEMS: items}
+        self._similar_there = self._similar
         self.on_interactions().to(self.device)
         return self
 
@@ -70,9 +60,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
     def to(self, device: torch.device) -> None:
         """Moves the graphs to the device; the features move with the network."""
         super().to(device)
-        self.user_item = self.user_item.to(device)
-        self._items_there = None if self.similar_items is None else self.similar_items.to(device)
-        self._users_there = None if self.similar_users is None else self.similar_users.to(device)
+        self._similar_there = {side: graph and graph.to(device) for side, graph in self._similar.items()}
 
     def parameter_groups(self, model: Dragon, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
@@ -105,28 +93,15 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         """Final vectors: the homogeneous graphs are applied for the rows of the chunk, each once."""
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
-        user = self._users(model, encoded.tensors[USERS], some_users)
-        item = self._items(model, encoded.tensors[ITEMS], some_items)
+        user = self._final(model, USERS, encoded.tensors[USERS], some_users)
+        item = self._final(model, ITEMS, encoded.tensors[ITEMS], some_items)
         return PairRows(user, item, *self._tensors(user_place.reshape(-1), item_place.reshape(items.shape)))
 
-    def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
-        """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
-        return self._added(model.add_users, users, self.similar_users, self._users_there, some)
-
-    def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
-        """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
-        return self._added(model.add_items, items, self.similar_items, self._items_there, some)
-
-    def _added(
-        self,
-        add: Callable[..., Tensor],
-        table: Tensor,
-        here: SparseMatrix | None,
-        there: SparseMatrix | None,
-        some: np.ndarray,
-    ) -> Tensor:
-        """The rows ``some`` of ``table`` with the sums of ``add`` over a graph that is on the CPU and on the device."""
-        rows = self._tensor(some)
+    def _final(self, model: Dragon, side: str, table: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the users or items (``side``) ``some``, int64 [m], distinct and ascending; ``table``: all before
+        the homogeneous graphs."""
+        add = model.add_users if side == USERS else model.add_items
+        rows, here, there = self._tensor(some), self._similar[side], self._similar_there[side]
         if here is None or there is None:
             return table_rows(table, rows)
         if len(some) > MOST_ROWS * len(table):
@@ -162,8 +137,8 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         """Final vectors of all users and items, fp32, of the model in eval mode."""
         users, items = super().vectors(model)
         with torch.no_grad():
-            everyone, everything = np.arange(len(users)), np.arange(len(items))
-            users, items = self._users(model, users, everyone), self._items(model, items, everything)
+            users = self._final(model, USERS, users, np.arange(len(users)))
+            items = self._final(model, ITEMS, items, np.arange(len(items)))
             if model.identities is None:
                 return users, items
             own = model.identities

@@ -139,38 +139,25 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
 
         The compiled layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
-        computes only these rows.
+        computes only these rows. With sharded tables: for the nodes that this rank's part of the batch reads, and their
+        numbers.
         """
-        nodes = model.nodes()
-        if self.shards is not None:
-            return self._encoded_of_all_ranks(model, nodes, batch)
-        if isinstance(batch, FactBatch):
-            return Encoded({NODES: nodes})
-        model.checkpointing = self.checkpointing
-        matrix = self._matrix(model) if model.training else self._current_matrix(model)
-        if batch.masked is not None:
-            matrix = self.facts.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
-        states = model(nodes, matrix, self._tensor(batch.nodes))
-        return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
-
-    def _encoded_of_all_ranks(self, model: Kgat, nodes: Tensor, batch: Any) -> Encoded:
-        """:meth:`encode` with sharded tables: for the nodes that this rank's part of the batch reads, and their numbers."""
-        assert self.shards is not None
-        assert self.mine is not None
-        if isinstance(batch, FactBatch):
-            wanted = sorted_unique(np.concatenate((batch.heads, batch.tails, batch.wrong_tails)))
-            states = [nodes]
-        else:
-            # With a small batch, some ranks have no rows.
-            asked = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
-            wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in asked]))
+        states = [model.nodes()]
+        if not isinstance(batch, FactBatch):
             model.checkpointing = self.checkpointing
-            matrix = self._matrix(model)
+            matrix = self._matrix(model) if model.training else self._current_matrix(model)
             if batch.masked is not None:
-                matrix = self.mine.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
-            states = model(nodes, matrix)
-        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
+                matrix = self._part.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
+            states = model(states[0], matrix, None if self.shards else self._tensor(batch.nodes))
         names = [NODES, *(f"layer{n}" for n in range(len(states) - 1))]
+        if self.shards is None:
+            return Encoded(dict(zip(names, states, strict=True)))
+        if isinstance(batch, FactBatch):
+            read: tuple[np.ndarray, ...] = batch.heads, batch.tails, batch.wrong_tails
+        else:  # with a small batch, some ranks have no rows
+            read = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
+        wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in read]))
+        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
         fetched = {name: exchange.fetch(state) for name, state in zip(names, states, strict=True)}
         return Encoded({NUMBERS: torch.from_numpy(wanted), **fetched})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 import torch
 
@@ -17,7 +15,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import select_rows
-from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 _OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
@@ -27,6 +25,7 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1
+    graph_norm = "mean"
     item_tables = ("identity",)
     settings: MmgcnSettings
 
@@ -37,24 +36,12 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
         super().__init__(graph, settings, batching)
         m = settings.model
         self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
-        self.on_interactions()
-
-    def on_interactions(self) -> Self:
-        """:meth:`MultimodalRecipe.on_interactions`."""
-        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
-        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean").to(self.device)
-        return self
 
     def make_model(self) -> MMGCN:
         """The network with this graph's features."""
         m, view = self.settings.model, self.view
         sizes = m.embedding_dim, m.num_layers, m.combination, m.trainable_embeddings
         return MMGCN(MMGCNConfig(view.num_users, view.num_items, self.latent_dims, *sizes), self.features())
-
-    def to(self, device: torch.device) -> None:
-        """Moves the graph to the device; the features move with the network."""
-        super().to(device)
-        self.user_item = self.user_item.to(device)
 
     def parameter_groups(self, model: MMGCN, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on ID embeddings, preferences and biases."""

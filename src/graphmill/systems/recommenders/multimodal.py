@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from graphmill.systems.base_recipe import M
 from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -36,11 +36,21 @@ MOST_ROWS = 0.7
 class MultimodalRecipe(RecommenderRecipe[M]):
     """``self.modalities``: the feature sets in the order of the network's towers."""
 
+    user_item: UserItemGraph
+
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings | DragonSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
         m, seed = settings.model, settings.training.seed
         self.modalities = modalities(self.view, m.modalities, shuffle=m.shuffle_features, seed=seed)
+        self.on_view()
 
+    def to(self, device: torch.device) -> None:
+        """Moves the graph to the device; the features move with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+
+    graph_norm: ClassVar[Literal["symmetric", "mean"]]
+    """Weights of the user-item graph: see :func:`user_item_graph`."""
     item_tables: ClassVar[tuple[str, ...]] = ()
     """Tables whose last rows are of the items."""
     embeds_from_features = True
@@ -112,9 +122,11 @@ class MultimodalRecipe(RecommenderRecipe[M]):
         grown.view = self.view.with_items(count, later.edges[relation.index])
         return grown.on_view()
 
-    @abstractmethod
     def on_interactions(self) -> Self:
         """The recipe itself, with its user-item graph rebuilt from the interactions of ``view``."""
+        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
+        self.user_item = user_item_graph(train.row, train.columns, *shape, self.graph_norm).to(self.device)
+        return self
 
     def on_view(self) -> Self:
         """The recipe itself, with all graphs rebuilt from ``view`` and ``modalities``."""

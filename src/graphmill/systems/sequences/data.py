@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.negatives import PairSet, pair_keys
 from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps
 
+Times = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+"""Interactions and their users, int64 [N] each → scaled times int64 [N], or None if the model does not use times."""
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.kernels.products import product
 from graphmill.sampling.sequences import scaled_times
-from graphmill.systems.sequences.data import units
+from graphmill.systems.sequences.data import Times, units
 
 if TYPE_CHECKING:
     from graphmill.systems.sequences.recipe import SequenceModule, SequenceRecipe
@@ -50,7 +49,7 @@ def fold_in(
     return best, scores, {}
 
 
-def _times(recipe: SequenceRecipe, histories: Histories) -> Callable[[np.ndarray, np.ndarray], np.ndarray | None]:
+def _times(recipe: SequenceRecipe, histories: Histories) -> Times:
     """Times of rows and their users scaled as in training, in units since a user's first interaction; None if the model
     does not use times."""
     unit, times, indptr = recipe.data.time_unit, histories.times, histories.indptr

@@ -20,7 +20,7 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
-from graphmill.systems.sequences.data import SequenceData
+from graphmill.systems.sequences.data import SequenceData, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -173,12 +173,12 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         self,
         model: SequenceModule,
         items: np.ndarray,
-        times: Callable[[np.ndarray, np.ndarray], np.ndarray | None],
+        times: Times,
         users: np.ndarray,
         starts: np.ndarray,
         ends: np.ndarray,
     ) -> Tensor:
-        """fp32 [B, d]: each user's state after ``items[start : end]``; ``times``: scaled times of rows and their users."""
+        """fp32 [B, d]: each user's state after ``items[start : end]``."""
         lengths = np.minimum(ends - starts, self.settings.model.max_length)
         rows, layout = ranges(ends - lengths, ends), lay_out(lengths, self._bucket_overhead)
         inputs = self.inputs(items[rows], times(rows, np.repeat(users, lengths)), lengths, layout)
