@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -39,8 +39,7 @@ class RowBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by the names of their fields."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
 
 class DividedBatch(RowBatch):

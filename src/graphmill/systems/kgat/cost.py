@@ -69,8 +69,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     given = float(settings.training.steps_per_epoch)
     steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
     share = [s / sum(steps) for s in steps]
-    projections = 3.0 * 2 * 3 * second * d * k
-    one, other = dense * (3 + execution.checkpointing), projections
+    products = share[0] * (dense * (3 + execution.checkpointing)) + share[1] * (3.0 * 2 * 3 * second * d * k)
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
         # The second phase's optimizer also has moments of the vectors.
@@ -82,8 +81,8 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         evaluation=int(
             (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
         ),
-        flop=share[0] * one + share[1] * other,
-        low_flop=(share[0] * one + share[1] * other) if precision != "fp32" else 0.0,
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
         moved=(
             share[0] * 2 * moved
             + 10.0 * table
