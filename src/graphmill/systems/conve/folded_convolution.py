@@ -55,8 +55,7 @@ def rectified_linear(filters: Tensor, cells: Tensor, weight: Tensor, bias: Tenso
 
     All have one dtype, that of the products. Backward may be called once: the maps' gradient overwrites the maps.
     """
-    found: Tensor = _RectifiedLinear.apply(filters, cells, weight, bias)
-    return found
+    return _RectifiedLinear.apply(filters, cells, weight, bias)
 
 
 class _Windows(torch.autograd.Function):

@@ -120,8 +120,7 @@ class RecommenderRecipe(BaseRecipe[M], ABC):
         view = self.view
         ranges = {"user": (view.user_offset, view.num_users), "item": (view.item_offset, view.num_items)}
         start, count = ranges.get(kind, (0, len(column)))
-        found: list[str] = column.slice(start, count).to_pylist()
-        return found
+        return column.slice(start, count).to_pylist()
 
     # ---------------------------------------------------------------- a step
 

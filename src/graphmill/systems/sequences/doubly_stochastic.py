@@ -21,8 +21,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     Columns are divided last and sum to 1 exactly, rows nearly. Computed as H = diag(u) P diag(v), so that the iteration
     runs over vectors; the backward pass differentiates every iteration (reference: ``sinkhorn_reference``).
     """
-    result: Tensor = _Sinkhorn.apply(wide(logits), iterations)
-    return result
+    return _Sinkhorn.apply(wide(logits), iterations)
 
 
 class _Sinkhorn(torch.autograd.Function):

@@ -62,8 +62,7 @@ def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
     """[R, n · width] → n views [R, width]. Gradients that are already adjacent in memory are not copied."""
     if torch.compiler.is_compiling():
         return x.split(width, dim=1)
-    found: tuple[Tensor, ...] = _SideBySide.apply(x, width)
-    return found
+    return _SideBySide.apply(x, width)
 
 
 class _SideBySide(torch.autograd.Function):
@@ -132,19 +131,16 @@ class Block(nn.Module):
         first, second = self.norm_attention, self.norm_feed_forward
         if self.mhc is not None:
             x = self.mhc[0](x, lambda y: self._attend(first(y), attention))
-            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(second(y)))
-            return streams
+            return self.mhc[1](x, lambda y: self.feed_forward(second(y)))
         if self.norm == PRE:
             x = x + self._attend(first(x), attention)
-            found: Tensor = self.feed_forward(second(x), x)
-        elif self.norm == POST:
+            return self.feed_forward(second(x), x)
+        if self.norm == POST:
             x = first(x + self._attend(x, attention))
-            found = second(self.feed_forward(x, x))
-        else:
-            query = first(x)
-            z = second(query + attention(*self.projections(query, x)))
-            found = self.feed_forward(z, z)
-        return found
+            return second(self.feed_forward(x, x))
+        query = first(x)
+        z = second(query + attention(*self.projections(query, x)))
+        return self.feed_forward(z, z)
 
     def _attend(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] → [R, d]: attention and the output projection, if there is one."""

@@ -63,8 +63,7 @@ def item_logistic_sum(
 
     A ``negative`` of −1 is none. No row of ``rows`` may come twice.
     """
-    found: Tensor = _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
-    return found
+    return _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
 
 
 class _ItemLogistic(torch.autograd.Function):
@@ -138,8 +137,7 @@ def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: 
     differentiated twice.
     """
     rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
-    result: Tensor = _FullSoftmax.apply(states, table, target, rows)
-    return result
+    return _FullSoftmax.apply(states, table, target, rows)
 
 
 class _FullSoftmax(torch.autograd.Function):

@@ -84,5 +84,4 @@ class SASRec(nn.Module):
                 x = checkpoint(block, x, attention, use_reentrant=False)
             else:
                 x = block(x, attention)
-        out: Tensor = self.final_norm(reduce_streams(x) if self.streams else x)
-        return out
+        return self.final_norm(reduce_streams(x) if self.streams else x)
