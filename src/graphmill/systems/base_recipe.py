@@ -191,8 +191,7 @@ class TableRecipe(BaseRecipe[M]):
 
 
 def _table(model: nn.Module) -> np.ndarray:
-    table: Tensor = model.entities  # type: ignore[assignment]
-    return np.asarray(table.detach().float().cpu().numpy())
+    return model.entities.detach().float().cpu().numpy()  # type: ignore[operator]
 
 
 def blocks_of(vectors: np.ndarray) -> Iterator[EmbeddingBlock]:

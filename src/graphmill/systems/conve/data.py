@@ -1,10 +1,13 @@
-"""The training data of ConvE: the training triples of a typed graph and their inverses, grouped into queries.
+"""The training data of ConvE: the training triples of a typed graph and their inverses, grouped into queries; and the
+data of one step.
 
 Entities are the graph's nodes by global number. Relation r of the graph has the number r; its inverse has r + M.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +17,9 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.sequences import ranges
+from graphmill.systems.base_recipe import RowBatch
+
+LOSS = "bce"
 
 
 class ConveData:
@@ -81,3 +87,44 @@ def both_directions(triples: np.ndarray, num_relations: int) -> np.ndarray:
     """[2T, 3]: the triples, then their inverses (tail, relation + M, head)."""
     inverse = np.stack([triples[:, 2], triples[:, 1] + num_relations, triples[:, 0]], axis=1)
     return np.concatenate([triples, inverse])
+
+
+@dataclass(frozen=True)
+class ConveBatch(RowBatch):
+    """Queries ``head``, ``relation`` int64 [B], and their candidates.
+
+    kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
+    [B, 1 + k], the true tail first, −1 for none. ``parts``: the number of blocks of entities in the loss.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    entities: int
+    candidates: np.ndarray | None = None
+    parts: int = 1
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The number of scores in the loss, which is their mean."""
+        if self.candidates is not None:
+            return {LOSS: float((self.candidates >= 0).sum())}
+        return {LOSS: float(len(self.head)) * self.entities}
+
+    def split(self, parts: int) -> Sequence[ConveBatch]:
+        """One chunk whose loss is computed in blocks of entities; rows stay together, because the batch norms need all
+        of them."""
+        return (replace(self, parts=parts),)
+
+    def shard(self, rank: int, world: int) -> ConveBatch:
+        """Every ``world``-th row."""
+        mine = self.row % world == rank
+        return replace(
+            self,
+            head=self.head[rank::world],
+            relation=self.relation[rank::world],
+            row=self.row[mine] // world,
+            column=self.column[mine],
+            candidates=None if self.candidates is None else self.candidates[rank::world],
+        )

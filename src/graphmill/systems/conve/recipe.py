@@ -18,8 +18,7 @@ from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
-from graphmill.systems.conve.batch import LOSS, ConveBatch
-from graphmill.systems.conve.data import ConveData, both_directions, triples_of
+from graphmill.systems.conve.data import LOSS, ConveBatch, ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig

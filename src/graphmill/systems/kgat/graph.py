@@ -6,7 +6,8 @@ numbers. Edges are sorted by (head, tail, relation): parallel edges stay separat
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +21,30 @@ from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.base_recipe import DividedBatch
 from graphmill.systems.kgat.model import Kgat
 
+FACTS, FACT_NORM = "facts", "fact_norm"
 TOGETHER = 65_536
 """Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
+
+
+@dataclass(frozen=True)
+class FactBatch(DividedBatch):
+    """B facts, int64 [B] each, sorted by relation: global node numbers, and relation numbers."""
+
+    heads: np.ndarray
+    relations: np.ndarray
+    tails: np.ndarray
+    wrong_tails: np.ndarray
+
+    replicated = True
+    ROWS = ("heads", "relations", "tails", "wrong_tails")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Facts."""
+        return {FACTS: float(len(self)), FACT_NORM: float(len(self))}
 
 
 class CollaborativeGraph:
@@ -161,8 +182,8 @@ class CollaborativeGraph:
     def _keys(self) -> np.ndarray:
         return sorted_unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
 
-    def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Draws heads, relations, tails and false tails, int64 [B], sorted by relation.
+    def draw(self, batch_size: int, *key: int | str) -> FactBatch:
+        """Draws the facts of a step, and a false tail for each.
 
         The head is uniform over nodes with edges (without replacement if there are enough), the fact is uniform over
         the head's edges, and the false tail is uniform over all nodes.
@@ -177,7 +198,7 @@ class CollaborativeGraph:
         order = np.argsort(relation, kind="stable")
         order = order[wrong[order] >= 0]  # a head with edges to every node in a relation has no false tail
         relation, tail = relation[order].astype(np.int64), self.tail[edge[order]].astype(np.int64)
-        return head[order], relation, tail, wrong[order]
+        return FactBatch(head[order], relation, tail, wrong[order])
 
 
 def edges_by_relation(

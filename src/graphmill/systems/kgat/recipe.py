@@ -24,8 +24,7 @@ from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
-from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
-from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.graph import FACT_NORM, FACTS, CollaborativeGraph, FactBatch
 from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
@@ -128,8 +127,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
                 return batch
             users, items = batch.users + self.view.user_offset, batch.positives + self.view.item_offset
             return replace(batch, masked=self.facts.interactions(users, items))
-        key = (self.settings.training.seed, KG, epoch, index)
-        return FactBatch(*self.facts.draw(phase.batch_size, *key))
+        return self.facts.draw(phase.batch_size, self.settings.training.seed, KG, epoch, index)
 
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""

@@ -20,7 +20,7 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
-from graphmill.systems.sequences.data import SequenceData, Times
+from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -33,7 +33,6 @@ from graphmill.systems.sequences.next_item_losses import (
     item_logistic_sum,
     sampled_softmax_sum,
 )
-from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
@@ -105,11 +104,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         s = self.data.sequences
         ids = self.graph.node_table().column("id").slice(s.item_offset, s.num_items).to_pylist()
         newest_first = [str(i) for i in range(self.settings.model.max_length - 1, -1, -1)]
-        out: dict[str, tuple[str, list[str]]] = {}
-        for name, _ in model.named_parameters():
-            table = name.split(".")[1]
-            out[name] = (name, ids if table == "items" else newest_first if table.startswith("position") else [])
-        return out
+        keys = {"items": ids} | dict.fromkeys(("positions", "position_keys", "position_values"), newest_first)
+        return {name: (name, keys.get(name.split(".")[1], [])) for name, _ in model.named_parameters()}
 
     # ---------------------------------------------------------------- a step
 
