@@ -28,8 +28,7 @@ class ConveScorer:
     def __init__(self, model: ConvE, graph: TypedGraph, poll: Callable[[], None] = lambda: None) -> None:
         self.model = model.eval()
         self.poll = poll
-        types = {t.name: t for t in graph.node_types}
-        ends = [(types[r.source], types[r.target]) for r in graph.relations]
+        ends = [(graph.node_type(r.source), graph.node_type(r.target)) for r in graph.relations]
         self._ends = [*ends, *((target, source) for source, target in ends)]
         self._memory: Tensor | None = None
 

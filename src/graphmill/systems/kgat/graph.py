@@ -182,8 +182,8 @@ class CollaborativeGraph:
     def _keys(self) -> np.ndarray:
         return sorted_unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
 
-    def draw(self, batch_size: int, *key: int | str) -> FactBatch:
-        """Draws the facts of a step, and a false tail for each.
+    def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Draws heads, relations, tails and false tails, int64 [B], sorted by relation.
 
         The head is uniform over nodes with edges (without replacement if there are enough), the fact is uniform over
         the head's edges, and the false tail is uniform over all nodes.
@@ -198,7 +198,7 @@ class CollaborativeGraph:
         order = np.argsort(relation, kind="stable")
         order = order[wrong[order] >= 0]  # a head with edges to every node in a relation has no false tail
         relation, tail = relation[order].astype(np.int64), self.tail[edge[order]].astype(np.int64)
-        return FactBatch(head[order], relation, tail, wrong[order])
+        return head[order], relation, tail, wrong[order]
 
 
 def edges_by_relation(

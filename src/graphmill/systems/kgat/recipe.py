@@ -127,7 +127,8 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
                 return batch
             users, items = batch.users + self.view.user_offset, batch.positives + self.view.item_offset
             return replace(batch, masked=self.facts.interactions(users, items))
-        return self.facts.draw(phase.batch_size, self.settings.training.seed, KG, epoch, index)
+        key = (self.settings.training.seed, KG, epoch, index)
+        return FactBatch(*self.facts.draw(phase.batch_size, *key))
 
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
