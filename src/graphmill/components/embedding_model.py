@@ -186,7 +186,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         for made, factory, name in (
             (plan.system.recommends, recommendations_asset, "recommendations"),
             (plan.system.traces, influence_asset, "influence"),
-            (plan.system.predicts, links_asset, "links"),
+            (not plan.system.recommends, links_asset, "links"),
         ):
             if made:
                 assets.append(factory(plan))

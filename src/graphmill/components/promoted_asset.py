@@ -68,7 +68,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         ),
         checks=CHECKS,
         pool=POOL,
-        deps=[plan.key("links")] if plan.system.predicts else [],  # the version contains this table
+        deps=[] if plan.system.recommends else [plan.key("links")],  # the version contains this table
     )
     def promoted(
         context: dg.AssetExecutionContext,

@@ -13,6 +13,11 @@ def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
     return wide if device.type == "mps" else torch.float64
 
 
+def wide(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 ACCELERATOR_BYTES = 64 * 2**20
 """Bytes of one part on an accelerator, in operations that work in parts."""
 

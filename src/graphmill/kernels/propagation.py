@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import to_device
+from graphmill.kernels.devices import to_device, wide
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def product(rows: CsrMatrix, x: Tensor) -> Tensor:
 
     It sums in the order of the entries, and writes no row per edge.
     """
-    wide = x if x.dtype == torch.float64 else x.float()
-    weights = rows.value.to(wide.dtype)
+    own = wide(x)
+    weights = rows.value.to(own.dtype)
     return F.embedding_bag(
-        rows.column, wide, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+        rows.column, own, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
     ).to(x.dtype)

@@ -16,6 +16,8 @@ from graphmill.training.settings import (
     TrainingSettings,
 )
 
+PRESET = "Fills the fields that are not written"
+
 
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam with a constant learning rate, without weight decay; the loss has its own regularisation."""
@@ -89,3 +91,11 @@ class LinkSettings(SystemSettings):
     evaluation: LinkEvaluationSettings = setting(
         LinkEvaluationSettings(), "What is measured while training", identity=False
     )
+
+
+def low_memory_below_2_gib(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if gib < 2:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

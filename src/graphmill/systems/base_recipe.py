@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,17 +13,18 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
 from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.training.processes import Ranks
-    from graphmill.training.sharding import Shards
+from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
+
+M = TypeVar("M", bound=nn.Module)
+"""The class of a system's model."""
 
 
 class RowBatch:
@@ -38,20 +39,37 @@ class RowBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by the names of their fields."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
 
-def wide(x: Tensor) -> Tensor:
-    """At least fp32."""
-    return x if x.dtype == torch.float64 else x.float()
+class DividedBatch(RowBatch):
+    """A batch whose chunks and ranks get some of its rows: those of the arrays ``ROWS``, and all other fields whole."""
+
+    ROWS: ClassVar[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.ROWS[0]))
+
+    def split(self, parts: int) -> Sequence[Self]:
+        """At most ``parts`` chunks of rows, in their order."""
+        if parts == 1 and len(self):
+            return [self]
+        return [self.take(rows) for rows in np.array_split(np.arange(len(self)), parts) if len(rows)]
+
+    def shard(self, rank: int, world: int) -> Self:
+        """Every ``world``-th row."""
+        return self.take(slice(rank, None, world))
+
+    def take(self, rows: np.ndarray | slice) -> Self:
+        """The batch of some rows."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.ROWS})  # type: ignore[type-var]
 
 
-class BaseRecipe:
+class BaseRecipe(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
-        self.graph, self.settings = graph, settings
+        self.graph, self.settings, self.name = graph, settings, str(settings.recipe)
         self.device = torch.device("cpu")
         self.execution = Execution()
         self.shards: Shards | None = None
@@ -67,25 +85,34 @@ class BaseRecipe:
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         self.execution = execution
 
+    @property
+    def checkpointing(self) -> bool:
+        """Whether layers are computed again in the backward pass: by the settings, or because memory ran out."""
+        return bool(self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing)
+
     def to(self, device: torch.device) -> None:
         """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: M) -> list[Compilable]:
         """By default, nothing."""
         return []
 
-    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
-        """All parameters; weight decay acts on those for which ``dense(name, parameter)`` is true."""
-        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+    def groups(
+        self, model: M, dense: Callable[[str, nn.Parameter], bool], prefixes: tuple[str, ...] = ("",)
+    ) -> list[ParameterGroup]:
+        """The parameters whose names have one of the prefixes; weight decay acts on those for which
+        ``dense(name, parameter)`` is true."""
+        found = {True: ParameterGroup([], [], 1.0), False: ParameterGroup([], [], 0.0)}
         for name, parameter in model.named_parameters():
-            names, parameters = found[bool(dense(name, parameter))]
-            names.append(name)
-            parameters.append(parameter)
-        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
+            if name.startswith(prefixes):
+                group = found[bool(dense(name, parameter))]
+                group.names.append(name)
+                group.parameters.append(parameter)
+        return [group for group in found.values() if group.names]
 
     def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default the types of all
@@ -122,7 +149,7 @@ class BaseRecipe:
         return in_one_copy(arrays, self.device) if pinned else [self._tensor(array) for array in arrays]
 
 
-class TableRecipe(BaseRecipe):
+class TableRecipe(BaseRecipe[M]):
     """A system whose vectors are a table of all nodes, trained on rows in one shuffled order per epoch (ConvE, ComplEx)."""
 
     def plan_steps(self, rows: int) -> None:
@@ -132,31 +159,42 @@ class TableRecipe(BaseRecipe):
         world = int(os.environ.get("WORLD_SIZE", "1"))
         asked = acceleration.batch_size or acceleration.batch_size_per_device * world or base
         self.rows, self.batch_size = rows, min(asked, rows)
-        steps = self.settings.training.steps_per_epoch or -(-rows // self.batch_size)
+        self.steps_of_rows = -(-rows // self.batch_size)
+        steps = self.settings.training.steps_per_epoch or self.steps_of_rows
         self.phases = [Phase("train", steps, self.batch_size, base)]
 
     def rows_of_step(self, epoch: int, index: int) -> np.ndarray:
         """The numbers of the rows in a step."""
-        turn, at = divmod(index, -(-self.rows // self.batch_size))
-        per_epoch = -(-self.rows // self.batch_size)
-        low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
+        turn, at = divmod(index, self.steps_of_rows)
+        low, high = (place * self.rows // self.steps_of_rows for place in (at, at + 1))
         return self.order(self.rows, epoch, turn)[low:high]
 
     def held_out(self, split: str) -> int:
         """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
         return count_links(self.graph, split)
 
-    def health(self, model: nn.Module) -> dict[str, float]:
+    def row_keys(self, model: M) -> dict[str, tuple[str, list[str]]]:
+        """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
+        ids = self.graph.node_table().column("id").to_pylist()
+        names = ["|".join(r.key) for r in self.graph.relations]
+        relations = [*names, *(f"inverse of {n}" for n in names)]
+        keys = {"entities": ids, "entity_bias": ids, "relations": relations, "popularity": relations}
+        return {name: (name, keys[name][: len(x)] if name in keys else []) for name, x in model.named_parameters()}
+
+    def health(self, model: M) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
-        return self.health_of(_table(model).float().cpu().numpy())
+        return self.health_of(_table(model))
 
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+    def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """The table of nodes."""
-        table = _table(model)
-        for start in range(0, len(table), EXPORT_ROWS):
-            yield EmbeddingBlock(start, table[start : start + EXPORT_ROWS].float().cpu().numpy())
+        return blocks_of(_table(model))
 
 
-def _table(model: nn.Module) -> Tensor:
-    table: Tensor = model.entities  # type: ignore[assignment]
-    return table.detach()
+def _table(model: nn.Module) -> np.ndarray:
+    return model.entities.detach().float().cpu().numpy()  # type: ignore[operator]
+
+
+def blocks_of(vectors: np.ndarray) -> Iterator[EmbeddingBlock]:
+    """``vectors`` [N, d] of all nodes, for an export."""
+    for start in range(0, len(vectors), EXPORT_ROWS):
+        yield EmbeddingBlock(start, vectors[start : start + EXPORT_ROWS])

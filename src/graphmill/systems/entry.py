@@ -11,8 +11,8 @@ class Entry:
     """Import paths of a system's parts, a line of description, and the results that its runs can produce.
 
     ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
-    ``recommends``: it makes recommendations; ``traces``: its predictions can be traced to training triples. They are
-    here and not in the recipe because Dagster's definitions are loaded without torch.
+    ``traces``: its predictions can be traced to training triples. They are here and not in the recipe because Dagster's
+    definitions are loaded without torch.
     """
 
     module: str
@@ -20,12 +20,11 @@ class Entry:
     recipe: str
     about: str
     ranks: Literal["links", "triples", "items"] = "links"
-    recommends: bool = False
     traces: bool = False
     place: str = "recipe"
     """The module of the recipe within ``module``."""
 
     @property
-    def predicts(self) -> bool:
-        """Whether it predicts links: systems that rank links or triples do."""
-        return self.ranks != "items"
+    def recommends(self) -> bool:
+        """Whether it recommends items; systems that rank links or triples predict links instead."""
+        return self.ranks == "items"

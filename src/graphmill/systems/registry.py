@@ -49,8 +49,7 @@ def settings_model(name: str) -> type[SystemSettings]:
     Raises:
         SettingsError: there is no such recipe; the message lists the existing recipes.
     """
-    model: type[SystemSettings] = getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
-    return model
+    return getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
 
 
 def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
@@ -79,13 +78,10 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
 def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
     """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
-    found: ExportedScorer | SoftmaxScorer = import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
-    return found
+    return import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:
     """Builds the recipe for a graph. Imports torch."""
-    recipe: Recipe = getattr(import_module(f"{entry(name).module}.{entry(name).place}"), entry(name).recipe)(
-        graph, settings, batching
-    )
-    return recipe
+    found = entry(name)
+    return getattr(import_module(f"{found.module}.{found.place}"), found.recipe)(graph, settings, batching)

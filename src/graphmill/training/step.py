@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import key_of
 from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, Recipe, StepBatch
 from graphmill.training.guards import gradient_norm
@@ -169,8 +170,7 @@ def compute_gradient(
                 terms = recipe.terms(model, chunk, detached)
             loss = None
             for term in terms:
-                value = term.sum if term.sum.dtype == torch.float64 else term.sum.float()
-                share = value * (term.coefficient / weights[term.name])
+                share = wide(term.sum) * (term.coefficient / weights[term.name])
                 loss = share if loss is None else loss + share
                 sums.add(term.name, term.sum / weights[term.name], term.coefficient)
             if loss is not None and loss.requires_grad:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 
 ROWS = 4096
 
 
 def sampled_rows(count: int, seed: int) -> NDArray[np.int64]:
     """The rows, of ``count``, that :func:`quick_health` uses, ascending: a seeded sample, or all if there are few."""
-    if count <= ROWS:
-        return np.arange(count)
-    return np.sort(generator(seed, "quick-health").choice(count, ROWS, replace=False))
+    return sampled(np.arange(count), ROWS, seed, "quick-health")
 
 
 def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import wide
 from graphmill.kernels.dropout import draw_key, dropout
 from graphmill.kernels.runtime.threads import has_numba
 
@@ -98,8 +99,7 @@ def causal_bias(length: int, like: Tensor) -> Tensor:
 
 def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Tensor:
     """Softmax of masked scores in at least fp32, with dropout, in ``dtype``."""
-    wide = scores if scores.dtype == torch.float64 else scores.float()
-    return dropout(torch.softmax(wide, dim=-1), p, training).to(dtype)
+    return dropout(torch.softmax(wide(scores), dim=-1), p, training).to(dtype)
 
 
 _Operands = namedtuple("_Operands", "query key value buckets heads p keep times span table_key table_value")

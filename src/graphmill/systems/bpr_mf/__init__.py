@@ -9,6 +9,5 @@ ENTRIES = {
         "BprMfRecipe",
         "BPR-MF: matrix factorisation for recommendation; a baseline and a starting point for the other recommenders",
         ranks="items",
-        recommends=True,
     ),
 }

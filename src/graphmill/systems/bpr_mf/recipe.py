@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from graphmill.systems.bpr_mf.model import BprMf
 from graphmill.systems.bpr_mf.settings import BprMfSettings
 from graphmill.systems.recommenders.batch import PairBatch
@@ -13,7 +11,7 @@ from graphmill.training.contract import Encoded, Term
 NORM = "norm"
 
 
-class BprMfRecipe(RecommenderRecipe):
+class BprMfRecipe(RecommenderRecipe[BprMf]):
     """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; averaged over several j."""
 
     settings: BprMfSettings
@@ -23,14 +21,13 @@ class BprMfRecipe(RecommenderRecipe):
         """The two tables."""
         return BprMf(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: BprMf, batch: PairBatch) -> Encoded:
         """The tables themselves."""
-        assert isinstance(model, BprMf)
         return Encoded({USERS: model.user, ITEMS: model.item})
 
-    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: BprMf, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
         assert encoded is not None
-        loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
+        loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
         count = float(len(chunk))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining
+from graphmill.systems.base import PRESET, SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
@@ -34,7 +34,7 @@ class BprMfSettings(RecommenderSettings):
     compiles: ClassVar[bool] = False
 
     recipe: Literal["bpr_mf"] = setting("bpr_mf", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", "Fills the fields that are not written", identity=False)
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: BprMfModel = setting(BprMfModel(), "The network")
     objective: BprMfObjective = setting(BprMfObjective(), "The loss")
     training: BprMfTraining = setting(BprMfTraining(), "Length and optimizer")

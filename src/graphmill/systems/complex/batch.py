@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from graphmill.systems.base_recipe import RowBatch
+from graphmill.systems.base_recipe import DividedBatch
 
 SOFTMAX, N3 = "softmax", "n3"
 
 
 @dataclass(frozen=True)
-class ComplexBatch(RowBatch):
+class ComplexBatch(DividedBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
     ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
@@ -33,8 +32,7 @@ class ComplexBatch(RowBatch):
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
     degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.head)
+    ROWS = ("head", "relation", "tail", "kind", "own_degree")
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -44,16 +42,8 @@ class ComplexBatch(RowBatch):
     def split(self, parts: int) -> Sequence[ComplexBatch]:
         """Contiguous chunks of links."""
         bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
-        return [self._rows(slice(a, b)) for a, b in pairwise(bounds.tolist())]
-
-    def shard(self, rank: int, world: int) -> ComplexBatch:
-        """Every ``world``-th link."""
-        return self._rows(slice(rank, None, world))
+        return [self.take(slice(a, b)) for a, b in pairwise(bounds.tolist())]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays; arrays of the candidates by type number."""
         return super().arrays() | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
-
-    def _rows(self, rows: slice) -> ComplexBatch:
-        own: dict[str, Any] = {name: array[rows] for name, array in super().arrays().items()}
-        return replace(self, **own)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.errors import InputError
@@ -16,19 +15,18 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_recipe import TableRecipe, wide
+from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
-
-class ComplexRecipe(TableRecipe):
+class ComplexRecipe(TableRecipe[ComplEx]):
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
     In training, a target's degree does not count the link itself.
@@ -38,7 +36,6 @@ class ComplexRecipe(TableRecipe):
     ``settings.training.seed``.
     """
 
-    name = "complex"
     algorithm_version = 1
 
     def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:
@@ -82,17 +79,9 @@ class ComplexRecipe(TableRecipe):
         m = self.settings.model
         return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: ComplEx, phase: Phase) -> list[ParameterGroup]:
         """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Keys of both tables: node ids, and relations."""
-        names = ["|".join(r.key) for r in self.graph.relations]
-        relations = [*names, *(f"inverse of {n}" for n in names)][: self.num_relations]
-        ids = self.graph.node_table().column("id").to_pylist()
-        rows = {"entities": ids, "relations": relations, "popularity": relations}
-        return {name: (name, rows[name]) for name, _ in model.named_parameters()}
 
     # ---------------------------------------------------------------- a step
 
@@ -115,13 +104,12 @@ class ComplexRecipe(TableRecipe):
             degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
         return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
 
-    def encode(self, model: nn.Module, batch: ComplexBatch) -> Encoded | None:
+    def encode(self, model: ComplEx, batch: ComplexBatch) -> Encoded | None:
         """Nothing: chunks share only the tables."""
         return None
 
-    def terms(self, model: nn.Module, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: ComplEx, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy summed over links, and the cubes of their vectors."""
-        assert isinstance(model, ComplEx)
         head, relation, tail = self._tensors(chunk.head, chunk.relation, chunk.tail)
         x = model(head, relation)
         loss = x.sum() * 0.0  # a process may hold no link
@@ -165,14 +153,12 @@ class ComplexRecipe(TableRecipe):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def scorer(self, model: nn.Module) -> ComplexScorer:
+    def scorer(self, model: ComplEx) -> ComplexScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
-        assert isinstance(model, ComplEx)
         return ComplexScorer(model, self.edges)
 
-    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+    def scoring(self, model: ComplEx) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
-        assert isinstance(model, ComplEx)
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
@@ -182,7 +168,7 @@ class ComplexRecipe(TableRecipe):
             self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
         return self._queries[split, limit]
 
-    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: ComplEx, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
         scorer = self.scorer(model)
         scorer.poll = poll
@@ -193,7 +179,7 @@ class ComplexRecipe(TableRecipe):
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of links per step."""
-        return "links", len(self.links) / -(-len(self.links) // self.batch_size)
+        return "links", self.rows / self.steps_of_rows
 
 
 class ComplexScorer:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import LinkSettings, SteadyTraining
+from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining
 from graphmill.training.settings import OPTIMIZER, OptimizerName
 
 
@@ -57,7 +57,7 @@ class ComplexSettings(LinkSettings):
     compiles: ClassVar[bool] = False
 
     recipe: Literal["complex"] = setting("complex", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", "Fills the fields that are not written", identity=False)
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: ComplexModel = setting(ComplexModel(), "The network")
     objective: ComplexObjective = setting(ComplexObjective(), "The loss")
     training: ComplexTraining = setting(ComplexTraining(), "Length and optimizer")

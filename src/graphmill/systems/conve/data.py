@@ -1,20 +1,25 @@
-"""The training data of ConvE: the training triples of a typed graph and their inverses, grouped into queries.
+"""The training data of ConvE: the training triples of a typed graph and their inverses, grouped into queries; and the
+data of one step.
 
 Entities are the graph's nodes by global number. Relation r of the graph has the number r; its inverse has r + M.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.splits import SPLIT_NAMES
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.sampling.sequences import ranges
+from graphmill.systems.base_recipe import RowBatch
 
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+LOSS = "bce"
 
 
 class ConveData:
@@ -57,10 +62,8 @@ class ConveData:
 
     def positives(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Known tails of ``queries`` int64 [B], as (row, tail) int64 [P] each; row counts within ``queries``."""
-        counts = self.indptr[queries + 1] - self.indptr[queries]
-        rows = np.repeat(np.arange(len(queries)), counts)
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, self.tails[np.repeat(self.indptr[queries], counts) + within]
+        start, end = self.indptr[queries], self.indptr[queries + 1]
+        return np.repeat(np.arange(len(queries)), end - start), self.tails[ranges(start, end)]
 
 
 def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
@@ -68,14 +71,12 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
 
     ``split``: "train", "valid", "test".
     """
-    number = {"train": 0, "valid": 1, "test": 2}[split]
-    offset = {t.name: t.offset for t in graph.node_types}
     parts = [np.zeros((0, 3), dtype=np.int64)]
     for relation in graph.relations:
         edges = graph.edges(relation.index)
-        keep = np.asarray(edges.split) == number
-        src = np.asarray(edges.src)[keep].astype(np.int64) + offset[relation.source]
-        dst = np.asarray(edges.dst)[keep].astype(np.int64) + offset[relation.target]
+        keep = np.asarray(edges.split) == SPLIT_NAMES.index(split)
+        src = np.asarray(edges.src)[keep].astype(np.int64) + graph.node_type(relation.source).offset
+        dst = np.asarray(edges.dst)[keep].astype(np.int64) + graph.node_type(relation.target).offset
         keys = sorted_unique(src * graph.num_nodes + dst)
         src, dst = keys // graph.num_nodes, keys % graph.num_nodes
         parts.append(np.stack([src, np.full_like(src, relation.index), dst], axis=1))
@@ -86,3 +87,44 @@ def both_directions(triples: np.ndarray, num_relations: int) -> np.ndarray:
     """[2T, 3]: the triples, then their inverses (tail, relation + M, head)."""
     inverse = np.stack([triples[:, 2], triples[:, 1] + num_relations, triples[:, 0]], axis=1)
     return np.concatenate([triples, inverse])
+
+
+@dataclass(frozen=True)
+class ConveBatch(RowBatch):
+    """Queries ``head``, ``relation`` int64 [B], and their candidates.
+
+    kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
+    [B, 1 + k], the true tail first, −1 for none. ``parts``: the number of blocks of entities in the loss.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    entities: int
+    candidates: np.ndarray | None = None
+    parts: int = 1
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The number of scores in the loss, which is their mean."""
+        if self.candidates is not None:
+            return {LOSS: float((self.candidates >= 0).sum())}
+        return {LOSS: float(len(self.head)) * self.entities}
+
+    def split(self, parts: int) -> Sequence[ConveBatch]:
+        """One chunk whose loss is computed in blocks of entities; rows stay together, because the batch norms need all
+        of them."""
+        return (replace(self, parts=parts),)
+
+    def shard(self, rank: int, world: int) -> ConveBatch:
+        """Every ``world``-th row."""
+        mine = self.row % world == rank
+        return replace(
+            self,
+            head=self.head[rank::world],
+            relation=self.relation[rank::world],
+            row=self.row[mine] // world,
+            column=self.column[mine],
+            candidates=None if self.candidates is None else self.candidates[rank::world],
+        )

@@ -55,8 +55,7 @@ def rectified_linear(filters: Tensor, cells: Tensor, weight: Tensor, bias: Tenso
 
     All have one dtype, that of the products. Backward may be called once: the maps' gradient overwrites the maps.
     """
-    found: Tensor = _RectifiedLinear.apply(filters, cells, weight, bias)
-    return found
+    return _RectifiedLinear.apply(filters, cells, weight, bias)
 
 
 class _Windows(torch.autograd.Function):
@@ -66,13 +65,9 @@ class _Windows(torch.autograd.Function):
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
         found = picture.new_empty(batch, height * width + 1, rows, columns)
-        if picture.device.type == "cpu":
-            for entry in range(height * width):
-                i, j = divmod(entry, width)
-                found[:, entry] = picture[:, i : i + rows, j : j + columns]
-        else:  # one launch for all entries; torch's unfold needs one launch per picture
-            seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
-            found[:, :-1].unflatten(1, (height, width)).copy_(seen)
+        # One launch for all entries; torch's F.unfold needs one launch per picture.
+        seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
+        found[:, :-1].unflatten(1, (height, width)).copy_(seen)
         found[:, -1] = 1.0
         cells = found.flatten(2)
         ctx.save_for_backward(cells)

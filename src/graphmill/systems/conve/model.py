@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.table_rows import table_rows
@@ -82,13 +83,8 @@ class ConvE(nn.Module):
         # The loss fills the table's gradient before this backward pass runs, which then adds B rows to it, not N.
         picture = self.picture(table_rows(self.entities, heads), F.embedding(relations, self.relations))
         if self.checkpointing and torch.is_grad_enabled():
-            from torch.utils.checkpoint import checkpoint
-
             hidden = checkpoint(
-                self.hidden,
-                picture,
-                use_reentrant=False,
-                context_fn=lambda: (nullcontext(), statistics_kept(self)),
+                self.hidden, picture, use_reentrant=False, context_fn=lambda: (nullcontext(), statistics_kept(self))
             )
         else:
             hidden = self.hidden(picture)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,10 @@ from torch import Tensor
 
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
-from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.model import ConvE
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 SIDES = ("tail", "head")
 
@@ -30,8 +28,7 @@ class ConveScorer:
     def __init__(self, model: ConvE, graph: TypedGraph, poll: Callable[[], None] = lambda: None) -> None:
         self.model = model.eval()
         self.poll = poll
-        types = {t.name: t for t in graph.node_types}
-        ends = [(types[r.source], types[r.target]) for r in graph.relations]
+        ends = [(graph.node_type(r.source), graph.node_type(r.target)) for r in graph.relations]
         self._ends = [*ends, *((target, source) for source, target in ends)]
         self._memory: Tensor | None = None
 
@@ -43,14 +40,10 @@ class ConveScorer:
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + asking.offset)).to(device)
             x = self.model(rows, torch.full_like(rows, relation))
-            scores = self.model.scores(x, self._room(len(rows), x))
+            if self._memory is None or len(self._memory) < len(x) or self._memory.dtype != x.dtype:
+                self._memory = x.new_empty(len(x), self.model.config.num_entities)
+            scores = self.model.scores(x, self._memory[: len(x)])
         return scores[:, asked.offset : asked.offset + asked.count]
-
-    def _room(self, rows: int, like: Tensor) -> Tensor:
-        entities = self.model.config.num_entities
-        if self._memory is None or len(self._memory) < rows or self._memory.dtype != like.dtype:
-            self._memory = torch.empty(rows, entities, dtype=like.dtype, device=like.device)
-        return self._memory[:rows]
 
 
 def rank_both_sides(scorer: ConveScorer, queries: LinkQueries, ks: Sequence[int]) -> LinkRanking:
@@ -83,29 +76,26 @@ def ranking_report(
     queries = both_sides(graph, split)
     found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)
     baseline = rank_links(DegreeScorer(queries), queries, ks=ks, auc_negatives=0)
-    names = [f"{r.source} · {r.name} · {r.target}" for r in graph.relations]
-    if len(graph.node_types) == 1:
-        names = [r.name for r in graph.relations]
-    count = len(graph.relations)
-    parts = {r.relation: r for r in found.relations}
-    simple = {r.relation: r for r in baseline.relations}
+    single, count = len(graph.node_types) == 1, len(graph.relations)
+    parts, simple = ({r.relation: r for r in ranking.relations} for ranking in (found, baseline))
     rows = []
-    for number, name in enumerate(names):
-        sides = [n for n in (number, number + count) if n in parts]
-        if not sides:
+    for relation in graph.relations:
+        sides = relation.index, relation.index + count
+        if sides[0] not in parts:  # no query for its tails, so none for its heads
             continue
-        metrics = _mean([(parts[n].metrics, parts[n].queries) for n in sides])
+        mine, theirs = ([ranked[n] for n in sides] for ranked in (parts, simple))
+        name = relation.name if single else f"{relation.source} · {relation.name} · {relation.target}"
         rows.append(
-            {"name": name, "queries": sum(parts[n].queries for n in sides)}
-            | metrics
-            | {f"{s}_mrr": parts[n].metrics["mrr"] for s, n in zip(SIDES, (number, number + count), strict=True)}
-            | {"baseline_mrr": _mean([(simple[n].metrics, simple[n].queries) for n in sides])["mrr"]}
+            {"name": name, "queries": sum(r.queries for r in mine)}
+            | _mean(mine)
+            | {f"{side}_mrr": r.metrics["mrr"] for side, r in zip(SIDES, mine, strict=True)}
+            | {"baseline_mrr": _mean(theirs)["mrr"]}
         )
     by_degree = [
-        {"low": mine.low, "high": mine.high, "queries": mine.queries}
-        | mine.metrics
-        | {"baseline_mrr": theirs.metrics["mrr"]}
-        for mine, theirs in zip(found.by_degree, baseline.by_degree, strict=True)
+        {"low": own.low, "high": own.high, "queries": own.queries}
+        | own.metrics
+        | {"baseline_mrr": other.metrics["mrr"]}
+        for own, other in zip(found.by_degree, baseline.by_degree, strict=True)
     ]
     out: dict[str, Any] = {"split": split, "queries": found.queries, "both": found.micro, "baseline": baseline.micro}
     rivals = {"degree": baseline, **(baselines or {})}
@@ -115,13 +105,12 @@ def ranking_report(
     out["against"] = against_baselines(found, rivals, "micro", seed=seed).to_dict()
     out["strata"] = strata(rankings)
     for side, lower in zip(SIDES, (0, count), strict=True):
-        mine = [(r.metrics, r.queries) for n, r in parts.items() if lower <= n < lower + count]
-        out[side] = _mean(mine)
+        out[side] = _mean([r for r in found.relations if lower <= r.relation < lower + count])
     return out | {"relations": rows, "by_degree": by_degree}
 
 
-def _mean(parts: Sequence[tuple[dict[str, float], int]]) -> dict[str, float]:
+def _mean(parts: Sequence[RelationRanking]) -> dict[str, float]:
     """Means of metrics, weighted by queries; without AMRI, which is not a mean over queries."""
-    total = sum(count for _, count in parts)
-    names = [name for name in parts[0][0] if name != "amri"]
-    return {name: sum(metrics[name] * count for metrics, count in parts) / total for name in names}
+    total = sum(r.queries for r in parts)
+    names = [name for name in parts[0].metrics if name != "amri"]
+    return {name: sum(r.metrics[name] * r.queries for r in parts) / total for name in names}

@@ -4,69 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
-from graphmill.systems.conve.batch import LOSS, ConveBatch
-from graphmill.systems.conve.data import ConveData, both_directions, triples_of
+from graphmill.systems.conve.data import LOSS, ConveBatch, ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
+from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
-from graphmill.training.contract import (
-    Compilable,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.training.run_directory import RunDirectory
+from graphmill.training.contract import Compilable, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.run_directory import RunDirectory
 
 FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
 
 
-class ConveRecipe(TableRecipe):
+class ConveRecipe(TableRecipe[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
-    name = "conve"
     algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: ConveSettings = settings
         self.data = ConveData(graph)
-        m = settings.model
-        self.config = ConvEConfig(
-            num_entities=self.data.num_entities,
-            num_relations=2 * self.data.num_relations,
-            embedding_dim=m.embedding_dim,
-            embedding_height=m.shape[0],
-            embedding_width=m.shape[1],
-            output_channels=m.output_channels,
-            kernel_height=m.kernel_height,
-            kernel_width=m.kernel_width,
-            input_dropout=m.input_dropout,
-            feature_map_dropout=m.feature_map_dropout,
-            output_dropout=m.output_dropout,
-            entity_bias=m.entity_bias,
-        )
+        height, width = settings.model.shape
+        sizes = settings.model.model_dump() | {"embedding_height": height, "embedding_width": width}
+        self.config = ConvEConfig(self.data.num_entities, 2 * self.data.num_relations, **sizes)
         self.plan_steps(len(self.data.tails) if self.sampled else self.data.num_queries)
         self.targets = smoothed_targets(settings.objective.label_smoothing, self.data.num_entities)
         self._queries: dict[tuple[str, int], LinkQueries] = {}
@@ -95,53 +73,44 @@ class ConveRecipe(TableRecipe):
         self.seed_weights(execution)
         return ConvE(self.config)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: ConvE, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts only on the weights of the convolution and the linear layer."""
         dense = ("convolution.weight", "projection.weight")
         return self.groups(model, lambda name, _: name in dense)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
-        ids = self.graph.node_table().column("id").to_pylist()
-        names = ["|".join(r.key) for r in self.graph.relations]
-        rows = {"entities": ids, "entity_bias": ids, "relations": [*names, *(f"inverse of {n}" for n in names)]}
-        return {name: (name, rows.get(name, [])) for name, _ in model.named_parameters()}
 
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
         """Rows of one shuffled order per epoch, in steps of even size: none is too small for its batch norm."""
-        chosen = self.rows_of_step(epoch, index)
+        data, query, candidates = self.data, self.rows_of_step(epoch, index), None
         if self.sampled:
-            return self._sampled_batch(chosen, epoch, index)
-        row, column = self.data.positives(chosen)
-        data = self.data
-        return ConveBatch(data.query_head[chosen], data.query_relation[chosen], row, column, data.num_entities)
+            labels, query = query, data.label_query[query]
+            rng = generator(self.settings.training.seed, "negatives", epoch, index)
+            count = self.settings.objective.negatives_per_positive
+            negative = corrupt_tails(rng, query, data.label_keys, data.num_entities, count)
+            candidates = np.column_stack((data.tails[labels], negative))
+            row = column = np.zeros(0, np.int64)
+        else:
+            row, column = data.positives(query)
+        head, relation = data.query_head[query], data.query_relation[query]
+        return ConveBatch(head, relation, row, column, data.num_entities, candidates)
 
-    def _sampled_batch(self, labels: np.ndarray, epoch: int, index: int) -> ConveBatch:
-        data = self.data
-        query, tail = data.label_query[labels], data.tails[labels]
-        rng = generator(self.settings.training.seed, "negatives", epoch, index)
-        count = self.settings.objective.negatives_per_positive
-        negative = corrupt_tails(rng, query, data.label_keys, data.num_entities, count)
-        none = np.zeros(0, dtype=np.int64)
-        candidates = np.concatenate([tail[:, None], negative], axis=1)
-        return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
-
-    def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
+    def encode(self, model: ConvE, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms use all rows."""
-        assert isinstance(model, ConvE)
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
-    def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: ConvE, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
         """Binary cross-entropy, summed over the scores."""
         assert encoded is not None
-        assert isinstance(model, ConvE)
         x = encoded.tensors["x"]
         weight = chunk.weights[LOSS]
         if chunk.candidates is not None:
-            return [Term(LOSS, self._sampled_sum(model, x, chunk.candidates), weight)]
+            exists, some = self._tensors(chunk.candidates >= 0, np.maximum(chunk.candidates, 0))
+            scores = wide(model.pair_scores(x, some))
+            label = torch.zeros_like(scores)
+            label[:, 0] = 1.0
+            return [Term(LOSS, ((F.softplus(scores) - label * scores) * exists).sum(), weight)]
         kind = x.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         one, zero = self.targets
@@ -160,27 +129,17 @@ class ConveRecipe(TableRecipe):
             )
         return [Term(LOSS, total, weight)]
 
-    def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
-        exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
-        scores = model.pair_scores(x, some)
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        label = torch.zeros_like(scores)
-        label[:, 0] = 1.0
-        return ((F.softplus(scores) - label * scores) * exists).sum()
-
     # ---------------------------------------------------------------- evaluation and export
 
-    def scorer(self, model: nn.Module) -> ConveScorer:
+    def scorer(self, model: ConvE) -> ConveScorer:
         """Scores of relations 0 … M − 1 and of their inverses M … 2M − 1."""
-        assert isinstance(model, ConvE)
         return ConveScorer(model, self.graph)
 
-    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+    def scoring(self, model: ConvE) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
-        assert isinstance(model, ConvE)
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
-    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
         limit = 0 if final else self.settings.evaluation.max_queries
         if (split, limit) not in self._queries:
@@ -192,28 +151,24 @@ class ConveRecipe(TableRecipe):
 
     def ranking_report(
         self,
-        model: nn.Module,
+        model: ConvE,
         split: str,
         ks: Sequence[int],
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
     ) -> dict[str, Any]:
         """Metrics over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
-        assert isinstance(model, ConvE)
         seed = self.settings.training.seed
         return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
-        from graphmill.systems.conve.interchange import write_torch_files
-
         return write_torch_files(self, run, out)
 
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)
 
-    def tracer(self, model: nn.Module, precision: str) -> ConveTracer:
+    def tracer(self, model: ConvE, precision: str) -> ConveTracer:
         """A tracer: per-example gradients at the weights of ``model``."""
-        assert isinstance(model, ConvE)
         return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
 
     def traced_triples(self, split: str) -> np.ndarray:
@@ -224,10 +179,10 @@ class ConveRecipe(TableRecipe):
         """The label of a triple's tail, and the label of its head as the tail of the inverse relation."""
         return both_directions(triples, self.data.num_relations).reshape(2, -1, 3)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: ConvE) -> list[Compilable]:
         """Convolution and norms, which are many small operations. The rest is matrix products and one kernel."""
         return [Compilable(model, "hidden")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step (triples, with slcwa)."""
-        return ("triples" if self.sampled else "queries"), self.rows / -(-self.rows // self.batch_size)
+        return ("triples" if self.sampled else "queries"), self.rows / self.steps_of_rows

@@ -5,19 +5,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Retired, Settings, setting
-from graphmill.systems.base import LinkSettings, SteadyTraining
+from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
 
 def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
     """Height and width of an embedding's picture; 0: chosen so that it is closest to a square, not higher than wide."""
-    if height and width:
-        return height, width
-    if height or width:
-        given = height or width
-        return (height, dim // given) if height else (dim // given, width)
-    height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
-    return height, dim // height
+    if not height and not width:
+        height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
+    return height or dim // width, width or dim // height
 
 
 class ConveModel(Settings):
@@ -107,7 +103,7 @@ class ConveSettings(LinkSettings):
 
     recipe: Literal["conve"] = setting("conve", "The system to train")
     preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
+        "auto", PRESET, identity=False
     )
     model: ConveModel = setting(ConveModel(), "The network")
     objective: ConveObjective = setting(ConveObjective(), "The loss")
@@ -143,9 +139,4 @@ def preset_of_graph(links: int) -> tuple[str, str] | None:
     return "small_graph", f"{links:,} training triples, at most {SMALL_GRAPH:,}: small batches and many steps"
 
 
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: usable memory of the device."""
-    gib = memory_bytes / 2**30
-    if gib < 2:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+choose_preset = low_memory_below_2_gib

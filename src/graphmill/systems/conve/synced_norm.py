@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import wide
+
 
 class SyncedBatchNorm(nn.Module):
     """Normalises channel 1 of [B, C, ...] (Ioffe & Szegedy 2015), in fp32 or wider; affine, with running statistics.
@@ -21,15 +23,12 @@ class SyncedBatchNorm(nn.Module):
     that of the whole batch; a process may have no row. A batch with a single entry per channel gives β.
     """
 
-    weight: nn.Parameter
-    bias: nn.Parameter
+    eps, momentum = 1e-5, 0.1
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.eps = eps
-        self.momentum = momentum
         self.recording = True
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
@@ -38,16 +37,16 @@ class SyncedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, ...] → the same shape."""
-        wide = x if x.dtype == torch.float64 else x.float()
+        x = wide(x)
         if not self.training:
-            return F.batch_norm(wide, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        entries = wide.numel() // max(wide.shape[1], 1)
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        entries = x.numel() // max(x.shape[1], 1)
         if not _several_processes() and entries > 1:
             # In the recomputation of a checkpointed layer a copy takes the update, so that it does not count twice.
             mean = self.running_mean if self.recording else self.running_mean.clone()
             variance = self.running_var if self.recording else self.running_var.clone()
-            return F.batch_norm(wide, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
-        return self._over_processes(wide)
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
+        return self._over_processes(x)
 
     def _over_processes(self, x: Tensor) -> Tensor:
         axes = [0, *range(2, x.dim())]
@@ -95,5 +94,4 @@ def summed_over_processes(x: Tensor) -> Tensor:
         return x
     from torch.distributed.nn.functional import all_reduce
 
-    summed: Tensor = all_reduce(x)
-    return summed
+    return all_reduce(x)

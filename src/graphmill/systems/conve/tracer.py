@@ -10,19 +10,16 @@ Feature maps have the channel last, so that every step except the fold is a matr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphmill.systems.conve.data import ConveData
 from graphmill.systems.conve.model import ConvE
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
 from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
-
-if TYPE_CHECKING:
-    from graphmill.systems.conve.data import ConveData
 
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -31,6 +28,7 @@ _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class _Queries:
     """Values that the backward passes of a query's labels share; m queries, P positions, C channels, k kernel entries."""
 
+    keys: np.ndarray  # head · 2M + relation
     head: Tensor
     relation: Tensor
     picture: Tensor  # [m, 2 · height · width], normed, before scale and shift
@@ -58,7 +56,7 @@ class ConveTracer:
 
     def __init__(self, model: ConvE, data: ConveData, targets: tuple[float, float], precision: str) -> None:
         self.model = model.eval()
-        self.data = data
+        self.data, self.width = data, 2 * data.num_relations
         self.one, self.zero = targets
         self.low = _LOW.get(precision)
         c = model.config
@@ -98,7 +96,8 @@ class ConveTracer:
         """See :class:`graphmill.training.gradients.Tracer`."""
         shared, which = self._queries(queries)
         slope = torch.sigmoid(self.model.scores(shared.x)).sub_(self.zero)
-        rows, tails = self._known(shared)
+        known = np.searchsorted(self.data.query_head * self.width + self.data.query_relation, shared.keys)
+        rows, tails = (self._tensor(part) for part in self.data.positives(known))
         slope[rows, tails] -= self.one - self.zero
         below, into_head, into_relation = self._backward(shared, which, (slope @ self.model.entities)[which])
         table = RowGradients("entities", (shared.head[which],), (into_head,), (slope, shared.x), which)
@@ -110,9 +109,8 @@ class ConveTracer:
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
         """The forward pass of the distinct queries in ``asked`` [n, 2], and the place of each row among them."""
-        width = 2 * self.data.num_relations
-        keys, which = np.unique(asked[:, 0] * width + asked[:, 1], return_inverse=True)
-        head, relation = self._tensor(keys // width), self._tensor(keys % width)
+        keys, which = np.unique(asked[:, 0] * self.width + asked[:, 1], return_inverse=True)
+        head, relation = self._tensor(keys // self.width), self._tensor(keys % self.width)
         model = self.model
         picture = model.picture(model.entities[head], model.relations[relation]).flatten(1)
         normed, x = _norm(picture, model.input_norm)
@@ -124,17 +122,8 @@ class ConveTracer:
         features = maps.clamp_(min=0.0).view(len(windows), -1)
         hidden, x = _norm(features @ self.weight.T + model.projection.bias, model.output_norm)
         with_one = F.pad(windows, (0, 1), value=1.0)
-        found = _Queries(head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
+        found = _Queries(keys, head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
         return found, self._tensor(which.reshape(-1))
-
-    def _known(self, queries: _Queries) -> tuple[Tensor, Tensor]:
-        """Known tails of distinct queries, as (row, tail)."""
-        data = self.data
-        width = 2 * data.num_relations
-        keys = queries.head.cpu().numpy() * width + queries.relation.cpu().numpy()
-        place = np.searchsorted(data.query_head * width + data.query_relation, keys)
-        rows, tails = data.positives(place)
-        return self._tensor(rows), self._tensor(tails)
 
     def _backward(self, q: _Queries, which: Tensor, slope: Tensor) -> tuple[list[Factor], Tensor, Tensor]:
         """From ∂ℓ/∂x [n, d] to factors of all layers below the entities, ∂ℓ/∂(head vector), ∂ℓ/∂(relation vector)."""

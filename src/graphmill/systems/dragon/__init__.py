@@ -9,6 +9,5 @@ ENTRIES = {
         "DragonRecipe",
         "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
         ranks="items",
-        recommends=True,
     ),
 }

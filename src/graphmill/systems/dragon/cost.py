@@ -38,12 +38,12 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     if m.identity_dim:
         loss += pairs_kept(chunk, negatives, m.identity_dim, pairs_in_place(settings))
     dense = sum(2.0 * items * (f * hidden + hidden * d) for f in size.widths)
-    again = 1 if execution.checkpointing else 0
     moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
     held = sum(items * f for f in size.widths) * WIDE + edges * size.bytes_per_edge + (near + alike) * _ENTRY
     evaluation = (users + items) * (sets * d * 3 + width * 2) + 2 * by_id + SCORES
     if m.identity_dim:  # both parts, and their concatenation
         evaluation += (users + items) * width
+    products = dense * (3 + execution.checkpointing)
     return Cost(
         weights=int(parameters * WIDE),
         held=int(held),
@@ -51,8 +51,8 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
         gradients=int(parameters * WIDE),
         # Making the item-item graph before the first step takes about as much memory as an evaluation.
         evaluation=int(max(evaluation, _NEAREST if m.item_layers and items > 2048 else 0) * WIDE),
-        flop=dense * (3 + again),
-        low_flop=dense * (3 + again) if precision != "fp32" else 0.0,
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
         moved=(
             moved
             + (users + items) * sets * d * 40

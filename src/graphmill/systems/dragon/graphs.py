@@ -33,18 +33,15 @@ def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> Sp
     if not shares.sum() > 0:
         raise SettingsError("model.item_graph_weights are all 0; at least one modality must count")
     items = len(sets[0].features)
-    row, column, value = [], [], []
+    found = []
     for modality, share in zip(sets, shares / shares.sum(), strict=True):
-        if not share:
-            continue
-        pairs = _nearest_pairs(modality, k)
-        count = np.bincount(pairs[0], minlength=items)
-        row.append(pairs[0])
-        column.append(pairs[1])
-        value.append(share / count[pairs[0]])
-    return sparse_matrix(
-        *_added_up(np.concatenate(row), np.concatenate(column), np.concatenate(value), items), (items, items)
-    )
+        if share:
+            row, column = _nearest_pairs(modality, k)
+            found.append((row * items + column, share / np.bincount(row, minlength=items)[row]))
+    keys, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    # Entries at the same place (from two modalities) are added up, so that products have fewer of them.
+    keys, where = np.unique(keys, return_inverse=True)
+    return sparse_matrix(keys // items, keys % items, np.bincount(where, weights=values), (items, items))
 
 
 def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
@@ -78,11 +75,3 @@ def _nearest_pairs(modality: Modality, k: int) -> tuple[np.ndarray, np.ndarray]:
     found = nearest(modality.features[has], np.arange(len(has)), wanted)
     row = np.repeat(has, wanted)
     return np.concatenate((own, row)), np.concatenate((own, has[found.rows.reshape(-1)]))
-
-
-def _added_up(
-    row: np.ndarray, column: np.ndarray, value: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Adds up entries at the same place (from two modalities), so that products have fewer entries."""
-    keys, where = np.unique(row.astype(np.int64) * size + column, return_inverse=True)
-    return keys // size, keys % size, np.bincount(where.reshape(-1), weights=value)

@@ -15,7 +15,7 @@ from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.bpr_mf.model import BprMf
-from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers_sum
 
 SLOPE = 0.01
 HIDDEN = 4
@@ -77,7 +77,7 @@ class Dragon(nn.Module):
         users = torch.cat([normalise_rows(p) for p in self.preferences], dim=1)
         parts = [checkpoint(t, use_reentrant=False) if self.checkpointing else t() for t in self.towers]
         items = torch.cat(parts, dim=1)
-        users, items = self._propagated(graph, users, items)
+        users, items = powers_sum(graph, users, items, self.config.num_layers)
         # One column of weights per modality, for all its columns of the representation.
         count, d = len(self.towers), self.config.embedding_dim
         weighted = users.view(-1, count, d) * self.modality_weights.unsqueeze(2)
@@ -85,17 +85,13 @@ class Dragon(nn.Module):
             return weighted.sum(1), items.view(-1, count, d).sum(1)
         return weighted.flatten(1), items
 
-    def _propagated(self, graph: UserItemGraph, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_{ℓ ≤ L} Â^ℓ X of both sides by Horner's rule: R ← X + Â R, L times."""
-        first_users, first_items = users, items
-        for _ in range(self.config.num_layers):
-            users, items = first_users + graph.to_users(items), first_items + graph.to_items(users)
-        return users, items
-
-    def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
-        """``users`` [U, width] plus the sum over similar users: all rows, or only ``rows`` int64 [m]; ``graph`` then
-        has only these."""
-        return propagate(graph, users) + (users if rows is None else table_rows(users, rows))
+    def add_users(
+        self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
+    ) -> Tensor:
+        """``users`` [U, width] plus the sum over similar users: all rows, or only ``rows`` int64 [m]; ``cut`` (or
+        ``graph``) then has only these."""
+        own = users if rows is None else table_rows(users, rows)
+        return propagate(graph if cut is None else cut, users) + own
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None

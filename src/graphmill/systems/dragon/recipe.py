@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
@@ -18,20 +19,17 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
-from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
 
 IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
 """Terms of the vectors by id."""
 
 
-class DragonRecipe(MultimodalRecipe):
+class DragonRecipe(MultimodalRecipe[Dragon]):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
+    graph_norm = "symmetric"
     item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
@@ -41,53 +39,34 @@ class DragonRecipe(MultimodalRecipe):
         if settings.model.identity_dim:
             self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
-        self.on_view()
-
-    def on_interactions(self) -> Self:
-        """:meth:`MultimodalRecipe.on_interactions`."""
-        view = self.view
-        graph = user_item_graph(view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric")
-        self.user_item = graph.to(self.device)
-        return self
 
     def on_view(self) -> Self:
         """:meth:`MultimodalRecipe.on_view`, including the homogeneous graphs."""
         m, view = self.settings.model, self.view
         # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
-        self.similar_items = (
-            item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
-        )
-        self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
-        self._items_there, self._users_there = self.similar_items, self.similar_users
+        items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
+        users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
+        self._similar: dict[str, SparseMatrix | None] = {USERS: users, ITEMS: items}
+        self._similar_there = self._similar
         self.on_interactions().to(self.device)
         return self
 
     def make_model(self) -> Dragon:
         """The network with this graph's features."""
-        m = self.settings.model
-        config = DragonConfig(
-            self.view.num_users,
-            self.view.num_items,
-            m.embedding_dim,
-            m.num_layers,
-            m.item_layers,
-            m.fusion,
-            m.identity_dim,
-        )
-        return Dragon(config, self.features())
+        m, view = self.settings.model, self.view
+        sizes = m.embedding_dim, m.num_layers, m.item_layers, m.fusion, m.identity_dim
+        return Dragon(DragonConfig(view.num_users, view.num_items, *sizes), self.features())
 
     def to(self, device: torch.device) -> None:
         """Moves the graphs to the device; the features move with the network."""
         super().to(device)
-        self.user_item = self.user_item.to(device)
-        self._items_there = None if self.similar_items is None else self.similar_items.to(device)
-        self._users_there = None if self.similar_users is None else self.similar_users.to(device)
+        self._similar_there = {side: graph and graph.to(device) for side, graph in self._similar.items()}
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: Dragon, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: Dragon) -> dict[str, tuple[str, list[str]]]:
         """Keys of preferences and modality weights are users, with the name of the modality; towers have no row keys.
 
         Id embeddings have BPR-MF's labels.
@@ -104,86 +83,62 @@ class DragonRecipe(MultimodalRecipe):
             out[name] = (label, [] if part == "towers" else users)
         return out
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: Dragon, batch: PairBatch) -> Encoded:
         """Users and items before the homogeneous graphs, [U, width] and [I, width]."""
-        assert isinstance(model, Dragon)
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         users, items = model.heterogeneous(self.user_item)
         return Encoded({USERS: users, ITEMS: items})
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: Dragon, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors: the homogeneous graphs are applied for the rows of the chunk, each once."""
-        assert isinstance(model, Dragon)
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
-        user = self._users(model, encoded.tensors[USERS], some_users)
-        item = self._items(model, encoded.tensors[ITEMS], some_items)
+        user = self._final(model, USERS, encoded.tensors[USERS], some_users)
+        item = self._final(model, ITEMS, encoded.tensors[ITEMS], some_items)
         return PairRows(user, item, *self._tensors(user_place.reshape(-1), item_place.reshape(items.shape)))
 
-    def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
-        """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
-        rows = self._tensor(some)
-        if self.similar_users is None or self._users_there is None:
-            return table_rows(users, rows)
-        if len(some) > MOST_ROWS * len(users):
-            return table_rows(model.add_users(users, self._users_there), rows)
-        return model.add_users(users, self._cut(self.similar_users, self._users_there, some, rows), rows)
-
-    def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
-        """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
-        rows = self._tensor(some)
-        if self.similar_items is None or self._items_there is None:
-            return table_rows(items, rows)
-        if len(some) > MOST_ROWS * len(items):
-            return table_rows(model.add_items(items, self._items_there), rows)
-        cut = self._cut(self.similar_items, self._items_there, some, rows)
-        return model.add_items(items, self._items_there, rows, cut)
-
-    def _cut(self, here: SparseMatrix, there: SparseMatrix, some: np.ndarray, rows: Tensor) -> SparseMatrix:
-        """The rows ``some`` (on the device: ``rows``) of a graph that is on the CPU and on the device."""
+    def _final(self, model: Dragon, side: str, table: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the users or items (``side``) ``some``, int64 [m], distinct and ascending; ``table``: all before
+        the homogeneous graphs."""
+        add = model.add_users if side == USERS else model.add_items
+        rows, here, there = self._tensor(some), self._similar[side], self._similar_there[side]
+        if here is None or there is None:
+            return table_rows(table, rows)
+        if len(some) > MOST_ROWS * len(table):
+            return table_rows(add(table, there), rows)
         most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
-        if self.device.type == "cpu" or not most:
-            return select_rows(here, some).to(self.device)
-        return cut_rows(there, rows, most)
+        on_host = self.device.type == "cpu" or not most
+        cut = select_rows(here, some).to(self.device) if on_host else cut_rows(there, rows, most)
+        return add(table, there, rows, cut)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: Dragon) -> list[Compilable]:
         """The feature towers, without the products with the graphs."""
-        assert isinstance(model, Dragon)
         return [Compilable(tower, "forward") for tower in model.towers]
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: Dragon, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
         columns; and for id embeddings the loss of the same pairs, and their norm.
         """
-        assert isinstance(model, Dragon)
-        found = self._identity_terms(model, chunk)
-        if NORM not in self.term_names:
-            return found
-        count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [squares(table_rows(p, users)) for p in model.preferences]
-        weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
-        total = torch.stack(tables).sum() / model.config.embedding_dim + weights
-        return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
+        count, o, found = float(len(chunk)), self.settings.objective, []
+        users, items = self._tensors(chunk.users, chunk.items)
+        if NORM in self.term_names:
+            tables = [squares(table_rows(p, users)) for p in model.preferences]
+            weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
+            total = torch.stack(tables).sum() / model.config.embedding_dim + weights
+            found.append(Term(NORM, total, count, o.regularisation))
+        if model.identities is not None:
+            # A separate loss: in a joint one they would fit the pairs, and the features would learn almost nothing.
+            loss, norm = self.pair_losses(PairRows(model.identities.user, model.identities.item, users, items))
+            found.append(Term(IDENTITY, loss, count, self.loss_scale))
+            found.append(Term(IDENTITY_NORM, norm, count, o.identity_regularisation))
+        return found
 
-    def _identity_terms(self, model: Dragon, chunk: PairBatch) -> list[Term]:
-        """Id embeddings have a separate loss: in a joint loss they would fit the pairs and the features would learn
-        almost nothing."""
-        if model.identities is None:
-            return []
-        negatives = chunk.negatives.reshape(len(chunk), -1)
-        tables = model.identities.user, model.identities.item
-        places = self._tensors(chunk.users, np.column_stack((chunk.positives, negatives)))
-        loss, norm = self.pair_losses(PairRows(*tables, *places))
-        count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
-        return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
-
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: Dragon) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items, fp32, of the model in eval mode."""
         users, items = super().vectors(model)
-        assert isinstance(model, Dragon)
         with torch.no_grad():
-            everyone, everything = np.arange(len(users)), np.arange(len(items))
-            users, items = self._users(model, users, everyone), self._items(model, items, everything)
+            users = self._final(model, USERS, users, np.arange(len(users)))
+            items = self._final(model, ITEMS, items, np.arange(len(items)))
             if model.identities is None:
                 return users, items
             own = model.identities

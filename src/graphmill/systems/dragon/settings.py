@@ -5,12 +5,8 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
-
-LARGE_BATCH = {
-    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
-    "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
-}
 
 
 class DragonModel(Settings):
@@ -88,13 +84,17 @@ class DragonSettings(RecommenderSettings):
     """One DRAGON run: the shape of ``settings.yaml``."""
 
     recipe: Literal["dragon"] = setting("dragon", "The system to train")
-    preset: Literal["auto", "none", "large_batch"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)
     model: DragonModel = setting(DragonModel(), "The network")
     objective: DragonObjective = setting(DragonObjective(), "The loss")
 
 
 # large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality
 # (benchmarks/LOG.md, large batches).
-PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "large_batch": {
+        "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+        "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
+    },
+}

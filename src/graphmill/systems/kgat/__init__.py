@@ -9,6 +9,5 @@ ENTRIES = {
         "KgatRecipe",
         "KGAT: recommendation on the collaborative knowledge graph, with attention",
         ranks="items",
-        recommends=True,
     ),
 }

@@ -60,18 +60,16 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
-    again = 1 if execution.checkpointing else 0
     # Of what is looked up: each state, its gradient and the vector that is scaled, and the vector's gradient.
     chunk = pairs / max(execution.loss_chunks, 1)
     loss = looked_up * sum(dims) * 4 + pairs_kept(chunk, negatives, sum(dims), compiled)
-    states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
+    states = inputs + 6.0 * nodes * widest if execution.checkpointing else kept + 3.0 * nodes * widest
     first = settings.step_size()
     second = o.facts_per_step(first, size.edges, facts)
     given = float(settings.training.steps_per_epoch)
     steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
     share = [s / sum(steps) for s in steps]
-    projections = 3.0 * 2 * 3 * second * d * k
-    one, other = dense * (3 + again), projections
+    products = share[0] * (dense * (3 + execution.checkpointing)) + share[1] * (3.0 * 2 * 3 * second * d * k)
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
         # The second phase's optimizer also has moments of the vectors.
@@ -83,8 +81,8 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         evaluation=int(
             (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
         ),
-        flop=share[0] * one + share[1] * other,
-        low_flop=(share[0] * one + share[1] * other) if precision != "fp32" else 0.0,
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
         moved=(
             share[0] * 2 * moved
             + 10.0 * table

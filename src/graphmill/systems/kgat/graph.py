@@ -6,7 +6,8 @@ numbers. Edges are sorted by (head, tail, relation): parallel edges stay separat
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +21,30 @@ from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.base_recipe import DividedBatch
 from graphmill.systems.kgat.model import Kgat
 
+FACTS, FACT_NORM = "facts", "fact_norm"
 TOGETHER = 65_536
 """Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
+
+
+@dataclass(frozen=True)
+class FactBatch(DividedBatch):
+    """B facts, int64 [B] each, sorted by relation: global node numbers, and relation numbers."""
+
+    heads: np.ndarray
+    relations: np.ndarray
+    tails: np.ndarray
+    wrong_tails: np.ndarray
+
+    replicated = True
+    ROWS = ("heads", "relations", "tails", "wrong_tails")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Facts."""
+        return {FACTS: float(len(self)), FACT_NORM: float(len(self))}
 
 
 class CollaborativeGraph:
@@ -71,8 +92,17 @@ class CollaborativeGraph:
 
     @cached_property
     def first_values(self) -> np.ndarray:
-        """float32 [E]: the weights of the first epoch."""
-        return self._weights(self.first_weights).astype(np.float32)
+        """float32 [E], the weights of the first epoch: 1 / degree of the edge's head, or 1 / √(degree of head · of tail),
+        with degrees in its relation."""
+        out = self.relation * np.int64(self.num_nodes) + self.head
+        unique, place, counts = np.unique(out, return_inverse=True, return_counts=True)
+        if self.first_weights == "random_walk":
+            return (1.0 / counts[place]).astype(np.float32)
+        # A tail's edges are its inverse edges as a head.
+        last = self.num_relations // 2 + 1
+        inverse = np.concatenate(([1, 0], np.arange(last, self.num_relations), np.arange(2, last)))[self.relation]
+        in_degree = counts[np.searchsorted(unique, inverse * np.int64(self.num_nodes) + self.tail)]
+        return (1.0 / np.sqrt(counts[place] * in_degree)).astype(np.float32)
 
     @cached_property
     def matrix(self) -> SparseMatrix:
@@ -90,22 +120,6 @@ class CollaborativeGraph:
     def release(self) -> None:
         """Frees the first weights; each rank has those of its own edges."""
         self.__dict__.pop("first_values", None)
-
-    def _weights(self, kind: str) -> np.ndarray:
-        """For each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), with degrees in its relation."""
-        out = self.relation * np.int64(self.num_nodes) + self.head
-        out_degree = _counts_at(out)
-        if kind == "random_walk":
-            return 1.0 / out_degree
-        inverse = self._inverse_relation()[self.relation]
-        in_key = inverse * np.int64(self.num_nodes) + self.tail  # a tail's edges are its inverse edges as a head
-        unique, counts = np.unique(out, return_counts=True)
-        return 1.0 / np.sqrt(out_degree * counts[np.searchsorted(unique, in_key)])
-
-    def _inverse_relation(self) -> np.ndarray:
-        names = (self.num_relations - 2) // 2
-        facts = np.arange(names)
-        return np.concatenate(([1, 0], facts + 2 + names, facts + 2))
 
     # ---------------------------------------------------------------- without some interactions
 
@@ -188,12 +202,7 @@ class CollaborativeGraph:
 
 
 def edges_by_relation(
-    head: np.ndarray,
-    relation: np.ndarray,
-    tail: np.ndarray,
-    num_nodes: int,
-    num_relations: int,
-    device: torch.device,
+    head: np.ndarray, relation: np.ndarray, tail: np.ndarray, num_nodes: int, num_relations: int, device: torch.device
 ) -> list[RelationEdges]:
     """Edges sorted by head, in the form that :func:`graphmill.kernels.translation.score_edges_` requires."""
     order = np.argsort(relation, kind="stable")
@@ -214,8 +223,3 @@ def edges_by_relation(
         found.append(RelationEdges(first, last, *bounds_here, *tensors))
         first = last
     return found
-
-
-def _counts_at(keys: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return counts[inverse]

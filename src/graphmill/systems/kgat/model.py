@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at, mix
+from graphmill.kernels.devices import wide
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import beside_normalised
@@ -147,8 +148,7 @@ class Kgat(nn.Module):
 
     def final(self, states: Sequence[Tensor]) -> Tensor:
         """[n, d + Σ layer dims], at least fp32: the node's vector ‖ each layer's result, scaled to ``layer_length``."""
-        wide = [x if x.dtype == torch.float64 else x.float() for x in states]
-        joined, own = beside_normalised(*wide), wide[0].shape[1]
+        joined, own = beside_normalised(*map(wide, states)), states[0].shape[1]
         if self.layer_length == 1.0:
             return joined
         return torch.cat((joined[:, :own], joined[:, own:] * self.layer_length), 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +19,12 @@ from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
-from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
-from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.graph import FACT_NORM, FACTS, CollaborativeGraph, FactBatch
 from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
@@ -36,16 +36,13 @@ from graphmill.training.processes import Ranks
 from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
 
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-
 NORM = "norm"
 NODES, NUMBERS = "nodes", "numbers"
 """Where tables are divided, an encoding says which nodes' rows it has."""
 CF, KG = "cf", "kg"
 
 
-class KgatRecipe(RecommenderRecipe):
+class KgatRecipe(RecommenderRecipe[Kgat]):
     """See :class:`graphmill.systems.kgat.model.Kgat`."""
 
     settings: KgatSettings
@@ -59,44 +56,26 @@ class KgatRecipe(RecommenderRecipe):
         self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
         self.mine: RankGraph | None = None
         self._weighted: tuple[Tensor, int, SparseMatrix | ShardedMatrix] | None = None
-        self._check_masks()
-        cf = self.phases[0]
-        self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
-        if settings.objective.knowledge_phase:
-            self.phases.append(self._kg_phase(cf))
-
-    def _check_masks(self) -> None:
-        """Raises SettingsError if a step would mask most edges of the graph."""
-        size, pairs = self.settings.step_size(), self.sampler.num_pairs
-        if self.settings.objective.mask_pairs and 2 * size > pairs:
+        (cf,), o, pairs = self.phases, settings.objective, self.sampler.num_pairs
+        if o.mask_pairs and 2 * cf.batch_size > pairs:
             raise SettingsError(
-                f"objective.mask_pairs leaves a step's {size:,} pairs out of its propagation, more than half of the "
-                f"{pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
+                f"objective.mask_pairs leaves a step's {cf.batch_size:,} pairs out of its propagation, more than half of "
+                f"the {pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
             )
-
-    def _kg_phase(self, cf: Phase) -> Phase:
-        edges, facts = len(self.facts), len(self.facts) // 2 - len(self.view.train)
-        size = self.settings.objective.facts_per_step(cf.batch_size, self.sampler.num_pairs, facts)
-        steps = self.settings.training.steps_per_epoch or edges // size + 1
-        return Phase(KG, steps, size, 2 * cf.base_batch_size)
+        self.phases = [replace(cf, name=CF)]
+        if o.knowledge_phase:
+            size = o.facts_per_step(cf.batch_size, pairs, len(self.facts) // 2 - len(self.view.train))
+            steps = settings.training.steps_per_epoch or len(self.facts) // size + 1
+            self.phases.append(Phase(KG, steps, size, 2 * cf.base_batch_size))
 
     # ---------------------------------------------------------------- model
 
     def make_model(self) -> Kgat:
         """The network, with the weights of the first epoch."""
-        m = self.settings.model
-        return Kgat(
-            [kind.count for kind in self.graph.node_types],
-            self.facts.num_relations,
-            torch.from_numpy(self.facts.first_values.copy()),
-            m.embedding_dim,
-            m.relation_dim,
-            m.layer_dims,
-            m.aggregation,
-            m.message_dropout,
-            m.leaky_slope,
-            m.layer_length,
-        )
+        m, counts = self.settings.model, [kind.count for kind in self.graph.node_types]
+        first = torch.from_numpy(self.facts.first_values.copy())
+        layers = m.layer_dims, m.aggregation, m.message_dropout, m.leaky_slope, m.layer_length
+        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, m.relation_dim, *layers)
 
     def shard(self, ranks: Ranks) -> None:
         """Divides the nodes of all types into ranges, and with them each table and the attention of the edges."""
@@ -117,18 +96,12 @@ class KgatRecipe(RecommenderRecipe):
             self.facts.release()
         self._weighted = None
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: Kgat, phase: Phase) -> list[ParameterGroup]:
         """Both phases train the nodes' vectors, each with its own moments; weight decay acts on the layers."""
         own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
-        groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
-        out = []
-        for group in groups:
-            kept = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if n.startswith(own)]
-            if kept:
-                out.append(ParameterGroup([n for n, _ in kept], [p for _, p in kept], group.decay))
-        return out
+        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), own)
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
         """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row
         keys."""
         ids = self.ids("all")
@@ -138,9 +111,8 @@ class KgatRecipe(RecommenderRecipe):
             out[f"tables.{number}"] = (label, ids[kind.offset : kind.offset + kind.count])
         return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: Kgat, epoch: int) -> None:
         """Computes the attention of this epoch from the current vectors."""
-        assert isinstance(model, Kgat)
         if epoch and self.settings.model.attention:
             model.attention.copy_(self._part.attention(model))
 
@@ -160,46 +132,31 @@ class KgatRecipe(RecommenderRecipe):
 
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
-        items = np.column_stack((batch.positives, batch.negatives.reshape(len(batch), -1)))
-        return batch.users + self.view.user_offset, items + self.view.item_offset
+        return batch.users + self.view.user_offset, batch.items + self.view.item_offset
 
-    def encode(self, model: nn.Module, batch: Any) -> Encoded:
+    def encode(self, model: Kgat, batch: Any) -> Encoded:
         """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
 
         The compiled layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
-        computes only these rows.
+        computes only these rows. With sharded tables: for the nodes that this rank's part of the batch reads, and their
+        numbers.
         """
-        assert isinstance(model, Kgat)
-        nodes = model.nodes()
-        if self.shards is not None:
-            return self._encoded_of_all_ranks(model, nodes, batch)
-        if isinstance(batch, FactBatch):
-            return Encoded({NODES: nodes})
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        matrix = self._matrix(model) if model.training else self._current_matrix(model)
-        if batch.masked is not None:
-            matrix = self.facts.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
-        states = model(nodes, matrix, self._tensor(batch.nodes))
-        return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
-
-    def _encoded_of_all_ranks(self, model: Kgat, nodes: Tensor, batch: Any) -> Encoded:
-        """:meth:`encode` with sharded tables: for the nodes that this rank's part of the batch reads, and their numbers."""
-        assert self.shards is not None
-        assert self.mine is not None
-        if isinstance(batch, FactBatch):
-            wanted = sorted_unique(np.concatenate((batch.heads, batch.tails, batch.wrong_tails)))
-            states = [nodes]
-        else:
-            # With a small batch, some ranks have no rows.
-            asked = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
-            wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in asked]))
-            model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-            matrix = self._matrix(model)
+        states = [model.nodes()]
+        if not isinstance(batch, FactBatch):
+            model.checkpointing = self.checkpointing
+            matrix = self._matrix(model) if model.training else self._current_matrix(model)
             if batch.masked is not None:
-                matrix = self.mine.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
-            states = model(nodes, matrix)
-        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
+                matrix = self._part.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
+            states = model(states[0], matrix, None if self.shards else self._tensor(batch.nodes))
         names = [NODES, *(f"layer{n}" for n in range(len(states) - 1))]
+        if self.shards is None:
+            return Encoded(dict(zip(names, states, strict=True)))
+        if isinstance(batch, FactBatch):
+            read: tuple[np.ndarray, ...] = batch.heads, batch.tails, batch.wrong_tails
+        else:  # with a small batch, some ranks have no rows
+            read = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
+        wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in read]))
+        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
         fetched = {name: exchange.fetch(state) for name, state in zip(names, states, strict=True)}
         return Encoded({NUMBERS: torch.from_numpy(wanted), **fetched})
 
@@ -208,7 +165,7 @@ class KgatRecipe(RecommenderRecipe):
         """The edges that this process computes."""
         return self.facts if self.mine is None else self.mine
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: Kgat) -> tuple[Tensor, Tensor]:
         """Final vectors of users and items, with the attention of the current vectors."""
         rows, view = torch.from_numpy(self.all_vectors(model)).to(self.device), self.view
         return (
@@ -229,27 +186,23 @@ class KgatRecipe(RecommenderRecipe):
             return self._matrix(model)
         return self._part.matrix.with_values(self._part.attention(model))
 
-    def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: Kgat, chunk: Any, encoded: Encoded | None) -> list[Term]:
         """cf: the loss of pairs and the vectors' norm; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
         assert encoded is not None
-        assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):
             return self._triple_terms(model, chunk, encoded)
-        rows = self._projected(model, chunk, encoded)
-        loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
-        count = float(len(chunk))
-        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
-
-    def _projected(self, model: Kgat, chunk: FactBatch, encoded: Encoded) -> Tensor:
-        """Projections by W_r of heads, tails and false tails, [B, 3, k]: one product per relation for all three."""
-        # A fact's three rows are adjacent: facts are sorted by relation, so the rows are too.
+        # One product per relation for all heads, tails and false tails. A fact's three rows are adjacent: facts are
+        # sorted by relation, so the rows are too.
         rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
         nodes, numbers = encoded.tensors[NODES], encoded.tensors.get(NUMBERS)
         if numbers is not None:
             rows = np.searchsorted(numbers.numpy(), rows)
         bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
-        return projected.view(len(chunk), 3, projected.shape[1])
+        projected = projected.view(len(chunk), 3, projected.shape[1])
+        loss, norm = fact_losses(projected, model.translations, self._tensor(chunk.relations))
+        count = float(len(chunk))
+        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
 
     def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The vectors of the chunk's nodes, each once, scaled to length 1 in every layer."""
@@ -269,11 +222,11 @@ class KgatRecipe(RecommenderRecipe):
 
     # ---------------------------------------------------------------- export
 
-    def all_vectors(self, model: nn.Module) -> np.ndarray:
+    def all_vectors(self, model: Kgat) -> np.ndarray:
         """fp32 [N, d]: the final vectors of all nodes, entities included."""
         return self._final(model, lambda rows: self.shards.whole(self._nodes_of, rows) if self.shards else rows)
 
-    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+    def some_vectors(self, model: Kgat, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
@@ -284,9 +237,8 @@ class KgatRecipe(RecommenderRecipe):
         rows = rows[self._tensor(np.searchsorted(wanted, numbers))]
         return rows[: len(users)], rows[len(users) :]
 
-    def _final(self, model: nn.Module, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
+    def _final(self, model: Kgat, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
         """The result of ``fetch`` for the final vectors of this process's nodes."""
-        assert isinstance(model, Kgat)
         training = model.training
         model.eval()
         with torch.no_grad():
@@ -295,11 +247,10 @@ class KgatRecipe(RecommenderRecipe):
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 
-    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def embed_later(self, model: Kgat, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
         facts and interactions, starting from the vectors that fit the facts of the new nodes best.
         """
-        assert isinstance(model, Kgat)
         facts = with_later(self, later)
         grown = copy.deepcopy(model).eval()
         rows = [model.tables[n].detach().mean(0).expand(count, -1) for n, count in enumerate(later.counts)]

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining
+from graphmill.systems.base import PRESET, SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
@@ -90,7 +90,7 @@ class KgatSettings(RecommenderSettings):
     shards_rows: ClassVar[bool] = True
 
     recipe: Literal["kgat"] = setting("kgat", "The system to train")
-    preset: Literal["auto", "none", "paper"] = setting("auto", "Fills the fields that are not written", identity=False)
+    preset: Literal["auto", "none", "paper"] = setting("auto", PRESET, identity=False)
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")

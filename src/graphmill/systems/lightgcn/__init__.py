@@ -9,6 +9,5 @@ ENTRIES = {
         "LightGcnRecipe",
         "LightGCN: vectors of users and items, smoothed over the user-item graph",
         ranks="items",
-        recommends=True,
     ),
 }

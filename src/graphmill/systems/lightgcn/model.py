@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+from graphmill.systems.bpr_mf.model import BprMf
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers_sum
 
 
-class LightGCN(nn.Module):
+class LightGCN(BprMf):
     """``user`` [U, d] and ``item`` [I, d]; with Â the symmetrically normalised user-item graph and L layers
 
         E = 1 / (L + 1) · Σ_{ℓ ≤ L} Â^ℓ [user ; item]
@@ -17,17 +17,10 @@ class LightGCN(nn.Module):
     """  # fmt: skip
 
     def __init__(self, num_users: int, num_items: int, dim: int, num_layers: int) -> None:
-        super().__init__()
+        super().__init__(num_users, num_items, dim)
         self.num_layers = num_layers
-        self.user = nn.Parameter(torch.empty(num_users, dim))
-        self.item = nn.Parameter(torch.empty(num_items, dim))
-        nn.init.xavier_uniform_(self.user)
-        nn.init.xavier_uniform_(self.item)
 
     def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
         """Final vectors of users [U, d] and items [I, d]."""
-        users: Tensor = self.user
-        items: Tensor = self.item
-        for _ in range(self.num_layers):  # Horner's rule: R ← X + Â R
-            users, items = self.user + graph.to_users(items), self.item + graph.to_items(users)
+        users, items = powers_sum(graph, self.user, self.item, self.num_layers)
         return users / (self.num_layers + 1), items / (self.num_layers + 1)

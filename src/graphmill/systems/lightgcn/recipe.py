@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
@@ -21,15 +21,12 @@ from graphmill.training.contract import Encoded, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import RowExchange, Shards, divide
 
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-
 NORM = "norm"
 TABLE, WHICH = "table of ", "numbers of "
 """Where tables are divided, beside a final vector: its row of the table, and the number that it has there."""
 
 
-class LightGcnRecipe(RecommenderRecipe):
+class LightGcnRecipe(RecommenderRecipe[LightGCN]):
     """L = loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + mean ‖j‖²), the norms of table rows before propagation."""
 
     settings: LightGcnSettings
@@ -66,9 +63,8 @@ class LightGcnRecipe(RecommenderRecipe):
         else:
             self.user_item = self.user_item.to(device)  # type: ignore[union-attr]
 
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: LightGCN, batch: PairBatch) -> Encoded:
         """Final vectors of all users and items; with sharded tables, only of the batch's, with their table rows."""
-        assert isinstance(model, LightGCN)
         users, items = model(self._graph)
         if self.shards is None:
             return Encoded({USERS: users, ITEMS: items})
@@ -95,7 +91,7 @@ class LightGcnRecipe(RecommenderRecipe):
         assert self.user_item is not None
         return self.user_item
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: LightGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the places of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         own = self._places(encoded, (USERS, ITEMS), users, items)
         return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
@@ -106,7 +102,7 @@ class LightGcnRecipe(RecommenderRecipe):
             return wanted
         return [torch.searchsorted(encoded.tensors[WHICH + n], w) for n, w in zip(names, wanted, strict=True)]
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: LightGCN) -> tuple[Tensor, Tensor]:
         """Users [U, d] and items [I, d], fp32, of the model in eval mode; every rank gets all of them."""
         if self.shards is None:
             return super().vectors(model)
@@ -115,7 +111,7 @@ class LightGcnRecipe(RecommenderRecipe):
         bounds = self.shards.bounds
         return self.shards.whole(bounds["user"], users).float(), self.shards.whole(bounds["item"], items).float()
 
-    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+    def some_vectors(self, model: LightGCN, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
         if self.shards is None:
             return super().some_vectors(model, users, items)
@@ -127,16 +123,14 @@ class LightGcnRecipe(RecommenderRecipe):
             ]
         return fetched[0].float(), fetched[1].float()
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: LightGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The norm of the chunk's table rows."""
-        assert isinstance(model, LightGCN)
-        negatives = chunk.negatives.reshape(len(chunk), -1)
         user = encoded.tensors.get(TABLE + USERS, model.user)
         item = encoded.tensors.get(TABLE + ITEMS, model.item)
-        places = (chunk.users, chunk.positives, negatives.reshape(-1))
+        places = (chunk.users, chunk.positives, chunk.wrong.reshape(-1))
         users, items, wrong = self._places(encoded, (USERS, ITEMS, ITEMS), *places)
         own = table_rows(user, users).square().sum()
         own = own + table_rows(item, items).square().sum()
         others = table_rows(item, wrong).square().sum()
-        total = (own + others / negatives.shape[1]) / 2
+        total = (own + others / chunk.wrong.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining
+from graphmill.systems.base import PRESET, SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
@@ -36,9 +36,7 @@ class LightGcnSettings(RecommenderSettings):
     shards_rows: ClassVar[bool] = True
 
     recipe: Literal["lightgcn"] = setting("lightgcn", "The system to train")
-    preset: Literal["auto", "none", "softmax"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "softmax"] = setting("auto", PRESET, identity=False)
     model: LightGcnModel = setting(LightGcnModel(), "The network")
     objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")
     training: LightGcnTraining = setting(LightGcnTraining(), "Length and optimizer")

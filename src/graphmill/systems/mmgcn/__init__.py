@@ -9,6 +9,5 @@ ENTRIES = {
         "MmgcnRecipe",
         "MMGCN: recommendation from modalities, with a graph network for each",
         ranks="items",
-        recommends=True,
     ),
 }

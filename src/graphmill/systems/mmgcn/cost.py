@@ -48,15 +48,15 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
     # In the backward pass of a layer, gradients of its messages, rows and products are in memory beside the stored
     # values.
     states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer
-    again = 1 if execution.checkpointing else 0
+    products = dense * (3 + execution.checkpointing)
     return Cost(
         weights=int(trained * WIDE),
         held=int((constants + (0 if m.trainable_embeddings else tables)) * WIDE + edges * size.bytes_per_edge),
         step=int((states + loss + 2 * nodes * d) * WIDE),
         gradients=int(trained * WIDE),
         evaluation=int((layer + 2 * nodes * d + SCORES) * WIDE),
-        flop=dense * (3 + again),
-        low_flop=dense * (3 + again) if precision != "fp32" else 0.0,
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
         moved=(moved * 2 + rows * d * 12) * WIDE,
         calls=200.0 + 120.0 * len(size.widths) * m.num_layers,
     )

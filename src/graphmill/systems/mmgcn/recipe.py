@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 import numpy as np
 import torch
-from torch import nn
 
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.base_recipe import wide
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.row_selection import select_rows
-from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-
 
 _OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
 
 
-class MmgcnRecipe(MultimodalRecipe):
+class MmgcnRecipe(MultimodalRecipe[MMGCN]):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1
+    graph_norm = "mean"
     item_tables = ("identity",)
     settings: MmgcnSettings
 
@@ -41,59 +36,32 @@ class MmgcnRecipe(MultimodalRecipe):
         super().__init__(graph, settings, batching)
         m = settings.model
         self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
-        self.on_interactions()
-
-    def on_interactions(self) -> Self:
-        """:meth:`MultimodalRecipe.on_interactions`."""
-        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
-        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean").to(self.device)
-        return self
 
     def make_model(self) -> MMGCN:
         """The network with this graph's features."""
-        m = self.settings.model
-        config = MMGCNConfig(
-            self.view.num_users,
-            self.view.num_items,
-            self.latent_dims,
-            m.embedding_dim,
-            m.num_layers,
-            m.combination,
-            m.trainable_embeddings,
-        )
-        return MMGCN(config, self.features())
+        m, view = self.settings.model, self.view
+        sizes = m.embedding_dim, m.num_layers, m.combination, m.trainable_embeddings
+        return MMGCN(MMGCNConfig(view.num_users, view.num_items, self.latent_dims, *sizes), self.features())
 
-    def to(self, device: torch.device) -> None:
-        """Moves the graph to the device; the features move with the network."""
-        super().to(device)
-        self.user_item = self.user_item.to(device)
-
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: MMGCN, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on ID embeddings, preferences and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: MMGCN) -> dict[str, tuple[str, list[str]]]:
         """Keys of ID embeddings are type and id (a user may have an item's id); keys of preferences are users, per
         modality. Other parameters have no row keys."""
         users = self.ids("user")
         both = [f"{kind} {key}" for kind in ("user", "item") for key in self.ids(kind)]
         out: dict[str, tuple[str, list[str]]] = {}
         for name, _ in model.named_parameters():
-            rows = both if name == "identity" else users if _is_table(name) else []
-            out[name] = (self._label(name), rows)
+            _, *own = name.split(".", 2)  # a tower's number and parameter; its label has the name of the modality
+            label = f"{self.modalities[int(own[0])].name}.{own[1]}" if own else name
+            out[name] = (label, both if name == "identity" else users if _is_table(name) else [])
         return out
 
-    def _label(self, name: str) -> str:
-        """The label of a tower's parameter: the name of its modality rather than its position."""
-        if not name.startswith("towers."):
-            return name
-        _, number, rest = name.split(".", 2)
-        return f"{self.modalities[int(number)].name}.{rest}"
-
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: MMGCN, batch: PairBatch) -> Encoded:
         """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""
-        assert isinstance(model, MMGCN)
-        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        model.checkpointing = self.checkpointing
         wanted = self._wanted(batch) if model.training else None
         users, items = model(self.user_item, wanted)
         found = {USERS: users, ITEMS: items}
@@ -115,19 +83,18 @@ class MmgcnRecipe(MultimodalRecipe):
         cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
         return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: MMGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors; if only some rows were computed, they are looked up among those."""
         if _OF_USERS in encoded.tensors:
             users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
             items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
         return super().rows(model, users, items, encoded)
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: MMGCN) -> list[Compilable]:
         """The dense part of each layer, without the products with the graph."""
-        assert isinstance(model, MMGCN)
         return [Compilable(layer, "join") for tower in model.towers for layer in tower.layers]  # type: ignore[union-attr]
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: MMGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
 
         Several negatives are averaged. The published code includes only the first modality's P and trains neither Z nor
@@ -136,15 +103,13 @@ class MmgcnRecipe(MultimodalRecipe):
         """
         if not self.term_names:
             return []
-        assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
-        negatives = chunk.negatives.reshape(len(chunk), -1)
+        negatives = chunk.wrong
         # Each row once, even if several pairs have it.
         nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)
-        found = table_rows(model.identity, self._tensor(some))
-        found = wide(found)
+        found = wide(table_rows(model.identity, self._tensor(some)))
         kind = np.float64 if found.dtype == torch.float64 else np.float32
         weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
         rows = (found.square().sum(1) * weight).sum() / (2.0 * width)

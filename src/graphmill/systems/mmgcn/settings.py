@@ -6,13 +6,8 @@ from pydantic import model_validator
 
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
-
-LARGE_BATCH = {
-    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
-    "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
-    "evaluation": {"eval_every": 2},
-}
 
 
 class MmgcnModel(Settings):
@@ -68,9 +63,7 @@ class MmgcnSettings(RecommenderSettings):
     """One MMGCN run: the shape of ``settings.yaml``."""
 
     recipe: Literal["mmgcn"] = setting("mmgcn", "The system to train")
-    preset: Literal["auto", "none", "published", "large_batch"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "published", "large_batch"] = setting("auto", PRESET, identity=False)
     model: MmgcnModel = setting(MmgcnModel(), "The network")
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
 
@@ -80,7 +73,11 @@ class MmgcnSettings(RecommenderSettings):
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},
-    "large_batch": LARGE_BATCH,
+    "large_batch": {
+        "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+        "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
+        "evaluation": {"eval_every": 2},
+    },
 }
 
 

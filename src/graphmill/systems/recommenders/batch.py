@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphmill.systems.base_recipe import RowBatch
+from graphmill.systems.base_recipe import DividedBatch
 
 
 @dataclass(frozen=True)
-class PairBatch(RowBatch):
+class PairBatch(DividedBatch):
     """B training triples (user, positive, negative), int64 [B] each, local numbers; with k negatives int64 [B, k]. Each
     of ``terms`` has weight B.
 
@@ -29,23 +29,23 @@ class PairBatch(RowBatch):
     masked: np.ndarray | None = None
     nodes: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(self.users)
+    ROWS = ("users", "positives", "negatives")
 
     @property
     def weights(self) -> Mapping[str, float]:
         """The number of rows, for each term."""
-        return dict.fromkeys(self.terms, float(len(self.users)))
+        return dict.fromkeys(self.terms, float(len(self)))
 
-    def split(self, parts: int) -> Sequence[PairBatch]:
-        """At most ``parts`` chunks of rows."""
-        if parts == 1 and len(self):
-            return [self]
-        return [self._take(rows) for rows in np.array_split(np.arange(len(self.users)), parts) if len(rows)]
+    @property
+    def wrong(self) -> np.ndarray:
+        """``negatives`` as int64 [B, k], also for one negative."""
+        return self.negatives.reshape(len(self), -1)
+
+    @property
+    def items(self) -> np.ndarray:
+        """int64 [B, 1 + k]: each pair's item, and its negatives."""
+        return np.column_stack((self.positives, self.wrong))
 
     def shard(self, rank: int, world: int) -> PairBatch:
         """Every ``world``-th row."""
-        return replace(self._take(np.arange(rank, len(self.users), world)), ranks=world)
-
-    def _take(self, rows: np.ndarray) -> PairBatch:
-        return replace(self, users=self.users[rows], positives=self.positives[rows], negatives=self.negatives[rows])
+        return replace(super().shard(rank, world), ranks=world)

@@ -11,7 +11,7 @@ from graphmill.evaluation.baselines.recommendation import FAMILIES, BaselineMode
 from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import CsrPattern, Interactions
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 from graphmill.systems.recommenders.settings import METRICS, RecommenderSettings
 
 QUERY_SEED = 2024
@@ -42,7 +42,7 @@ class RecommenderEvaluator:
         every = final and evaluation.final_metrics == "all"
         names = METRICS if every else tuple(evaluation.metrics)
         ks = [k for k in evaluation.top_k if k <= self.view.num_items]
-        lists = self.lists(score, split, final=final, names=names, poll=poll)
+        lists = self.lists(score, split, final=final, names=names)
         out = lists.metrics(names, ks)
         if not final:
             return out
@@ -54,31 +54,21 @@ class RecommenderEvaluator:
             out |= {f"{name}_{metric}": value for metric, value in found.items()}
         return out
 
-    def lists(
-        self,
-        score: ScoreBlock,
-        split: str,
-        *,
-        final: bool = True,
-        names: tuple[str, ...] = (),
-        poll: Callable[[], None] = lambda: None,
-    ) -> ItemLists:
+    def lists(self, score: ScoreBlock, split: str, *, final: bool = True, names: tuple[str, ...] = ()) -> ItemLists:
         """The best items of each user of the split: enough for the largest ``top_k`` and for the metrics ``names``."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
-        if not final and 0 < evaluation.max_queries < len(users):
-            draw = generator(QUERY_SEED, "users", split)
-            users = np.sort(draw.choice(users, evaluation.max_queries, replace=False))
+        if not final and evaluation.max_queries:
+            users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
         depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
         masked = known(self.view.known(split, evaluation.mask_validation))
-        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
+        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=self._poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
         """A baseline's lists on the split, computed once."""
         if (split, name) not in self._baselines:
             score = self.baselines[name].scores(self._models)
-            names = METRICS
-            self._baselines[split, name] = self.lists(score, split, names=names, poll=self._poll)
+            self._baselines[split, name] = self.lists(score, split, names=METRICS)
         return self._baselines[split, name]
 
     @cached_property

@@ -20,7 +20,7 @@ import torch
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, set_metrics, top_k
 from graphmill.graph.histories import Histories
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 from graphmill.systems.recommenders.evaluate import known
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tu
     asked = np.flatnonzero(view.valid.counts > 0)
     if not len(asked):
         return FoldIn(), {}
-    if len(asked) > TUNING_USERS:
-        asked = np.sort(generator(_SEED, "fold in").choice(asked, TUNING_USERS, replace=False))
+    asked = sampled(asked, TUNING_USERS, _SEED, "fold in")
     train, valid = known(view.train), known(view.valid)
     indptr, columns = train.rows(asked)
     met = sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(asked), view.num_items))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.systems.base_recipe import wide
+from graphmill.kernels.devices import wide
+from graphmill.systems.base_recipe import M
 from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -32,20 +33,30 @@ MOST_ROWS = 0.7
 """Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
 
-class MultimodalRecipe(RecommenderRecipe):
+class MultimodalRecipe(RecommenderRecipe[M]):
     """``self.modalities``: the feature sets in the order of the network's towers."""
+
+    user_item: UserItemGraph
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings | DragonSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
         m, seed = settings.model, settings.training.seed
         self.modalities = modalities(self.view, m.modalities, shuffle=m.shuffle_features, seed=seed)
+        self.on_view()
 
+    def to(self, device: torch.device) -> None:
+        """Moves the graph to the device; the features move with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+
+    graph_norm: ClassVar[Literal["symmetric", "mean"]]
+    """Weights of the user-item graph: see :func:`user_item_graph`."""
     item_tables: ClassVar[tuple[str, ...]] = ()
     """Tables whose last rows are of the items."""
     embeds_from_features = True
     """A new item's vector needs no interaction."""
 
-    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def embed_later(self, model: M, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
         the user-item graph with their interactions, if any. Id embeddings of new items are the mean over items.
 
@@ -64,7 +75,7 @@ class MultimodalRecipe(RecommenderRecipe):
                 vectors[alone] = WarmedUp(*self._without_interactions(model))(vectors[alone])
         return vectors, {}
 
-    def _with_means(self, model: nn.Module, items: np.ndarray) -> dict[str, Tensor]:
+    def _with_means(self, model: M, items: np.ndarray) -> dict[str, Tensor]:
         """The model's tensors, with the mean over items in the rows ``items`` of id embeddings, including new rows."""
         rows = dict(model.state_dict())
         for name in set(self.item_tables) & rows.keys():
@@ -74,7 +85,7 @@ class MultimodalRecipe(RecommenderRecipe):
             rows[name][torch.from_numpy(items + first)] = mean
         return rows
 
-    def _without_interactions(self, model: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    def _without_interactions(self, model: M) -> tuple[np.ndarray, np.ndarray]:
         """float32 [n, d] each: vectors of known items computed without their interactions, and their actual vectors."""
         as_is = self.vectors(model)[1].cpu().numpy()
         alone, other, changed = np.zeros_like(as_is), copy.copy(self), copy.deepcopy(model).eval()
@@ -111,9 +122,11 @@ class MultimodalRecipe(RecommenderRecipe):
         grown.view = self.view.with_items(count, later.edges[relation.index])
         return grown.on_view()
 
-    @abstractmethod
     def on_interactions(self) -> Self:
         """The recipe itself, with its user-item graph rebuilt from the interactions of ``view``."""
+        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
+        self.user_item = user_item_graph(train.row, train.columns, *shape, self.graph_norm).to(self.device)
+        return self
 
     def on_view(self) -> Self:
         """The recipe itself, with all graphs rebuilt from ``view`` and ``modalities``."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import sampled_rows
@@ -21,25 +21,16 @@ from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
-from graphmill.systems.base_recipe import EXPORT_ROWS, BaseRecipe
+from graphmill.systems.base_recipe import BaseRecipe, M, blocks_of
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
-from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
-from graphmill.training.contract import (
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.recommenders.settings import RecommenderSettings
+from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
@@ -57,7 +48,7 @@ class PairRows(NamedTuple):
     """int64 [B, 1 + k]: a pair's item, and its negatives."""
 
 
-class RecommenderRecipe(BaseRecipe, ABC):
+class RecommenderRecipe(BaseRecipe[M], ABC):
     """The base class. ``batching`` is "full": every step runs over the whole graph."""
 
     algorithm_version = 1
@@ -69,60 +60,56 @@ class RecommenderRecipe(BaseRecipe, ABC):
     negatives: Pool = "seen"
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
-        self.name = str(settings.recipe)
+        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
         super().__init__(graph, settings)
         self.settings: RecommenderSettings = settings
         self.view = interaction_view(graph)
-        self._check_cut_off()
+        wanted, items = settings.evaluation.selection_metric, self.view.num_items
+        if int(wanted.partition("@")[2]) > items:  # it could not distinguish epochs
+            raise InputError(
+                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {settings.data}; take "
+                f"a cut-off of at most {items}, and name it in evaluation.top_k"
+            )
         size = settings.step_size()
         self.sampler = PairSampler(
             self.view.train,
-            self.view.num_items,
+            items,
             size,
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
             per_positive=settings.objective.negatives_per_positive,
         )
-        self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
+        steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
+        self.phases = [Phase("train", steps, size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
-
-    def _check_cut_off(self) -> None:
-        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items: it
-        could not distinguish epochs."""
-        wanted, items = self.settings.evaluation.selection_metric, self.view.num_items
-        if int(wanted.partition("@")[2]) > items:
-            raise InputError(
-                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {self.settings.data}; take "
-                f"a cut-off of at most {items}, and name it in evaluation.top_k"
-            )
 
     # ---------------------------------------------------------------- methods of a system
 
     @abstractmethod
-    def make_model(self) -> nn.Module:
+    def make_model(self) -> M:
         """The network; the caller has seeded the random numbers."""
 
     @abstractmethod
-    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+    def encode(self, model: M, batch: PairBatch) -> Encoded:
         """``users`` [U, d] and ``items`` [I, d] (and further tensors that the terms need): the graph forward pass of a
         step."""
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: M, phase: Phase) -> list[ParameterGroup]:
         """The parameters that the phase's optimizer updates; by default all (tables), without weight decay."""
         return self.groups(model, lambda name, p: False)
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: M) -> dict[str, tuple[str, list[str]]]:
         """Parameter → (label, its rows' keys), for ``init_from`` by node id; by default the tables of users and items."""
         return {kind: (kind, self.ids(kind)) for kind in ("user", "item")}
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+    def extra_terms(self, model: M, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The terms of ``term_names``, each with weight ``len(chunk)``."""
         return []
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> nn.Module:
+    def build(self, execution: Execution) -> M:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         return self.make_model()
@@ -133,53 +120,37 @@ class RecommenderRecipe(BaseRecipe, ABC):
         view = self.view
         ranges = {"user": (view.user_offset, view.num_users), "item": (view.item_offset, view.num_items)}
         start, count = ranges.get(kind, (0, len(column)))
-        found: list[str] = column.slice(start, count).to_pylist()
-        return found
+        return column.slice(start, count).to_pylist()
 
     # ---------------------------------------------------------------- a step
-
-    def steps(self) -> int:
-        """The number of steps in an epoch."""
-        return self.settings.training.steps_per_epoch or self.sampler.steps_per_epoch
 
     def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
         """Draws the training triples of a step."""
         return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
 
     @property
-    def objective(self) -> RecommenderObjective:
-        """The objective of the system's settings."""
-        found: RecommenderObjective = self.settings.objective
-        return found
-
-    @property
     def loss(self) -> str:
         """The name of the pairs' term."""
-        return self.objective.loss
+        return str(self.settings.objective.loss)
 
-    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: M, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of each pair with its k negatives, and the system's own terms."""
         assert encoded is not None
-        loss, _ = self.pair_losses(self.rows_of(model, chunk, encoded))
+        loss, _ = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
         return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
 
     def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
         """The loss chosen in the settings, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
         return pair_losses(*rows, together=self.loss == SAMPLED_SOFTMAX)
 
-    def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> PairRows:
-        """Final vectors of a chunk's users, and of their items and negatives."""
-        negatives = chunk.negatives.reshape(len(chunk), -1)
-        return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
-
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+    def rows(self, model: M, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the rows of ``users`` int64 [B] and ``items`` int64 [B, n] in them."""
         tensors = encoded.tensors
         return PairRows(tensors[USERS], tensors[ITEMS], *self._tensors(users, items))
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+    def vectors(self, model: M) -> tuple[Tensor, Tensor]:
         """Users [U, d] and items [I, d], fp32, of the model in eval mode."""
         training = model.training
         model.eval()
@@ -189,11 +160,11 @@ class RecommenderRecipe(BaseRecipe, ABC):
         model.train(training)
         return tensors[USERS].detach().float(), tensors[ITEMS].detach().float()
 
-    def scorer(self, model: nn.Module) -> RecommenderScorer:
+    def scorer(self, model: M) -> RecommenderScorer:
         """Scores from vectors that are computed once."""
         return RecommenderScorer(*self.vectors(model))
 
-    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: M, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also metrics of the catalogue and the baselines."""
         score = self.scorer(model)
         return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
@@ -203,7 +174,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return len(self.view.held_out(split))
 
     def recommend(
-        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+        self, model: M, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For every user with training items, the ``k`` best items without a known interaction of the user; with
         ``never``, of all items. ``auto`` is ``always``: these systems are evaluated only on new items.
@@ -217,12 +188,12 @@ class RecommenderRecipe(BaseRecipe, ABC):
         return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
 
     def fold_in(
-        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+        self, model: M, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """:func:`graphmill.systems.recommenders.fold_in.fold_in`."""
         return fold_in(self, model, histories, k, exclude_seen)
 
-    def health(self, model: nn.Module) -> dict[str, float]:
+    def health(self, model: M) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the vectors."""
         view = self.view
         rows = sampled_rows(view.num_users + view.num_items, self.settings.training.seed)
@@ -230,7 +201,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
         found = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
         return self.health_of(np.concatenate(list(found)), np.repeat([0, 1], [len(users), len(items)]))
 
-    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+    def some_vectors(self, model: M, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of the given ``users`` and ``items``, int64, ascending."""
         every = self.vectors(model)
         return every[0][self._tensor(users)], every[1][self._tensor(items)]
@@ -243,13 +214,11 @@ class RecommenderRecipe(BaseRecipe, ABC):
         """Width of the exported vectors: by default ``model.embedding_dim``."""
         return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
 
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+    def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """Vectors of all nodes in the graph's order."""
-        rows = self.all_vectors(model)
-        for start in range(0, len(rows), EXPORT_ROWS):
-            yield EmbeddingBlock(start, rows[start : start + EXPORT_ROWS])
+        return blocks_of(self.all_vectors(model))
 
-    def all_vectors(self, model: nn.Module) -> np.ndarray:
+    def all_vectors(self, model: M) -> np.ndarray:
         """fp32 [N, d]: the vectors of users and items that scores use. Other nodes, for which the system has no
         vectors, get the mean of their neighbours by facts, in the order of distance; a node that no fact reaches gets
         the mean of the items.

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import torch
 
 from graphmill.kernels.propagation import CsrMatrix, SparseMatrix
+from graphmill.sampling.sequences import ranges
 
 _MANY = 8
 """Entries for each column of the matrix beyond which the rows' neighbours are all columns, more or less."""
@@ -20,10 +21,9 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     ``rows``.
     """
     indptr, column, value = (t.numpy() for t in (matrix.forward.indptr, matrix.forward.column, matrix.forward.value))
-    start = indptr[rows]
-    counts = indptr[rows + 1] - start
+    counts = indptr[rows + 1] - indptr[rows]
     chosen = np.concatenate(([0], np.cumsum(counts)))
-    entries = np.arange(chosen[-1]) + np.repeat(start - chosen[:-1], counts)
+    entries = ranges(indptr[rows], indptr[rows + 1])
     shape = (len(rows), matrix.shape[1])
     column, value = column[entries], value[entries]
     # A stable counting sort; the numbers sorted with the keys are the entries' original places.
@@ -68,13 +68,12 @@ def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | 
     if rows.device.type != "cpu":
         return None
     indptr, chosen = matrix.forward.indptr.numpy(), rows.numpy()
-    start, counts = indptr[chosen], indptr[chosen + 1] - indptr[chosen]
-    ends = np.cumsum(counts)
-    if not len(ends) or ends[-1] > len(indptr) * _MANY:
+    start, end = indptr[chosen], indptr[chosen + 1]
+    if not len(chosen) or (end - start).sum() > len(indptr) * _MANY:
         return None
     marks = np.zeros(len(indptr) - 1, bool)
     marks[chosen] = True
-    marks[matrix.forward.column.numpy()[np.arange(ends[-1]) + np.repeat(start - ends + counts, counts)]] = True
+    marks[matrix.forward.column.numpy()[ranges(start, end)]] = True
     found = np.flatnonzero(marks)
     return torch.from_numpy(found) if len(found) < _NEARLY_ALL * len(marks) else None
 

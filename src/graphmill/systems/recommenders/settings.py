@@ -7,7 +7,6 @@ from graphmill.systems.base import SteadyTraining, SystemSettings
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr", "ndcg_kgat")
-BASE_BATCH = 2048
 
 
 class RecommenderEvaluation(EvaluationSettings):
@@ -67,7 +66,7 @@ class RecommenderAcceleration(AccelerationSettings):
 class RecommenderSettings(SystemSettings):
     """The settings in every recommender's ``settings.yaml``; a recipe adds ``recipe``, ``model`` and ``objective``."""
 
-    base_batch: ClassVar[int] = BASE_BATCH
+    base_batch: ClassVar[int] = 2048
 
     objective: RecommenderObjective = setting(RecommenderObjective(), "The loss")
     training: SteadyTraining = setting(SteadyTraining(), "Length and optimizer")

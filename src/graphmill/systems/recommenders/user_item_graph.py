@@ -49,3 +49,11 @@ def user_item_graph(
         sparse_matrix(user, item, 1.0 / of_user, (num_users, num_items)),
         sparse_matrix(item, user, 1.0 / of_item, (num_items, num_users)),
     )
+
+
+def powers_sum(graph: UserItemGraph, users: Tensor, items: Tensor, layers: int) -> tuple[Tensor, Tensor]:
+    """Σ_{ℓ ≤ L} Â^ℓ X of both sides [U, d] and [I, d], by Horner's rule: R ← X + Â R, L times."""
+    first_users, first_items = users, items
+    for _ in range(layers):
+        users, items = first_users + graph.to_users(items), first_items + graph.to_items(users)
+    return users, items

@@ -38,9 +38,8 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     }.get(o.loss, 2 * rows * d + min(rows * d * (2 + 2 * o.negatives_per_positive), BLOCK_BYTES // 2))
     dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
     scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
-    again = 1 if execution.checkpointing else 0
     # Memory traffic of eight numbers per score, fewer than its operations: a score stays in the cache between them.
-    products = dense * (3 + again) + 3 * 2.0 * scored * d
+    products = dense * (3 + execution.checkpointing) + 3 * 2.0 * scored * d
     return Cost(
         weights=int(parameters * _WIDE),
         held=interactions * 48,
@@ -51,27 +50,21 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
         low_flop=products if precision != "fp32" else 0.0,
         moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 8 + rows * d * 20) * _WIDE,
         calls=300.0 + 1200.0 * blocks,
-        ragged=_differ(lengths, sequences),
+        # The rows of steps with this many windows have a standard deviation of more than a hundredth of their mean.
+        ragged=bool(sequences < len(lengths) and lengths.std() > 0.01 * lengths.mean() * sequences**0.5),
     )
-
-
-def _differ(lengths: np.ndarray, sequences: float) -> bool:
-    """Whether the rows of steps with this many windows have a standard deviation of more than a hundredth of their mean."""
-    return sequences < len(lengths) and float(lengths.std()) > 0.01 * float(lengths.mean()) * sequences**0.5
 
 
 def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:
     """Lengths of the training windows, the number of items, and the number of interactions."""
     relation = max(graph.relations, key=lambda r: r.edges)
     edges = graph.edges(relation.index)
-    train = np.asarray(edges.split) == 0
-    users, items = graph.node_type(relation.source).count, graph.node_type(relation.target).count
-    lengths = np.bincount(np.asarray(edges.src)[train], minlength=users)
-    lengths = lengths[lengths > 1] - 1
-    if not len(lengths):
-        return np.ones(1), items, int(train.sum())
+    train = np.asarray(edges.src)[np.asarray(edges.split) == 0]
+    lengths = np.bincount(train)
+    windows = lengths[lengths > 1] - 1
     if which == "last":
-        return np.minimum(lengths, longest).astype(float), items, int(train.sum())
-    full, rest = lengths // longest, lengths % longest
-    windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
-    return windows.astype(float), items, int(train.sum())
+        windows = np.minimum(windows, longest)
+    else:
+        full, rest = windows // longest, windows % longest
+        windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
+    return windows.astype(float) if len(windows) else np.ones(1), graph.node_type(relation.target).count, len(train)

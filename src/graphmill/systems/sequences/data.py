@@ -1,20 +1,23 @@
-"""The training data of sequence models: windows of the training interactions, with scaled times."""
+"""The training data of sequence models: windows of the training interactions, with scaled times, and the draws of steps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sequences import Sequences, sequence_view
-from graphmill.sampling.negatives import PairSet, pair_keys
-from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.sampling.keyed import generator
+from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
+from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps, uniform_negatives
+from graphmill.systems.sequences.batch import SequenceBatch
+from graphmill.systems.sequences.settings import SequenceObjective
 
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
-
+Times = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+"""Interactions and their users, int64 [N] each → scaled times int64 [N], or None if the model does not use times."""
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
@@ -44,8 +47,7 @@ class SequenceData:
             )
         count = np.minimum(-(-targets // max_length), 1 if windows == "last" else np.iinfo(np.int64).max)
         self.user = np.repeat(np.arange(len(first)), count)
-        back = np.arange(len(self.user)) - np.repeat(np.cumsum(count) - count, count)
-        self.stop = end[self.user] - back * max_length
+        self.stop = end[self.user] - ranges(0 * count, count) * max_length
         self.start = np.maximum(self.stop - max_length - 1, first[self.user])
 
     @property
@@ -70,9 +72,7 @@ class SequenceData:
     def _unit(self) -> np.ndarray:
         s = self.sequences
         assert s.timestamps is not None
-        if self.time_unit != "per_user":
-            return np.full(s.num_users, SECONDS[self.time_unit])
-        return smallest_gaps(s.timestamps, s.indptr, s.train_ends())
+        return units(self.time_unit, s.timestamps, s.indptr, s.train_ends())
 
     def times(self, rows: np.ndarray, users: np.ndarray) -> np.ndarray | None:
         """Scaled times of interactions ``rows`` of ``users`` (both [N]): int64 [N]; None if the model does not use times."""
@@ -80,3 +80,68 @@ class SequenceData:
         if not self.time_unit or s.timestamps is None:
             return None
         return scaled_times(s.timestamps[rows], s.timestamps[s.indptr[users]], self._unit[users])
+
+
+def units(time_unit: str, times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """int64 [U]: the unit of each user's times, in seconds; ``indptr[u] .. ends[u] − 1``: interactions that set its own."""
+    return smallest_gaps(times, indptr, ends) if time_unit == "per_user" else np.full(len(ends), SECONDS[time_unit])
+
+
+class SequenceSampler:
+    """A step is a function of (seed, epoch, index); every window occurs once per epoch, ``batch_size`` of them in a step."""
+
+    def __init__(self, data: SequenceData, objective: SequenceObjective, batch_size: int, seed: int) -> None:
+        self.data, self.objective, self.batch_size, self.seed = data, objective, batch_size, seed
+        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+        weight = data.popularity + 1.0
+        self.probability: np.ndarray = weight / weight.sum()
+        self._cumulative = np.cumsum(self.probability)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of steps of one pass; the last step may be smaller."""
+        return -(-len(self.data.user) // self.batch_size)
+
+    def step(self, epoch: int, index: int) -> SequenceBatch:
+        """Step ``index`` of a pass; after the end of the pass the order starts again."""
+        index %= self.steps_per_epoch
+        windows = self._epoch_order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
+        data, s = self.data, self.data.sequences
+        start, stop = data.start[windows], data.stop[windows]
+        rows = ranges(start, stop - 1)
+        lengths = stop - 1 - start
+        users = np.repeat(data.user[windows], lengths)
+        targets = s.items[rows + 1]
+        return SequenceBatch(
+            lengths=lengths,
+            items=s.items[rows],
+            targets=targets,
+            times=data.times(rows, users),
+            negatives=self._negatives(users, targets, epoch, index),
+            sampled=self._sampled(epoch, index),
+            chosen=np.arange(len(rows)),
+            regularised=self.objective.l2_emb > 0.0,
+        )
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        known, order = self._order
+        if known != epoch:
+            order = generator(self.seed, "windows", epoch).permutation(len(self.data.user))
+            self._order = (epoch, order)  # replaced as a whole, since threads that prepare batches share it
+        return order
+
+    def _negatives(self, users: np.ndarray, targets: np.ndarray, epoch: int, index: int) -> np.ndarray:
+        objective, items = self.objective, self.data.sequences.num_items
+        rng = generator(self.seed, "negatives", epoch, index)
+        if objective.loss == "bce":
+            return corrupt_tails(rng, users, self.data.known, items, objective.negatives_per_positive)
+        if objective.loss == "gbce":
+            return uniform_negatives(rng, targets, items, objective.negatives_per_positive)
+        return np.zeros((len(targets), 0), np.int64)
+
+    def _sampled(self, epoch: int, index: int) -> np.ndarray:
+        if self.objective.loss != "sampled_softmax":
+            return np.zeros(0, np.int64)
+        rng = generator(self.seed, "sampled", epoch, index)
+        drawn = np.searchsorted(self._cumulative, rng.random(self.objective.sampled_items), side="right")
+        return np.minimum(drawn, len(self._cumulative) - 1)

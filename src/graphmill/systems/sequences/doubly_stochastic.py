@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmill.kernels.devices import wide
+
 
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     """[N, n, n] → [N, n, n]: exp(logits), then ``iterations`` times: divide rows, then columns, by their sums.
@@ -19,8 +21,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     Columns are divided last and sum to 1 exactly, rows nearly. Computed as H = diag(u) P diag(v), so that the iteration
     runs over vectors; the backward pass differentiates every iteration (reference: ``sinkhorn_reference``).
     """
-    result: Tensor = _Sinkhorn.apply(logits if logits.dtype == torch.float64 else logits.float(), iterations)
-    return result
+    return _Sinkhorn.apply(wide(logits), iterations)
 
 
 class _Sinkhorn(torch.autograd.Function):
@@ -72,7 +73,6 @@ def permutation_mixture(logits: Tensor, matrices: Tensor) -> Tensor:
 
     By Birkhoff's theorem every doubly stochastic matrix is such a mean.
     """
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    shares = torch.softmax(wide, dim=-1)
+    shares = torch.softmax(wide(logits), dim=-1)
     n = matrices.shape[-1]
     return (shares @ matrices.to(shares.dtype).view(-1, n * n)).view(-1, n, n)

@@ -24,7 +24,7 @@ from graphmill.evaluation.ranking.next_item import (
 )
 from graphmill.evaluation.ranking.recommendation import Int64
 from graphmill.graph.sequences import Sequences
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 from graphmill.systems.sequences.settings import METRICS, SasrecSettings
 
 if TYPE_CHECKING:
@@ -74,9 +74,8 @@ class SequenceEvaluator:
         evaluation = self.settings.evaluation
         asked = self.split(split)
         queries = np.arange(len(asked.users))
-        if not final and 0 < evaluation.max_queries < len(queries):
-            draw = generator(TABLE_SEED, "queries", split)
-            queries = np.sort(draw.choice(queries, evaluation.max_queries, replace=False))
+        if not final and evaluation.max_queries:
+            queries = sampled(queries, evaluation.max_queries, TABLE_SEED, "queries", split)
         every = final and evaluation.final_metrics == "all"
         names, ks = METRICS if every else tuple(evaluation.metrics), evaluation.top_k
         known = asked.known(self.sequences.items)
@@ -96,16 +95,21 @@ class SequenceEvaluator:
         if found.repeated.any():
             out |= {"repeat_share": float(found.repeated.mean())} | _apart("", found, names, ks)
         if evaluation.sampled_candidates:
-            chosen = queries
-            if len(queries) > SAMPLED_USERS:
-                draw = generator(TABLE_SEED, "sampled users", split)
-                chosen = np.sort(draw.choice(queries, SAMPLED_USERS, replace=False))
+            chosen = sampled(queries, SAMPLED_USERS, TABLE_SEED, "sampled users", split)
             targets = asked.targets[chosen]
             table = sample_candidates(
                 chosen, targets, items, known, evaluation.sampled_candidates, seed=TABLE_SEED, name=split
             )
             out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
-        return out | self._baseline_metrics(split, names, ks)
+        for name, baseline in self.tuned.items():
+            if (split, name) not in self._baselines:
+                history = self.sequences.items
+                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, asked, history)
+            found = self._baselines[split, name]
+            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
+            if found.repeated.any():
+                out |= _apart(f"_{name}", found, names, ks)
+        return out
 
     @cached_property
     def tuned(self) -> dict[str, TunedBaseline]:
@@ -114,22 +118,8 @@ class SequenceEvaluator:
         if not wanted:
             return {}
         valid = self.split("valid")
-        if len(valid.users) > TUNING_USERS:
-            draw = generator(TABLE_SEED, "tuning users")
-            valid = valid.take(np.sort(draw.choice(len(valid.users), TUNING_USERS, replace=False)))
+        valid = valid.take(sampled(np.arange(len(valid.users)), TUNING_USERS, TABLE_SEED, "tuning users"))
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
-
-    def _baseline_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
-        out: dict[str, float] = {}
-        for name, baseline in self.tuned.items():
-            if (split, name) not in self._baselines:
-                items = self.sequences.items
-                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, self.split(split), items)
-            found = self._baselines[split, name]
-            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
-            if found.repeated.any():
-                out |= _apart(f"_{name}", found, names, ks)
-        return out
 
 
 def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:

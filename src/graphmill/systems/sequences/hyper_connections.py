@@ -22,6 +22,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.devices import wide
 from graphmill.systems.sequences.doubly_stochastic import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN = "sinkhorn"
@@ -58,10 +59,9 @@ class HyperConnection(nn.Module):
     def maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Streams [R, n, C] → h [R, n], p [R, n], H [R, n, n], all at least fp32."""
         with torch.autocast(x.device.type, enabled=False) if self.fp32 else nullcontext():
-            wide = x if x.dtype == torch.float64 or not self.fp32 else x.float()
-            projected = project_streams(wide, self.phi.to(wide.dtype), _EPS)
+            x = wide(x) if self.fp32 else x
+            projected = wide(project_streams(x, self.phi.to(x.dtype), _EPS))
         n = self.streams
-        projected = projected if projected.dtype == torch.float64 else projected.float()
         pre, post, res = projected.split([n, n, projected.shape[1] - 2 * n], dim=1)
         h = torch.sigmoid(self.alpha[0] * pre + self.bias_pre)
         p = 2.0 * torch.sigmoid(self.alpha[1] * post + self.bias_post)

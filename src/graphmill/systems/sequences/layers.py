@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
-from graphmill.kernels.sequence_attention import Bucket, causal_attention
+from graphmill.kernels.sequence_attention import Bucket
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -62,8 +62,7 @@ def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
     """[R, n · width] → n views [R, width]. Gradients that are already adjacent in memory are not copied."""
     if torch.compiler.is_compiling():
         return x.split(width, dim=1)
-    found: tuple[Tensor, ...] = _SideBySide.apply(x, width)
-    return found
+    return _SideBySide.apply(x, width)
 
 
 class _SideBySide(torch.autograd.Function):
@@ -92,20 +91,6 @@ def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class CausalAttention:
-    """:func:`~graphmill.kernels.sequence_attention.causal_attention` for given buckets."""
-
-    buckets: Sequence[Bucket]
-    heads: int
-    p: float
-    training: bool
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """[R, d] each → [R, d]."""
-        return causal_attention(query, key, value, self.buckets, self.heads, self.p, self.training)
-
-
 class FeedForward(nn.Module):
     """W₂ relu(W₁ x), each followed by dropout, at one width throughout (as in SASRec)."""
 
@@ -130,35 +115,32 @@ class Block(nn.Module):
     * original (SASRec's first code, and TiSASRec): q = LN x attends to the raw x, and the residual is the normalised
       input: q + A(q, x), then z + F(z) with z = LN of this sum; no output projection.
 
-    With hyper-connections (``mhc`` is given) x is [R, n, d], the branches are those of *pre* without residuals.
+    With hyper-connections (``mhc`` has two) x is [R, n, d], the branches are those of *pre* without residuals.
     """
 
-    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Callable[[], HyperConnection] | None) -> None:
+    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Sequence[HyperConnection]) -> None:
         super().__init__()
         self.norm = norm
         self.projections = Projections(dim, output=norm != ORIGINAL)
         self.feed_forward = FeedForward(dim, rate)
         self.norm_attention, self.norm_feed_forward = nn.LayerNorm(dim, eps), nn.LayerNorm(dim, eps)
-        self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
+        self.mhc = nn.ModuleList(mhc) if mhc else None
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] (or streams [R, n, d]) → the same."""
         first, second = self.norm_attention, self.norm_feed_forward
         if self.mhc is not None:
             x = self.mhc[0](x, lambda y: self._attend(first(y), attention))
-            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(second(y)))
-            return streams
+            return self.mhc[1](x, lambda y: self.feed_forward(second(y)))
         if self.norm == PRE:
             x = x + self._attend(first(x), attention)
-            found: Tensor = self.feed_forward(second(x), x)
-        elif self.norm == POST:
+            return self.feed_forward(second(x), x)
+        if self.norm == POST:
             x = first(x + self._attend(x, attention))
-            found = second(self.feed_forward(x, x))
-        else:
-            query = first(x)
-            z = second(query + attention(*self.projections(query, x)))
-            found = self.feed_forward(z, z)
-        return found
+            return second(self.feed_forward(x, x))
+        query = first(x)
+        z = second(query + attention(*self.projections(query, x)))
+        return self.feed_forward(z, z)
 
     def _attend(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] → [R, d]: attention and the output projection, if there is one."""
@@ -167,10 +149,11 @@ class Block(nn.Module):
         return attended if output is None else linear(attended, output.weight, output.bias)
 
 
-def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:
-    """Xavier initialisation of every matrix and table (separately for the three parts of a projection); biases zero."""
+def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor]) -> None:
+    """Xavier initialisation of every matrix and table (separately for the three parts of a projection); biases zero.
+    Hyper-connections keep their own start."""
     for module in model.modules():
-        if isinstance(module, tuple(skip)):
+        if isinstance(module, HyperConnection):
             continue
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.dim() < 2:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.devices import part_bytes, wide
 from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
 
@@ -50,10 +50,10 @@ def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: T
 
     ``exists`` bool [N, k]: False if a user has met every item, so that there is no negative.
     """
-    wrong = F.softplus(_wide(negative))
+    wrong = F.softplus(wide(negative))
     if exists is not None:
         wrong = wrong * exists
-    return weights.positive * F.softplus(-_wide(positive)).sum() + weights.negative * wrong.sum()
+    return weights.positive * F.softplus(-wide(positive)).sum() + weights.negative * wrong.sum()
 
 
 def item_logistic_sum(
@@ -63,8 +63,7 @@ def item_logistic_sum(
 
     A ``negative`` of −1 is none. No row of ``rows`` may come twice.
     """
-    found: Tensor = _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
-    return found
+    return _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
 
 
 class _ItemLogistic(torch.autograd.Function):
@@ -73,7 +72,7 @@ class _ItemLogistic(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, rows: Tensor, table: Tensor, items: Tensor, weights: Weights) -> Tensor:
-        slopes, total = [], torch.zeros((), dtype=_wide(states[:0]).dtype, device=states.device)
+        slopes, total = [], torch.zeros((), dtype=wide(states[:0]).dtype, device=states.device)
         with torch.autocast(states.device.type, enabled=False):
             for part in _blocks(items, table):
                 own, vectors, exists = _looked_up(states, rows[part], table, items[part])
@@ -112,7 +111,7 @@ def _blocks(items: Tensor, table: Tensor) -> list[slice]:
 
 def _looked_up(states: Tensor, rows: Tensor, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """States [n, d] and the items' vectors [n, 1 + k, d], at least fp32; whether each item exists."""
-    return _wide(states[rows]), _wide(F.embedding(items.clamp_min(0), table.detach())), items >= 0
+    return wide(states[rows]), wide(F.embedding(items.clamp_min(0), table.detach())), items >= 0
 
 
 def sampled_softmax_sum(
@@ -124,8 +123,8 @@ def sampled_softmax_sum(
     that the sampler draws the item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left
     out of this row.
     """
-    positive = (_wide(states) * _wide(table_rows(table, target))).sum(1) - _wide(target_log_expected)
-    scores = _wide(_product(states, table_rows(table, sampled))) - _wide(log_expected)
+    positive = (wide(states) * wide(table_rows(table, target))).sum(1) - wide(target_log_expected)
+    scores = wide(states @ table_rows(table, sampled).T.to(states.dtype)) - wide(log_expected)
     scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
     total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
     return (total - positive).sum()
@@ -138,8 +137,7 @@ def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: 
     differentiated twice.
     """
     rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
-    result: Tensor = _FullSoftmax.apply(states, table, target, rows)
-    return result
+    return _FullSoftmax.apply(states, table, target, rows)
 
 
 class _FullSoftmax(torch.autograd.Function):
@@ -147,17 +145,17 @@ class _FullSoftmax(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, table: Tensor, target: Tensor, rows: int) -> Tensor:
         kind = states.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
-        wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+        sums = wide(states[:0]).dtype
         needs_states, needs_table = ctx.needs_input_grad[:2]
         with torch.autocast(kind, enabled=False):
             items = table.to(low)
-            total = torch.zeros((), dtype=wide, device=states.device)
+            total = torch.zeros((), dtype=sums, device=states.device)
             grad_states = torch.empty_like(states) if needs_states else None
-            grad_table = torch.zeros(table.shape, dtype=wide, device=table.device) if needs_table else None
+            grad_table = torch.zeros(table.shape, dtype=sums, device=table.device) if needs_table else None
             for start in range(0, len(states), rows):
                 part = slice(start, start + rows)
                 block = states[part].to(low)
-                scores = product(block, items.T).to(wide)
+                scores = product(block, items.T).to(sums)
                 own = target[part, None]
                 # In place from here on: one exp for the value and the gradient.
                 highest = scores.amax(dim=1, keepdim=True)
@@ -168,33 +166,19 @@ class _FullSoftmax(torch.autograd.Function):
                 if not (needs_states or needs_table):
                     continue
                 share.mul_(norm.reciprocal())
-                share.scatter_add_(1, own, torch.full_like(own, -1, dtype=wide))
+                share.scatter_add_(1, own, torch.full_like(own, -1, dtype=sums))
                 share = share.to(low)
                 if grad_states is not None:
                     grad_states[part] = product(share, items).to(states.dtype)
                 if grad_table is not None:
-                    grad_table += product(share.T, block).to(wide)
+                    grad_table += product(share.T, block).to(sums)
         ctx.save_for_backward(grad_states, grad_table)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        grad_states, grad_table = ctx.saved_tensors
-        scale = gradients[0]
-        return (
-            None if grad_states is None else grad_states * scale.to(grad_states.dtype),
-            None if grad_table is None else grad_table * scale.to(grad_table.dtype),
-            None,
-            None,
-        )
-
-
-def _product(states: Tensor, vectors: Tensor) -> Tensor:
-    return states @ vectors.T.to(states.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
+        states, table = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
+        return states, table, None, None
 
 
 def expected_log_counts(probability: Tensor, draws: int) -> Tensor:

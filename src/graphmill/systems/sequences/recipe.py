@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
-from graphmill.systems.base_recipe import BaseRecipe, wide
+from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
-from graphmill.systems.sequences.data import SequenceData
+from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -31,22 +33,10 @@ from graphmill.systems.sequences.next_item_losses import (
     item_logistic_sum,
     sampled_softmax_sum,
 )
-from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
-from graphmill.training.contract import (
-    Compilable,
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
-
-if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
@@ -55,12 +45,12 @@ ENCODE_USERS = 512
 class SequenceModule(nn.Module):
     """The module that a checkpoint stores: the network, whose item table scores the items."""
 
-    def __init__(self, network: SASRec | TiSASRec) -> None:
+    def __init__(self, network: SASRec) -> None:
         super().__init__()
         self.network = network
 
 
-class SequenceRecipe(BaseRecipe):
+class SequenceRecipe(BaseRecipe[SequenceModule]):
     """The recipe of both systems; ``settings.recipe`` chooses one. ``batching`` is "full": a step has whole windows."""
 
     algorithm_version = 2
@@ -68,7 +58,6 @@ class SequenceRecipe(BaseRecipe):
     def __init__(self, graph: TypedGraph, settings: SasrecSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: SasrecSettings = settings
-        self.name = str(settings.recipe)
         m = settings.model
         unit = m.time_unit if isinstance(m, TisasrecModel) else ""
         self.data = SequenceData(graph, m.max_length, settings.objective.windows, unit)
@@ -86,16 +75,8 @@ class SequenceRecipe(BaseRecipe):
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         m = self.settings.model
-        parts = (
-            self.data.sequences.num_items,
-            m.max_length,
-            m.embedding_dim,
-            m.num_blocks,
-            m.num_heads,
-            m.dropout,
-            m.norm,
-            m.layer_norm_eps,
-        )
+        sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
+        parts = *sizes, m.dropout, m.norm, m.layer_norm_eps
         mhc = self._connection if m.mhc != "off" else None
         if isinstance(m, TisasrecModel):
             return SequenceModule(TiSASRec(*parts, m.time_span, mhc))
@@ -103,38 +84,28 @@ class SequenceRecipe(BaseRecipe):
 
     def _connection(self, layer: int) -> HyperConnection:
         m = self.settings.model
-        return HyperConnection(
-            m.embedding_dim,
-            m.mhc_streams,
-            m.mhc,
-            m.mhc_sinkhorn_iterations,
-            m.mhc_init_gate,
-            layer,
-            m.mhc_fp32,
-        )
+        sizes = m.embedding_dim, m.mhc_streams
+        return HyperConnection(*sizes, m.mhc, m.mhc_sinkhorn_iterations, m.mhc_init_gate, layer, m.mhc_fp32)
 
     def to(self, device: torch.device) -> None:
         """Moves the sampler's probabilities to the device."""
         super().to(device)
         self.log_expected = self.log_expected.to(device)
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: SequenceModule, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on tables, biases, norms and the maps of hyper-connections."""
         return self.groups(
             model, lambda name, parameter: parameter.dim() >= 2 and ".blocks." in name and ".mhc." not in name
         )
 
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+    def row_keys(self, model: SequenceModule) -> dict[str, tuple[str, list[str]]]:
         """Keys of the item table are item ids; keys of positions are distances from the newest; other parameters have
         no row keys."""
         s = self.data.sequences
         ids = self.graph.node_table().column("id").slice(s.item_offset, s.num_items).to_pylist()
         newest_first = [str(i) for i in range(self.settings.model.max_length - 1, -1, -1)]
-        out: dict[str, tuple[str, list[str]]] = {}
-        for name, _ in model.named_parameters():
-            table = name.split(".")[1]
-            out[name] = (name, ids if table == "items" else newest_first if table.startswith("position") else [])
-        return out
+        keys = {"items": ids} | dict.fromkeys(("positions", "position_keys", "position_values"), newest_first)
+        return {name: (name, keys.get(name.split(".")[1], [])) for name, _ in model.named_parameters()}
 
     # ---------------------------------------------------------------- a step
 
@@ -148,15 +119,12 @@ class SequenceRecipe(BaseRecipe):
     def _bucket_overhead(self) -> int:
         return BUCKET_OVERHEAD if self.device.type == "cpu" else LAUNCHED_BUCKET_OVERHEAD
 
-    def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
+    def encode(self, model: SequenceModule, batch: SequenceBatch) -> Encoded:
         """The state after every interaction, in the rows of the batch's layout: [R, d]."""
-        network: SASRec = model.network  # type: ignore[assignment]
-        network.gradient_checkpointing = (
-            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        )
-        return Encoded({"states": network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
+        model.network.gradient_checkpointing = self.checkpointing
+        return Encoded({"states": model.network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
-    def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: SequenceModule, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
         """The next-item loss, and the norm of the tables if the settings ask for it."""
         assert encoded is not None
         count = float(len(chunk.chosen))
@@ -165,8 +133,8 @@ class SequenceRecipe(BaseRecipe):
             out.append(Term(TABLES, _table_norm(model) * count, count, self.settings.objective.l2_emb))
         return out
 
-    def _loss(self, model: nn.Module, chunk: SequenceBatch, states: Tensor) -> Tensor:
-        table: Tensor = model.network.items.weight  # type: ignore[union-attr, assignment]
+    def _loss(self, model: SequenceModule, chunk: SequenceBatch, states: Tensor) -> Tensor:
+        table = model.network.items.weight
         objective = self.settings.objective
         rows, target = self._tensors(chunk.layout.place[chunk.chosen], chunk.targets[chunk.chosen])
         if objective.loss == "softmax":
@@ -187,45 +155,44 @@ class SequenceRecipe(BaseRecipe):
         self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout
     ) -> SequenceInputs:
         """The network's inputs from interactions int64 [N], their scaled times, and the length of each sequence."""
-        rows = np.zeros(layout.rows, np.int64)
-        rows[layout.place] = items
-        positions = np.zeros(layout.rows, np.int64)
         ends = np.repeat(np.cumsum(lengths), lengths)
-        positions[layout.place] = self.settings.model.max_length - (ends - np.arange(len(items)))
-        padded = None
-        if times is not None:
-            padded = np.zeros(layout.rows, np.int64)
-            padded[layout.place] = times
+        positions = self.settings.model.max_length - (ends - np.arange(len(items)))
+        padded = np.zeros((2 if times is None else 3, layout.rows), np.int64)
+        padded[:, layout.place] = (items, positions) if times is None else (items, positions, times)
+        place, position, *time = self._tensors(*padded)
         buckets = [Bucket(*map(int, bucket)) for bucket in layout.buckets]
-        place, position, *time = self._tensors(rows, positions, *([] if padded is None else [padded]))
         return SequenceInputs(place, position, time[0] if time else None, buckets)
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def states_at(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
-        """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences)."""
-        s = self.data.sequences
-        starts = np.maximum(s.indptr[users], ends - self.settings.model.max_length)
-        lengths = ends - starts
-        rows = ranges(starts, ends)
-        times = self.data.times(rows, np.repeat(users, lengths))
-        layout = lay_out(lengths, self._bucket_overhead)
-        states = model.network(self.inputs(s.items[rows], times, lengths, layout))  # type: ignore[operator]
+    def last_states(
+        self,
+        model: SequenceModule,
+        items: np.ndarray,
+        times: Times,
+        users: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+    ) -> Tensor:
+        """fp32 [B, d]: each user's state after ``items[start : end]``."""
+        lengths = np.minimum(ends - starts, self.settings.model.max_length)
+        rows, layout = ranges(ends - lengths, ends), lay_out(lengths, self._bucket_overhead)
+        inputs = self.inputs(items[rows], times(rows, np.repeat(users, lengths)), lengths, layout)
+        states: Tensor = model.network(inputs)
         return states[self._tensor(layout.last)].float()
 
-    def scorer(self, model: nn.Module) -> SequenceScorer:
+    def scorer(self, model: SequenceModule) -> SequenceScorer:
         """Next-item scores from each user's whole history."""
         return SequenceScorer(self, model)
 
-    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: SequenceModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also the sampled protocol, metrics without ties of time, and the
         baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
-    def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+    def score_at(self, model: SequenceModule, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
         """Users int64 [b] and the ends of their histories int64 [b] → scores of all items [b, I]."""
-        network: Any = model.network
-        table: Tensor = network.items.weight.detach().float()
+        table = model.network.items.weight.detach().float()
 
         def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
             poll()
@@ -239,7 +206,7 @@ class SequenceRecipe(BaseRecipe):
         return len(self.evaluator.split(split).users)
 
     def recommend(
-        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+        self, model: SequenceModule, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For every user with a history, the ``k`` best next items. ``auto``: items of the history are left out, unless
         users repeat items (:attr:`Sequences.repeats`).
@@ -255,32 +222,33 @@ class SequenceRecipe(BaseRecipe):
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
 
     def fold_in(
-        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+        self, model: SequenceModule, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """:func:`graphmill.systems.sequences.fold_in.fold_in`."""
         return fold_in(self, model, histories, k, exclude_seen)
 
-    def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
-        """:meth:`states_at` in blocks of users."""
-        parts = [
-            self.states_at(model, users[i : i + ENCODE_USERS], ends[i : i + ENCODE_USERS])
-            for i in range(0, len(users), ENCODE_USERS)
-        ]
-        return torch.cat(parts)
+    def all_states(self, model: SequenceModule, users: np.ndarray, ends: np.ndarray) -> Tensor:
+        """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences), computed
+        in blocks of users."""
+        s, found = self.data.sequences, []
+        for start in range(0, len(users), ENCODE_USERS):
+            own, last = users[start : start + ENCODE_USERS], ends[start : start + ENCODE_USERS]
+            found.append(self.last_states(model, s.items, self.data.times, own, s.indptr[own], last))
+        return torch.cat(found)
 
-    def health(self, model: nn.Module) -> dict[str, float]:
+    def health(self, model: SequenceModule) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the item table."""
-        items = model.network.items.weight.detach().float().cpu().numpy()  # type: ignore[union-attr, operator]
+        items = model.network.items.weight.detach().float().cpu().numpy()
         return self.health_of(items, np.zeros(len(items), np.int64))
 
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""
 
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+    def embeddings(self, model: SequenceModule) -> Iterator[EmbeddingBlock]:
         """Vectors of items: the table. Vectors of users: the state after their whole history (zero without interactions)."""
         model.eval()
         s = self.data.sequences
-        items = EmbeddingBlock(s.item_offset, model.network.items.weight.detach().float().cpu().numpy())  # type: ignore[union-attr, operator]
+        items = EmbeddingBlock(s.item_offset, model.network.items.weight.detach().float().cpu().numpy())
         if s.item_offset < s.user_offset:
             yield items
         for start in range(0, s.num_users, ENCODE_USERS):
@@ -289,14 +257,14 @@ class SequenceRecipe(BaseRecipe):
             vectors = np.zeros((len(users), self.settings.model.embedding_dim), np.float32)
             if len(active):
                 with torch.no_grad():
-                    vectors[active - start] = self.states_at(model, active, s.indptr[active + 1]).cpu().numpy()
+                    vectors[active - start] = self.all_states(model, active, s.indptr[active + 1]).cpu().numpy()
             yield EmbeddingBlock(s.user_offset + start, vectors)
         if s.item_offset > s.user_offset:
             yield items
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
+    def compilables(self, model: SequenceModule) -> list[Compilable]:
         """The feed-forward layers, which are dense and row-wise."""
-        return [Compilable(block.feed_forward, "forward") for block in model.network.blocks]  # type: ignore[union-attr]
+        return [Compilable(block.feed_forward, "forward") for block in model.network.blocks]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of predicted interactions."""
@@ -306,22 +274,17 @@ class SequenceRecipe(BaseRecipe):
 class SequenceScorer:
     """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
 
-    def __init__(self, recipe: SequenceRecipe, model: nn.Module) -> None:
-        self.recipe, self.model = recipe, model
+    def __init__(self, recipe: SequenceRecipe, model: SequenceModule) -> None:
+        self.indptr, self.score = recipe.data.sequences.indptr, recipe.score_at(model, lambda: None)
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
-        s = self.recipe.data.sequences
-        network: Any = self.model.network
-        with torch.no_grad():
-            return product(
-                self.recipe.all_states(self.model, heads, s.indptr[heads + 1]), network.items.weight.float().T
-            )
+        return self.score(heads, self.indptr[heads + 1])
 
 
-def _table_norm(model: nn.Module) -> Tensor:
+def _table_norm(model: SequenceModule) -> Tensor:
     """SASRec: Σ‖E‖² over items and positions; TiSASRec: Σ‖·‖ over items, positions and times; at least fp32."""
-    network: Any = model.network
+    network = model.network
     if isinstance(network, TiSASRec):
         tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
         return torch.stack([torch.linalg.vector_norm(wide(t.weight)) for t in tables]).sum()

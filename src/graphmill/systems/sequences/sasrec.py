@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
+from graphmill.kernels.sequence_attention import causal_attention
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
-from graphmill.systems.sequences.layers import Attention, Block, CausalAttention, SequenceInputs, initialise
+from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
 """Sub-layer number → its connection."""
@@ -24,6 +25,9 @@ MakeHyperConnection = Callable[[int], HyperConnection]
 
 class SASRec(nn.Module):
     """``forward`` gives the state after each row; ``items.weight`` [I, d] is the table that scores them."""
+
+    draw = staticmethod(nn.init.xavier_normal_)
+    """Initial values of matrices and tables."""
 
     def __init__(
         self,
@@ -40,39 +44,44 @@ class SASRec(nn.Module):
         super().__init__()
         self.heads, self.rate = heads, rate
         self.items = nn.Embedding(num_items, dim)
-        self.positions = nn.Embedding(max_length, dim)
+        self.add_tables(max_length, dim)
         self.blocks = nn.ModuleList(
-            Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
+            Block(dim, rate, norm, eps, [mhc(2 * n), mhc(2 * n + 1)] if mhc else []) for n in range(blocks)
         )
         self.final_norm = nn.LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
-        initialise(self, nn.init.xavier_normal_, (HyperConnection,))
+        initialise(self, self.draw)
+
+    def add_tables(self, max_length: int, dim: int) -> None:
+        """The tables beside that of the items."""
+        self.positions = nn.Embedding(max_length, dim)
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row, from which the next item is scored."""
-        items = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
-        x = dropout(items + table_rows(self.positions.weight, inputs.positions), self.rate, self.training)
-        return run_blocks(self, x, CausalAttention(inputs.buckets, self.heads, self.rate, self.training))
+        x = self.item_vectors(inputs) + table_rows(self.positions.weight, inputs.positions)
 
+        def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return causal_attention(query, key, value, inputs.buckets, self.heads, self.rate, self.training)
 
-def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
-    """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
-    if model.streams:
-        # At first all streams are equal.
-        x = x[:, None, :]
-    for block in model.blocks:  # type: ignore[union-attr]
-        if model.gradient_checkpointing and model.training and torch.is_grad_enabled():
-            x = checkpoint(block, x, attention, use_reentrant=False)
-        else:
-            x = block(x, attention)
-    if model.streams:
-        x = reduce_streams(x)
-    out: Tensor = model.final_norm(x)  # type: ignore[operator]
-    return out
+        return self.run_blocks(self.drop(x), attention)
 
+    def item_vectors(self, inputs: SequenceInputs) -> Tensor:
+        """[R, d]: √d E[item]."""
+        return table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
 
-def numbered(make: MakeHyperConnection, block: int) -> Callable[[], HyperConnection]:
-    """Connections for the two sub-layers of a block, with consecutive numbers."""
-    numbers = iter((2 * block, 2 * block + 1))
-    return lambda: make(next(numbers))
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout at the model's rate, in training."""
+        return dropout(x, self.rate, self.training)
+
+    def run_blocks(self, x: Tensor, attention: Attention) -> Tensor:
+        """All blocks and the last norm: [R, d] → [R, d]."""
+        if self.streams:
+            # At first all streams are equal.
+            x = x[:, None, :]
+        for block in self.blocks:
+            if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+                x = checkpoint(block, x, attention, use_reentrant=False)
+            else:
+                x = block(x, attention)
+        return self.final_norm(reduce_streams(x) if self.streams else x)

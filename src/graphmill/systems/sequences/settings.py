@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining, SystemSettings
+from graphmill.systems.base import PRESET, SteadyTraining, SystemSettings, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("ndcg", "hr", "mrr")
@@ -124,9 +124,7 @@ class SasrecSettings(SystemSettings):
     base_batch: ClassVar[int] = 128
 
     recipe: Literal["sasrec"] = setting("sasrec", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting(
-        "auto", "Fills the fields that are not written", identity=False
-    )
+    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting("auto", PRESET, identity=False)
     model: SasrecModel = setting(SasrecModel(), "The network")
     objective: SequenceObjective = setting(SequenceObjective(), "The loss")
     training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")
@@ -162,9 +160,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: usable memory of the device."""
-    gib = memory_bytes / 2**30
-    if gib < 2:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+choose_preset = low_memory_below_2_gib

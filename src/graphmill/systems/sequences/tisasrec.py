@@ -8,20 +8,18 @@ pass, not on each pair of positions: the pairs are never materialised.
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor, nn
 
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.sequence_attention.times import Intervals, time_attention
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.sequences.hyper_connections import HyperConnection
-from graphmill.systems.sequences.layers import Block, SequenceInputs, initialise
-from graphmill.systems.sequences.sasrec import MakeHyperConnection, numbered, run_blocks
+from graphmill.systems.sequences.layers import SequenceInputs
+from graphmill.systems.sequences.sasrec import MakeHyperConnection, SASRec
 
 
-class TiSASRec(nn.Module):
-    """Like :class:`.sasrec.SASRec`; inputs have times. ``time_span``: the longest interval that is distinguished."""
+class TiSASRec(SASRec):
+    """:class:`.sasrec.SASRec` with other tables; inputs have times. ``time_span``: the longest interval distinguished."""
+
+    draw = staticmethod(nn.init.xavier_uniform_)
 
     def __init__(
         self,
@@ -36,28 +34,23 @@ class TiSASRec(nn.Module):
         time_span: int,
         mhc: MakeHyperConnection | None = None,
     ) -> None:
-        super().__init__()
-        self.heads, self.rate, self.time_span = heads, rate, time_span
-        self.items = nn.Embedding(num_items, dim)
+        self.time_span = time_span
+        super().__init__(num_items, max_length, dim, blocks, heads, rate, norm, eps, mhc)
+
+    def add_tables(self, max_length: int, dim: int) -> None:
+        """Keys and values of positions and of times."""
         self.position_keys, self.position_values = nn.Embedding(max_length, dim), nn.Embedding(max_length, dim)
-        self.time_keys, self.time_values = nn.Embedding(time_span + 1, dim), nn.Embedding(time_span + 1, dim)
-        self.blocks = nn.ModuleList(
-            Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
-        )
-        self.final_norm = nn.LayerNorm(dim, eps)
-        self.streams = mhc(0).streams if mhc else 0
-        self.gradient_checkpointing = False
-        initialise(self, nn.init.xavier_uniform_, (HyperConnection,))
+        rows = self.time_span + 1
+        self.time_keys, self.time_values = nn.Embedding(rows, dim), nn.Embedding(rows, dim)
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row."""
         assert inputs.times is not None
-        x = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
-        x = self._drop(x)
+        x = self.drop(self.item_vectors(inputs))
         intervals = Intervals(inputs.times, inputs.buckets, self.time_span)
-        position_key = self._drop(table_rows(self.position_keys.weight, inputs.positions))
-        position_value = self._drop(table_rows(self.position_values.weight, inputs.positions))
-        time_key, time_value = self._drop(self.time_keys.weight), self._drop(self.time_values.weight)
+        position_key = self.drop(table_rows(self.position_keys.weight, inputs.positions))
+        position_value = self.drop(table_rows(self.position_values.weight, inputs.positions))
+        time_key, time_value = self.drop(self.time_keys.weight), self.drop(self.time_values.weight)
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return time_attention(
@@ -72,7 +65,4 @@ class TiSASRec(nn.Module):
                 self.training,
             )
 
-        return run_blocks(self, x, attention)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return dropout(x, self.rate, self.training)
+        return self.run_blocks(x, attention)
