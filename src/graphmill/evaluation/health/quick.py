@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.evaluation.health.spectrum import effective_rank
 from graphmill.sampling.keyed import generator
 
 ROWS = 4096
@@ -35,14 +36,11 @@ def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int)
         "participation_ratio": trace**2 / max(float((gram.astype(np.float64) ** 2).sum()), 1e-30),
         "mean_cosine": (float(total @ total) - n) / max(n * (n - 1), 1),
     }
-    ranks = [_effective_rank(sample[kinds == kind]) for kind in np.unique(kinds) if (kinds == kind).sum() >= 32]
+    ranks = [_rank(sample[kinds == kind]) for kind in np.unique(kinds) if (kinds == kind).sum() >= 32]
     return out | ({"within_type_rank": min(ranks)} if ranks else {})
 
 
-def _effective_rank(rows: NDArray[np.float32]) -> float:
+def _rank(rows: NDArray[np.float32]) -> float:
     centred = rows - rows.mean(0)
     small = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
-    values = np.sqrt(np.clip(np.linalg.eigvalsh(small.astype(np.float64)), 0.0, None))
-    share = values / max(values.sum(), 1e-30)
-    share = share[share > 1e-12]
-    return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0
+    return effective_rank(np.clip(np.linalg.eigvalsh(small.astype(np.float64)), 0.0, None))

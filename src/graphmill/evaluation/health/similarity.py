@@ -41,7 +41,7 @@ class Cosines:
 def cosines_of(moments: Moments) -> Cosines:
     """All mean cosines from the sums of unit rows per type: Σ_{i≠j} u_i·u_j = ‖Σu‖² − n."""
     counts = np.array([t.rows for t in moments.types], dtype=np.float64)
-    sums = np.stack([t.unit_sum for t in moments.types]) if moments.types else np.zeros((0, len(moments.mean)))
+    sums = np.stack([t.unit_sum for t in moments.types])
     inner = sums @ sums.T
     pairs = np.outer(counts, counts)
     np.fill_diagonal(pairs, counts * (counts - 1))
