@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, usable, wide
+from graphmill.evaluation.ranking.recommendation import (
+    DIVERGED,
+    Int64,
+    KnownItems,
+    ScoreBlock,
+    blocks,
+    mean,
+    usable,
+    wide,
+)
 from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
@@ -34,7 +43,7 @@ class NextItemRanks:
         hr@k = P(rank ≤ k);  ndcg@k = E[1 / log2(rank + 1); rank ≤ k];  mrr = E[1 / rank].
         """
         found = self.values(names, ks)
-        return {name: float(value.mean()) if len(value) else float("nan") for name, value in found.items()}
+        return {name: mean(value) for name, value in found.items()}
 
     def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
         """The metrics of :meth:`metrics` for each target [Q], before averaging."""
@@ -42,10 +51,10 @@ class NextItemRanks:
         rank = np.arange(1, deepest + 1)
         gains = {"ndcg": 1.0 / np.log2(rank + 1), "hr": np.ones(deepest), "mrr": 1.0 / rank}
         out = {}
-        for name in ("ndcg", "hr", "mrr"):
+        for name, gain in gains.items():
             if name not in names:
                 continue
-            sums = np.concatenate(([0.0], np.cumsum(gains[name])))
+            sums = np.concatenate(([0.0], np.cumsum(gain)))
             for k in (deepest,) if name == "mrr" else ks:
                 first = np.minimum(self.above, k)
                 last = np.minimum(self.above + self.tied + 1, k)

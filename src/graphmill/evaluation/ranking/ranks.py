@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.queries import Int64, RelationQueries
 from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
     import torch
@@ -132,10 +133,8 @@ def count_rivals(
     above, tied, _ = rank_counts(scores, target[:, 0])
     upto = above + tied
     start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
-    counts = stop - start
-    row = np.repeat(np.arange(len(heads)), counts)
-    column = queries.known_tails[np.arange(int(counts.sum())) + np.repeat(start - np.cumsum(counts) + counts, counts)]
-    row_on, column_on = _on(scores, row), _on(scores, column)
+    row_on = _on(scores, np.repeat(np.arange(len(heads)), stop - start))
+    column_on = _on(scores, queries.known_tails[ranges(start, stop)])
     known, own = scores[row_on, column_on], target[row_on, 0]
     known_above = torch.bincount(row_on[known > own], minlength=len(heads))
     known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # this includes the target itself
