@@ -19,3 +19,8 @@ def key_of(*parts: Key) -> int:
 def generator(*parts: Key) -> np.random.Generator:
     """A separate counter-based generator (Philox) for these parts."""
     return np.random.Generator(np.random.Philox(key=key_of(*parts)))
+
+
+def sampled(rows: np.ndarray, most: int, *parts: Key) -> np.ndarray:
+    """``rows`` if there are at most ``most``; otherwise a sample of so many, ascending, drawn for these parts."""
+    return rows if len(rows) <= most else np.sort(generator(*parts).choice(rows, most, replace=False))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from graphmill.evaluation.baselines.recommendation import best_setting, nearest_items, tensor_of
+from graphmill.evaluation.baselines.recommendation import ItemBaseline, best_setting, nearest_items, tensor_of
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.sampling.sequences import ranges
@@ -131,23 +131,14 @@ class NextItemBaselines:
 MakeScores = Callable[[NextItemSplit], ScoreBlock]
 
 
-@dataclass(frozen=True)
-class TunedBaseline:
-    """A predictor at its best setting."""
-
-    setting: str
-    scores: MakeScores
-
-
 def tune_baselines(
     baselines: NextItemBaselines,
     valid: NextItemSplit,
     items: Int64,
-    metric: str = "ndcg@10",
     *,
     wanted: Sequence[str] = ("popularity", "markov", "item_knn", "replay"),
-) -> dict[str, TunedBaseline]:
-    """Tune each ``wanted`` predictor by ``metric`` on ``valid``; "replay" only if users repeat items."""
+) -> dict[str, ItemBaseline]:
+    """Tune each ``wanted`` predictor by NDCG@10 on ``valid``; "replay" only if users repeat items."""
     families: dict[str, dict[str, MakeScores]] = {
         "popularity": {"-": partial(baselines.popularity_scores, items=items)},
         "markov": {f"back-off {b}": partial(baselines.markov_scores, items=items, back_off=b) for b in BACK_OFFS},
@@ -159,14 +150,13 @@ def tune_baselines(
     }
     if baselines.repeats:
         families["replay"] = {f"decay {d}": partial(baselines.replay_scores, items=items, decay=d) for d in DECAYS}
-    name, cut = metric.split("@")
 
     def value(make: MakeScores) -> float:
         ranks = chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)
-        return ranks.metrics([name], [int(cut)])[metric]
+        return ranks.metrics(["ndcg"], [10])["ndcg@10"]
 
     found = {family: best_setting(families[family], value) for family in wanted if family in families}
-    return {family: TunedBaseline(best, families[family][best]) for family, best in found.items()}
+    return {family: ItemBaseline(best, families[family][best]) for family, best in found.items()}
 
 
 def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import generator, sampled
 
 if TYPE_CHECKING:
     import torch
@@ -147,10 +147,10 @@ class BaselineModels:
 
 @dataclass(frozen=True)
 class ItemBaseline:
-    """A predictor at its best setting. ``seconds``: time of the tuning."""
+    """A predictor at its best setting: ``scores`` makes its scorer. ``seconds``: time of the tuning."""
 
     setting: str
-    scores: Callable[[BaselineModels], ScoreBlock]
+    scores: Callable[[Any], ScoreBlock]
     seconds: float = 0.0
 
 
@@ -186,9 +186,7 @@ def tune_item_baselines(
     name, _, cut = metric.partition("@")
     k = min(int(cut or 20), num_items)
     depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
-    asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
-    if len(asked) > TUNING_USERS:
-        asked = np.sort(generator(_SEED, "tuning users").choice(asked, TUNING_USERS, replace=False))
+    asked = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
     models = BaselineModels(train, num_items)
 
     def value(make: Callable[[BaselineModels], ScoreBlock]) -> float:

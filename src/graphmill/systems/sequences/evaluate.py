@@ -11,10 +11,10 @@ import numpy as np
 from graphmill.evaluation.baselines.next_item import (
     NextItemBaselines,
     NextItemSplit,
-    TunedBaseline,
     baseline_ranks,
     tune_baselines,
 )
+from graphmill.evaluation.baselines.recommendation import ItemBaseline
 from graphmill.evaluation.ranking.next_item import (
     HistoryRanks,
     chosen_ranks,
@@ -108,7 +108,7 @@ class SequenceEvaluator:
         return out | self._baseline_metrics(split, names, ks)
 
     @cached_property
-    def tuned(self) -> dict[str, TunedBaseline]:
+    def tuned(self) -> dict[str, ItemBaseline]:
         """The selected baseline predictors, with their best settings on validation (on a seeded sample of its queries)."""
         wanted = self.settings.evaluation.baselines
         if not wanted:
