@@ -94,10 +94,6 @@ def uniformity_of(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64, seed:
 def _pair_means(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64) -> Float64:
     """For each of the rows, the mean of exp(−2‖u − v‖²) = exp(4·cos − 4) over the other rows of the group."""
     unit = (X[np.sort(rows)] / norms[np.sort(rows), None]).astype(np.float32)
-    kernel = unit @ unit.T
-    np.minimum(kernel, 1.0, out=kernel)
-    kernel -= 1.0
-    kernel *= 4.0
-    np.exp(kernel, out=kernel)
+    kernel = np.exp((np.minimum(unit @ unit.T, 1.0) - 1.0) * 4.0)
     sums: Float64 = kernel.sum(axis=1, dtype=np.float64) - kernel.diagonal().astype(np.float64)
     return sums / (len(rows) - 1)

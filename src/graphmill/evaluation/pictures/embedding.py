@@ -95,22 +95,26 @@ def spectrum_curve(spectrum: Float64) -> bytes:
     return png(labelled(figure, ax, title, "principal components", "share of the variance", "lower right"))
 
 
-def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses: str = "losses") -> bytes:
-    """Losses over ``x``. A record has the number ``x`` and the mapping ``losses`` of names to values, as metrics.jsonl.
+def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
+    """Losses over ``x``. A record has the number ``x`` and the mapping "losses" of names to values, as metrics.jsonl.
 
     Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
     """
-    names = list(dict.fromkeys(name for record in records for name in record.get(losses, {})))
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        for name, value in record.get("losses", {}).items():
+            finite = float(value) if math.isfinite(float(value)) else math.nan
+            rows.setdefault(name, []).append((record[x], finite))
     figure, ax = blank()
-    gaps = 0
-    for place, name in enumerate(names):
-        rows = [(float(r[x]), float(r[losses][name])) for r in records if name in r.get(losses, {})]
-        kept = [(at, value if math.isfinite(value) else math.nan) for at, value in rows]
-        gaps += sum(math.isnan(value) for _, value in kept)
-        style = style_of(place) | ({} if len(kept) < 30 else {"marker": ""})
-        ax.plot([at for at, _ in kept], [value for _, value in kept], label=name, markersize=3, linewidth=1.5, **style)
-    title = _loss_title(records, names, x, losses, gaps)
-    return png(labelled(figure, ax, title, x, "loss", "best" if names else ""))
+    for place, (name, own) in enumerate(rows.items()):
+        _curve(ax, place, name, own)
+    return png(labelled(figure, ax, _loss_title(rows, x), x, "loss", "best" if rows else ""))
+
+
+def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:
+    """The (x, y) ``rows``, with markers if they are few."""
+    style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
+    ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
 
 
 def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
@@ -126,8 +130,7 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -
     figure, ax = blank()
     for place, name in enumerate(drawn):
         rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
-        style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
-        ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
+        _curve(ax, place, name, rows)
     title = "No metric was measured"
     if drawn:
         chosen = selection if selection in drawn else drawn[0]
@@ -139,12 +142,12 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -
     return png(labelled(figure, ax, title, "epoch", legend="right" if drawn else ""))
 
 
-def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: str, losses: str, gaps: int) -> str:
-    if not names:
+def _loss_title(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> str:
+    if not rows:
         return "No loss was recorded"
-    name = "total" if "total" in names else names[0]
-    rows = [(r[x], float(r[losses][name])) for r in records if name in r.get(losses, {})]
-    finite = [row for row in rows if math.isfinite(row[1])]
+    name = "total" if "total" in rows else next(iter(rows))
+    finite = [row for row in rows[name] if math.isfinite(row[1])]
+    gaps = sum(math.isnan(value) for own in rows.values() for _, value in own)
     broken = f"; {gaps} values are not finite" if gaps else ""
     if not finite:
         return f"Loss '{name}' was never finite"

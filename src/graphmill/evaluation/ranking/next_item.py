@@ -25,7 +25,7 @@ from graphmill.evaluation.ranking.recommendation import (
     usable,
     wide,
 )
-from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 
@@ -147,18 +147,12 @@ def _shared_counts(
     """``counts`` numbers for each query. Blocks are distributed over the processes that evaluate together
     (:mod:`.shared_queries`)."""
     out = [np.zeros(queries, np.int64) for _ in range(counts)]
-    share, error = current_share(), None
-    for start, stop in blocks(queries, num_items):
-        if not share.takes_next() or error is not None:
-            continue
-        poll()
-        part = slice(start, stop)
-        try:
-            for all_of_it, own in zip(out, of_block(part), strict=True):
-                all_of_it[part] = own
-        except TrainingError as problem:
-            error = problem
-    return share.merge(out, error)  # type: ignore[return-value]
+
+    def fill(start: int, stop: int) -> None:
+        for all_of_it, own in zip(out, of_block(slice(start, stop)), strict=True):
+            all_of_it[start:stop] = own
+
+    return fill_shared(out, blocks(queries, num_items), fill, poll)
 
 
 def _counts_of_block(
