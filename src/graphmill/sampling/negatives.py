@@ -19,12 +19,17 @@ def pair_keys(heads: np.ndarray, tails: np.ndarray, num_tails: int) -> np.ndarra
 class PairSet:
     """A set of sorted unique ``keys`` of pairs (:func:`pair_keys`), for many look-ups.
 
-    If the number of possible pairs is not too large, each has a bit, so that a look-up needs no search.
+    If the number of ``possible`` pairs is given and not too large, each has a bit, so that a look-up needs no search.
     """
 
-    def __init__(self, keys: np.ndarray, possible: int) -> None:
+    def __init__(self, keys: np.ndarray, possible: int = 0) -> None:
         self.keys = keys
-        self._bits = _bits(keys, possible) if len(keys) and possible <= _MOST_BITS else None
+        self._bits: np.ndarray | None = None
+        if len(keys) and 0 < possible <= _MOST_BITS:
+            self._bits = np.zeros(-(-possible // 8), np.uint8)  # key k has bit k % 8 of byte k // 8
+            place = keys >> 3
+            first = np.flatnonzero(np.diff(place, prepend=-1))
+            self._bits[place[first]] = np.bitwise_or.reduceat(np.left_shift(1, keys & 7).astype(np.uint8), first)
 
     def contain(self, wanted: np.ndarray) -> np.ndarray:
         """bool like ``wanted`` (keys of possible pairs): whether each is in the set."""
@@ -32,15 +37,6 @@ class PairSet:
             return in_sorted(wanted, self.keys)
         found: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
         return found
-
-
-def _bits(keys: np.ndarray, possible: int) -> np.ndarray:
-    """uint8: bit k % 8 of byte k // 8 is set for every key k."""
-    bits = np.zeros(-(-possible // 8), np.uint8)
-    place = keys >> 3
-    first = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
-    bits[place[first]] = np.bitwise_or.reduceat(np.left_shift(1, keys & 7).astype(np.uint8), first)
-    return bits
 
 
 def corrupt_tails(
@@ -55,7 +51,7 @@ def corrupt_tails(
     Returns:
         int64 [B, per_positive]; −1 if a head is linked to every target, so that there is no negative.
     """
-    known = known if isinstance(known, PairSet) else PairSet(known, _MOST_BITS + 1)
+    known = known if isinstance(known, PairSet) else PairSet(known)
     shape = (len(heads), per_positive)
     out = rng.integers(0, num_tails, size=shape)
     base = np.broadcast_to(heads.astype(np.int64)[:, None] * num_tails, shape)

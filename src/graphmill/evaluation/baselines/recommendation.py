@@ -60,15 +60,12 @@ class BaselineModels:
         """Int64, ascending: the items used in item-kNN. These are all, or the most frequent ones with at most
         :data:`PAIRS` pairs in total."""
         by_count = np.argsort(-self.popularity, kind="stable")
-        rank = np.empty(self.num_items, np.int64)
-        rank[by_count] = np.arange(self.num_items)
-        user = np.repeat(np.arange(self.rows.shape[0]), np.diff(self.rows.indptr))
-        own = rank[self.rows.indices]
-        order = np.lexsort((own, user))
+        rows = self.rows[:, by_count]
+        rows.sort_indices()
         # The n-th item of a user (from 0, most frequent first) adds 2n + 1 pairs: with itself and with the items
         # before.
-        pairs = 2 * (np.arange(len(order)) - self.rows.indptr[user]) + 1
-        total = np.cumsum(np.bincount(own[order], pairs, minlength=self.num_items))
+        pairs = 2 * (np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], np.diff(rows.indptr))) + 1
+        total = np.cumsum(np.bincount(rows.indices, pairs, minlength=self.num_items))
         return np.sort(by_count[: int(np.searchsorted(total, PAIRS, side="right"))])
 
     @cached_property

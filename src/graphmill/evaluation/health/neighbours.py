@@ -121,13 +121,7 @@ class Overlap:
 
 
 def neighbour_overlap(
-    A: NDArray[Any],
-    B: NDArray[Any],
-    ids_a: NDArray[Any],
-    ids_b: NDArray[Any],
-    *,
-    k: int = 10,
-    queries: int = 2000,
+    A: NDArray[Any], B: NDArray[Any], ids_a: NDArray[Any], ids_b: NDArray[Any], *, k: int = 10, queries: int = 2000
 ) -> Overlap:
     """Mean Jaccard index of the two k-nearest-neighbour sets (by cosine) of the same nodes, matched by id.
 

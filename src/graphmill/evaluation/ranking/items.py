@@ -169,8 +169,6 @@ def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int], depth: int) -> dict[st
 
     It is never below the standard NDCG for lists of this length. Use it only for comparison with KGAT's publication.
     """
-    if not ks:
-        return {}
     discount = 1.0 / np.log2(np.arange(2, depth + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
     retrieved = hit[:, :depth].sum(1)

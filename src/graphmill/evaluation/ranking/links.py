@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.negatives import auc, degree_weights, draw_negatives, uniform_weights
-from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.evaluation.ranking.queries import Int64, LinkQueries
 from graphmill.evaluation.ranking.ranks import QueryRanks, Scorer, ranks_of
 
 #: Lower bounds of the bins of the target's training degree. The first bin has targets without training links.
@@ -123,9 +123,8 @@ def rank_links(
     ``auc_negatives``: number of negatives per query for each AUC, drawn by ``seed``; 0 leaves the AUCs out. Raises
     :class:`TrainingError` if a score is not finite.
     """
-    none = np.zeros(0, dtype=np.int64)
     relations: list[RelationRanking] = []
-    ranks, degrees, half_links = [QueryRanks(none, none, none, np.zeros(0), {})], [none], [none]
+    tables = [np.zeros((5, 0), dtype=np.int64)]
     for relation in queries.relations:
         if not len(relation.heads):
             continue
@@ -135,49 +134,37 @@ def rank_links(
                 negatives[kind] = draw_negatives(relation, weights(relation), auc_negatives, seed, kind)
         found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
         degree = relation.train_degree[relation.tails]
-        metrics = _rank_metrics(found, ks) | {
-            kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()
-        }
         half_link = 2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)  # indices of HALF_LINKS
+        table = np.stack([found.above, found.tied, found.options, degree, half_link])
+        tables.append(table)
+        areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
         relations.append(
             RelationRanking(
                 relation.relation,
                 relation.name,
                 len(degree),
                 relation.candidates,
-                metrics,
-                _by_degree(found, degree, ks),
-                _by_half_link(found, half_link, ks),
+                _rank_metrics(table, ks) | areas,
+                _by_degree(table, ks),
+                _by_half_link(table, ks),
                 1.0 / found.realistic,
             )
         )
-        ranks.append(found)
-        degrees.append(degree)
-        half_links.append(half_link)
-    whole = QueryRanks(
-        np.concatenate([part.above for part in ranks]),
-        np.concatenate([part.tied for part in ranks]),
-        np.concatenate([part.options for part in ranks]),
-        np.concatenate([part.scores for part in ranks]),
-        {},
-    )
+    whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
     for kind in ("auc_uniform", "auc_degree") if auc_negatives else ():
         micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
     return LinkRanking(
-        queries.split,
-        tuple(ks),
-        tuple(relations),
-        macro,
-        micro,
-        _by_degree(whole, np.concatenate(degrees), ks),
-        _by_half_link(whole, np.concatenate(half_links), ks),
+        queries.split, tuple(ks), tuple(relations), macro, micro, _by_degree(whole, ks), _by_half_link(whole, ks)
     )
 
 
-def _rank_metrics(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
-    if not len(ranks.above):
+def _rank_metrics(table: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """``table`` int64 [5, queries]: as in :class:`QueryRanks`, ``above``, ``tied`` and ``options``; the target's degree;
+    the number of the half-links."""
+    ranks = QueryRanks(table[0], table[1], table[2], np.zeros(0), {})
+    if not table.size:
         return {name: float("nan") for name in ("mrr", "mr", *(f"hits@{k}" for k in ks), "amri")}
     metrics: dict[str, float] = {}
     kinds = (("", ranks.realistic), (TIE_BOUNDS[0], ranks.optimistic), (TIE_BOUNDS[1], ranks.pessimistic))
@@ -191,26 +178,23 @@ def _rank_metrics(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
     return metrics
 
 
-def _by_degree(ranks: QueryRanks, degree: NDArray[np.int64], ks: Sequence[int]) -> tuple[DegreeBin, ...]:
-    bins = _bins(ranks, np.searchsorted(DEGREE_BINS, degree, side="right") - 1, ks)
+def _by_degree(table: Int64, ks: Sequence[int]) -> tuple[DegreeBin, ...]:
+    bins = _bins(table, np.searchsorted(DEGREE_BINS, table[3], side="right") - 1, ks)
     highs = [low - 1 for low in (*DEGREE_BINS[1:], 0)]
     return tuple(DegreeBin(DEGREE_BINS[n], highs[n], queries, metrics) for n, queries, metrics in bins)
 
 
-def _by_half_link(ranks: QueryRanks, half_link: NDArray[np.int64], ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
-    bins = _bins(ranks, half_link, ks)
+def _by_half_link(table: Int64, ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
+    bins = _bins(table, table[4], ks)
     return tuple(HalfLinkBin(HALF_LINKS[n], queries, metrics) for n, queries, metrics in bins)
 
 
-def _bins(
-    ranks: QueryRanks, bin_of: NDArray[np.int64], ks: Sequence[int]
-) -> Iterator[tuple[int, int, dict[str, float]]]:
+def _bins(table: Int64, bin_of: Int64, ks: Sequence[int]) -> Iterator[tuple[int, int, dict[str, float]]]:
     """The number, size and metrics, without the bounds for ties, of each bin that has queries."""
     for number in np.unique(bin_of).tolist():
-        own = bin_of == number
-        part = QueryRanks(ranks.above[own], ranks.tied[own], ranks.options[own], ranks.scores[own], {})
+        part = table[:, bin_of == number]
         metrics = {name: v for name, v in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
-        yield number, len(part.above), metrics
+        yield number, part.shape[1], metrics
 
 
 def _mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float:

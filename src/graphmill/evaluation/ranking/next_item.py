@@ -15,16 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.recommendation import (
-    DIVERGED,
-    Int64,
-    KnownItems,
-    ScoreBlock,
-    blocks,
-    mean,
-    usable,
-    wide,
-)
+from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, mean, wide
 from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
@@ -187,7 +178,9 @@ def _counts_of_block(
 def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:
     import torch
 
-    scores = usable(score(users))
+    scores = wide(score(users))
+    if not torch.isfinite(scores).all():
+        raise TrainingError(DIVERGED)
     target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(scores.device)[:, None])
     table = torch.from_numpy(np.ascontiguousarray(candidates)).to(scores.device)
     there = table >= 0

@@ -63,11 +63,7 @@ class QueryRanks:
 
 
 def ranks_of(
-    scorer: Scorer,
-    queries: RelationQueries,
-    *,
-    negatives: Mapping[str, Int64] | None = None,
-    batch_rows: int = 0,
+    scorer: Scorer, queries: RelationQueries, *, negatives: Mapping[str, Int64] | None = None, batch_rows: int = 0
 ) -> QueryRanks:
     """Rank every query. ``negatives``: by kind, tails (Q × m, −1 for none) whose scores are also returned.
 

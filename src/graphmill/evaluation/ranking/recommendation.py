@@ -99,16 +99,6 @@ def wide(scores: torch.Tensor) -> torch.Tensor:
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
-def usable(scores: torch.Tensor) -> torch.Tensor:
-    """The scores in at least fp32. Raises :class:`TrainingError` if one is not finite."""
-    import torch
-
-    scores = wide(scores)
-    if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
-        raise TrainingError(DIVERGED)
-    return scores
-
-
 def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
     """Ranges of rows with at most :data:`BLOCK_NUMBERS` scores, or :data:`ACCELERATOR_NUMBERS` on an accelerator."""
     size = max(current_share().at_once(BLOCK_NUMBERS, ACCELERATOR_NUMBERS) // max(columns, 1), 1)

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphmill.evaluation.baselines.next_item import (
-    NextItemBaselines,
-    NextItemSplit,
-    baseline_ranks,
-    tune_baselines,
-)
+from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
 from graphmill.evaluation.baselines.recommendation import ItemBaseline
 from graphmill.evaluation.ranking.next_item import (
     HistoryRanks,
