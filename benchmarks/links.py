@@ -28,7 +28,7 @@ from benchmarks.parts import card, made_up_graphs
 from benchmarks.parts.hetionet import hetionet
 from benchmarks.parts.link_baselines import of
 from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.links import link_queries
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.build import build_graph

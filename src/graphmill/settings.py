@@ -8,7 +8,7 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 
 import reprlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -108,9 +108,7 @@ def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dic
     out = dict(values)
     for old, new in model.RENAMED.items():
         *parents, name = old.split(".")
-        section: Any = out
-        for parent in parents:
-            section = section.get(parent) if isinstance(section, Mapping) else None
+        section = _at(out, parents)
         if not isinstance(section, Mapping) or name not in section:
             continue
         value, names = section[name], (new,) if isinstance(new, str) else new
@@ -158,10 +156,10 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     shown = ", ".join(f"{words[k]} {v}" for k, v in bounds.items() if k in words)
     text = f"{description} ({shown})" if shown else description
     if isinstance(default, list | dict | Settings):
-        return Field(
-            default_factory=lambda: default, description=text, json_schema_extra={"identity": identity}, **bounds
-        )
-    return Field(default, description=text, json_schema_extra={"identity": identity}, **bounds)
+        bounds["default_factory"] = lambda: default
+    else:
+        bounds["default"] = default
+    return Field(description=text, json_schema_extra={"identity": identity}, **bounds)
 
 
 def _as_meant(annotation: Any, value: Any) -> Any:
@@ -202,15 +200,15 @@ def identity_of(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
     out |= {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
-    for old, new in type(settings).RENAMED.items():
-        place = new if isinstance(new, str) else new[0]
-        if (value := _at(out, place)) is not None:
+    for old in type(settings).RENAMED:
+        place = name_of_today(type(settings), old)
+        if (value := _at(out, place.split("."))) is not None:
             out = _put(_without(out, place), old, value)
     return {name: value for name, value in out.items() if value != {}}
 
 
-def _at(values: Any, path: str) -> Any:
-    for name in path.split("."):
+def _at(values: Any, path: Sequence[str]) -> Any:
+    for name in path:
         values = values.get(name) if isinstance(values, Mapping) else None
     return values
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.sampling import neighbor_picks
-from graphmill.sampling.in_edges import InEdges
-from graphmill.sampling.neighbor_picks import ALL, pick, priorities, uniforms
+from graphmill.sampling.neighbor_picks import ALL, InEdges, pick, priorities, uniforms
 from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
 
 NONE = np.zeros(0, bool)

@@ -8,7 +8,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,7 @@ def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
     Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
     """
     names = _header(path)
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
+    require_columns(path, names)
     columns = [name for name in ("node_index", *TEXT) if name in names]
     try:
         reader = pacsv.open_csv(
@@ -69,6 +67,12 @@ def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
         lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), width)
         yield block.set_column(block.column_names.index("embedding"), "embedding", lists)
         row += block.num_rows
+
+
+def require_columns(path: Path, names: Sequence[str]) -> None:
+    """Raises :class:`InputError` if a required column is not among ``names``."""
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
 
 
 def _header(path: Path) -> list[str]:

@@ -6,20 +6,19 @@ Columns are those of the export: node_index (optional), node_id, node_name (opti
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from graphmill.arrays import load_npy
-from graphmill.errors import InputError, listed
-from graphmill.evaluation.embedding_csv import read_csv_blocks
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_csv import REQUIRED, read_csv_blocks, require_columns
 from graphmill.parquet import ParquetTable
 
 #: File names to look for in a directory, the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
-REQUIRED = ("node_id", "node_type", "embedding")
 OPTIONAL = ("node_index", "node_name")
 
 
@@ -80,15 +79,12 @@ def _in_directory(path: Path) -> Path:
 
 def _read_parquet(path: Path) -> Embeddings:
     file = ParquetTable(path, path.name, mapped=True, remedy="export it again")
-    names = file.names
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
+    require_columns(path, file.names)
     kind = file.schema.field("embedding").type
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not is_list or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
-    columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
+    columns = [name for name in (*OPTIONAL, *REQUIRED) if name in file.names]
     return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
 
 
@@ -114,15 +110,20 @@ def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddi
     if not parts:
         raise InputError(f"{path.name} holds no rows")
     table = pa.concat_tables(parts, promote_options="permissive")
+    return _embeddings(table, vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
+
+
+def _embeddings(table: pa.Table, vectors: NDArray[np.float32]) -> Embeddings:
+    """``table``: the columns other than the vectors."""
     types = table.column("node_type").cast(pa.string()).combine_chunks().dictionary_encode()
-    names = table.column("node_name").fill_null("") if "node_name" in table.column_names else None
-    index = table.column("node_index").to_numpy() if "node_index" in table.column_names else np.arange(row)
+    named = "node_name" in table.column_names
+    index = table.column("node_index").to_numpy() if "node_index" in table.column_names else np.arange(len(vectors))
     return Embeddings(
         ids=_strings(table.column("node_id")),
-        names=_strings(names) if names is not None else np.full(row, "", dtype=object),
+        names=_strings(table.column("node_name").fill_null("")) if named else np.full(len(vectors), "", dtype=object),
         types=types.indices.to_numpy().astype(np.int32),
         type_names=tuple(types.dictionary.to_pylist()),
-        vectors=vectors[0] if len(vectors) == 1 else np.concatenate(vectors),
+        vectors=vectors,
         index=index.astype(np.int64),
     )
 
@@ -138,30 +139,19 @@ def _require_ids(path: Path, block: pa.Table, row: int) -> None:
 
 def _vectors(path: Path, block: pa.Table, row: int, width: int) -> NDArray[np.float32]:
     """The embedding column as float32 (rows × d); every row must have the ``width`` of the rows before (0: any)."""
-    parts = []
-    for chunk in block.column("embedding").chunks:
-        if not len(chunk):
-            continue
-        if chunk.null_count:
-            place = int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-            raise InputError(f"{path.name}: the embedding is missing in row {row + place + 1}")
-        lengths = _lengths(chunk)
-        width = width or int(lengths[0])
-        if width == 0 or np.any(lengths != width):
-            place = int(np.argmax(lengths != width)) if width else 0
-            raise InputError(
-                f"{path.name}: the embedding in row {row + place + 1} has {lengths[place]} numbers, others have {width}"
-            )
-        flat = chunk.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
-        parts.append(flat.reshape(-1, width))
-        row += len(chunk)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _lengths(chunk: Any) -> NDArray[np.int64]:
-    if pa.types.is_fixed_size_list(chunk.type):
-        return np.full(len(chunk), chunk.type.list_size, dtype=np.int64)
-    return np.asarray(chunk.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    lists = block.column("embedding").combine_chunks()
+    if lists.null_count:
+        place = int(np.argmax(lists.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError(f"{path.name}: the embedding is missing in row {row + place + 1}")
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    width = width or int(lengths[0])
+    if width == 0 or np.any(lengths != width):
+        place = int(np.argmax(lengths != width)) if width else 0
+        raise InputError(
+            f"{path.name}: the embedding in row {row + place + 1} has {lengths[place]} numbers, others have {width}"
+        )
+    flat: NDArray[np.float32] = lists.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+    return flat.reshape(-1, width)
 
 
 def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
@@ -185,12 +175,5 @@ def _read_npy(path: Path) -> Embeddings:
             f"{ids_path.name} has {len(lines)} lines, {path.name} has {len(vectors)} rows: they must agree"
         )
     keys = [line.removesuffix("\r").rpartition("\t") for line in lines]
-    types = pa.array([key[0] or "node" for key in keys]).dictionary_encode()
-    return Embeddings(
-        ids=np.array([key[2] for key in keys], dtype=object),
-        names=np.full(len(keys), "", dtype=object),
-        types=types.indices.to_numpy().astype(np.int32),
-        type_names=tuple(types.dictionary.to_pylist()),
-        vectors=vectors.astype(np.float32, copy=False),
-        index=np.arange(len(keys), dtype=np.int64),
-    )
+    table = pa.table({"node_id": [key[2] for key in keys], "node_type": [key[0] or "node" for key in keys]})
+    return _embeddings(table, vectors.astype(np.float32, copy=False))

@@ -1,6 +1,5 @@
 """Formats numbers and tables as Markdown, for cards, reports and asset pages."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,9 +12,7 @@ def number(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else str(value)
-    return str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -130,9 +130,13 @@ def pair_hashes(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDA
     return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
 
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""splitmix64's increment: 2⁶⁴ divided by the golden ratio."""
+
+
 def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit changes about half of the output bits."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = x + GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

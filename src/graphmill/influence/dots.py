@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,42 +22,44 @@ def pairwise(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | N
 
     ``right`` must not have gradients of whole tables. With ``scales`` P: Σ_p P_p · left_p · right_p.
     """
-    other = {factor.parameter: factor for factor in right}
-    dense = [f for f in left if isinstance(f, Dense)]
+    matched = _matched(left, right, scales)
     total: Tensor | None = None
-    if dense:
-        mine = torch.cat([f.values for f in dense], dim=1)
-        theirs = torch.cat([_scaled(other[f.parameter], scales) for f in dense], dim=1)
-        total = mine @ theirs.T
-    for factor in left:
-        if isinstance(factor, Outer):
-            part = _outer_pairs(factor, _as(Outer, other[factor.parameter]), _of(scales, factor.parameter))
-        elif isinstance(factor, RowGradients):
-            part = _row_pairs(factor, _as(RowGradients, other[factor.parameter]), _of(scales, factor.parameter))
-        else:
-            continue
-        total = part if total is None else total.add_(part)
-    if total is None:
-        raise ValueError("no factor is left to take a product of")
+    if dense := [(mine.values, _scaled(theirs, scale)) for mine, theirs, scale in matched if isinstance(mine, Dense)]:
+        all_mine, all_theirs = (torch.cat(side, dim=1) for side in zip(*dense, strict=True))
+        total = all_mine @ all_theirs.T
+    for mine, theirs, scale in matched:
+        if not isinstance(mine, Dense):
+            pairs = _outer_pairs if isinstance(mine, Outer) else _row_pairs
+            part = pairs(mine, theirs, scale)
+            total = part if total is None else total.add_(part)
+    assert total is not None
     return total
 
 
 def paired(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | None = None) -> Tensor:
     """[n]: the dot product of each gradient of ``left`` with the one of ``right`` at the same place."""
-    other = {factor.parameter: factor for factor in right}
     total: Tensor | None = None
-    for factor in left:
-        theirs, scale = other[factor.parameter], _of(scales, factor.parameter)
-        if isinstance(factor, Dense):
-            part = (factor.values * _scaled(theirs, scales)).sum(1)
-        elif isinstance(factor, Outer):
-            part = _outer_paired(factor, _as(Outer, theirs), scale)
+    for mine, theirs, scale in _matched(left, right, scales):
+        if isinstance(mine, Dense):
+            part = (mine.values * _scaled(theirs, scale)).sum(1)
         else:
-            part = _row_paired(factor, _as(RowGradients, theirs), scale)
+            part = (_outer_paired if isinstance(mine, Outer) else _row_paired)(mine, theirs, scale)
         total = part if total is None else total + part
-    if total is None:
-        raise ValueError("no factor is left to take a product of")
+    assert total is not None
     return total
+
+
+def _matched(
+    left: Sequence[Factor], right: Sequence[Factor], scales: Scales | None
+) -> list[tuple[Any, Any, Tensor | None]]:
+    """The factors of each parameter of ``left``, which have the same form, and the parameter's scales."""
+    if not left:
+        raise ValueError("no factor is left to take a product of")
+    other = {factor.parameter: factor for factor in right}
+    for mine in left:
+        if type(other[mine.parameter]) is not type(mine):
+            raise ValueError(f"gradients of '{mine.parameter}' come in different forms")
+    return [(mine, other[mine.parameter], None if scales is None else scales[mine.parameter]) for mine in left]
 
 
 def _outer_pairs(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
@@ -82,7 +85,7 @@ def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor
         raise ValueError("the right-hand gradients may not spread over a whole table")
     total: Tensor | None = None
     for keys, values in zip(b.keys, b.values, strict=True):
-        weighed = values if scale is None else values * _rows_of(scale, keys)
+        weighed = _weighed(values, keys, scale)
         parts = [
             (mine @ weighed.T) * (own[:, None] == keys[None, :]) for own, mine in zip(a.keys, a.values, strict=True)
         ]
@@ -100,11 +103,11 @@ def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tenso
     gradients."""
     terms: list[Tensor] = []
     for own, mine in zip(a.keys, a.values, strict=True):
-        weighed = mine if scale is None else mine * _rows_of(scale, own)
+        weighed = _weighed(mine, own, scale)
         terms += [(weighed * values).sum(1) * (own == keys) for keys, values in zip(b.keys, b.values, strict=True)]
         terms += _against_spread(own, weighed, b)
     for keys, values in zip(b.keys, b.values, strict=True):
-        terms += _against_spread(keys, values if scale is None else values * _rows_of(scale, keys), a)
+        terms += _against_spread(keys, _weighed(values, keys, scale), a)
     if a.spread is not None and b.spread is not None and a.which is not None and b.which is not None:
         rows = a.spread[0][a.which] * b.spread[0][b.which]
         along = a.spread[1][a.which] * b.spread[1][b.which]
@@ -122,21 +125,9 @@ def _against_spread(keys: Tensor, values: Tensor, other: RowGradients) -> list[T
     return [coefficients * (values * other.spread[1][other.which]).sum(1)]
 
 
-def _rows_of(scale: Tensor, keys: Tensor) -> Tensor:
-    return scale.view(len(scale), -1)[keys]
+def _weighed(values: Tensor, keys: Tensor, scale: Tensor | None) -> Tensor:
+    return values if scale is None else values * scale.view(len(scale), -1)[keys]
 
 
-def _scaled(factor: Factor, scales: Scales | None) -> Tensor:
-    values = _as(Dense, factor).values
-    scale = _of(scales, factor.parameter)
-    return values if scale is None else values * scale.reshape(-1)
-
-
-def _of(scales: Scales | None, parameter: str) -> Tensor | None:
-    return None if scales is None else scales[parameter]
-
-
-def _as(kind: type, factor: Factor):  # type: ignore[no-untyped-def]
-    if not isinstance(factor, kind):
-        raise ValueError(f"gradients of '{factor.parameter}' come in different forms")
-    return factor
+def _scaled(factor: Dense, scale: Tensor | None) -> Tensor:
+    return factor.values if scale is None else factor.values * scale.reshape(-1)

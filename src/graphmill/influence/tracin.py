@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, zeros
 
 from graphmill.errors import SettingsError
 from graphmill.influence.dots import paired, pairwise
@@ -66,14 +66,12 @@ def influence(
     checkpoint, so that an interrupted analysis can continue from there. Sums are in the model's dtype.
     """
     done, total = start if start is not None else (0, None)
-    for number, checkpoint in enumerate(checkpoints):
-        if number < done:
-            continue
+    for number, checkpoint in enumerate(checkpoints[done:], done + 1):
         tracer, scales = checkpoint.open()
         found = _one_checkpoint(recipe, tracer, scales, train, explained, request, poll)
         found *= checkpoint.learning_rate
         total = found if total is None else total + found
-        after(number + 1, total)
+        after(number, total)
     if total is None:
         raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")
     return total
@@ -93,17 +91,15 @@ def self_influence(
     labels = recipe.traced_labels(train)
     for checkpoint in checkpoints:
         tracer, scales = checkpoint.open()
-        for part in _blocks(len(train), max(1, request.batch_size // len(labels))):
-            poll()
+        for part in _blocks(len(train), max(1, request.batch_size // len(labels)), poll):
             sides = [_train_factors(tracer, request, side[part]) for side in labels]
-            norm: Tensor | None = None
-            for i, left in enumerate(sides):
-                for j in range(i, len(sides)):
-                    # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
-                    product = paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
-                    norm = product if norm is None else norm + product
-            assert norm is not None
-            total[part] += checkpoint.learning_rate * norm.cpu().double().numpy()
+            # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
+            products = (
+                paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
+                for i, left in enumerate(sides)
+                for j in range(i, len(sides))
+            )
+            total[part] += checkpoint.learning_rate * sum(products, zeros(())).cpu().double().numpy()
     return total
 
 
@@ -123,22 +119,20 @@ def _one_checkpoint(
     # Labels of one query are adjacent, so that a block computes few queries.
     width = int(mine[:, 1].max()) + 1
     asked, which = np.unique(mine[:, 0] * width + mine[:, 1], return_inverse=True)
-    out: np.ndarray | None = None
     if request.unit == "row":
         rows = np.stack([asked // width, asked % width], axis=1)
         values = np.concatenate(
             [
-                _both(pairwise(request.choose(tracer.row_gradients(rows[part]), tracer), right, scales), directions)
-                for part in _polled(_blocks(len(rows), request.batch_size), poll)
+                _both(pairwise(_train_factors(tracer, request, rows[part]), right, scales), directions)
+                for part in _blocks(len(rows), request.batch_size, poll)
             ]
         )
-        out = values[which.reshape(directions, -1)].sum(0)
-        return np.ascontiguousarray(out.T)
+        return np.ascontiguousarray(values[which.reshape(directions, -1)].sum(0).T)
+    out: np.ndarray | None = None
     order = np.argsort(which, kind="stable")
-    for part in _polled(_blocks(len(order), request.batch_size), poll):
+    for part in _blocks(len(order), request.batch_size, poll):
         chosen = order[part]
-        left = request.choose(tracer.label_gradients(mine[chosen]), tracer)
-        block = _both(pairwise(left, right, scales), directions)
+        block = _both(pairwise(_train_factors(tracer, request, mine[chosen]), right, scales), directions)
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)
         owner = chosen % len(train)
@@ -151,6 +145,7 @@ def _one_checkpoint(
 
 
 def _train_factors(tracer: Tracer, request: Request, labels: np.ndarray) -> list[Factor]:
+    """``labels``: int64 [n, 3]; only the first two columns are read with the unit "row"."""
     found = tracer.row_gradients(labels[:, :2]) if request.unit == "row" else tracer.label_gradients(labels)
     return request.choose(found, tracer)
 
@@ -160,14 +155,10 @@ def _both(products: Tensor, directions: int) -> np.ndarray:
     return products.view(len(products), directions, -1).sum(1).cpu().numpy()
 
 
-def _blocks(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
-def _polled(parts: Sequence[slice], poll: Callable[[], None]) -> Iterator[slice]:
-    for part in parts:
+def _blocks(total: int, size: int, poll: Callable[[], None]) -> Iterator[slice]:
+    for start in range(0, total, size):
         poll()
-        yield part
+        yield slice(start, min(start + size, total))
 
 
 def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,9 +167,8 @@ def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     Ties are in order of position, so that the order does not depend on the computation.
     """
     order = np.argsort(-influences, kind="stable")
-    proponents = [i for i in order[:k].tolist() if influences[i] > 0]
-    opponents = [i for i in np.argsort(influences, kind="stable")[:k].tolist() if influences[i] < 0]
-    return np.array(proponents, dtype=np.int64), np.array(opponents, dtype=np.int64)
+    first, last = order[:k], np.argsort(influences, kind="stable")[:k]
+    return first[influences[first] > 0], last[influences[last] < 0]
 
 
 def adam_scales(tensors: Mapping[str, Tensor], tracer: Tracer, *, beta2: float, eps: float = 1e-8) -> dict[str, Tensor]:

@@ -13,9 +13,9 @@ from torch import nn
 
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
-from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
-from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.runs.card import write_card

@@ -50,7 +50,8 @@ def validate(
     ranking = None
     if graph is not None:
         from graphmill.evaluation.baselines.links import SimilarityScorer
-        from graphmill.evaluation.ranking.links import link_queries, rank_links
+        from graphmill.evaluation.ranking.links import rank_links
+        from graphmill.evaluation.ranking.queries import link_queries
 
         nodes = graph.node_table()
         order = embeddings.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())

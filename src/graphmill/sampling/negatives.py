@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 
 _ROUNDS = 8
 _MOST_BITS = 1 << 28
@@ -21,45 +19,28 @@ def pair_keys(heads: np.ndarray, tails: np.ndarray, num_tails: int) -> np.ndarra
 class PairSet:
     """A set of sorted unique ``keys`` of pairs (:func:`pair_keys`), for many look-ups.
 
-    If the number of possible pairs is not too large, each has a bit, so that a look-up needs no search.
+    If the number of ``possible`` pairs is given and not too large, each has a bit, so that a look-up needs no search.
     """
 
-    def __init__(self, keys: np.ndarray, possible: int) -> None:
+    def __init__(self, keys: np.ndarray, possible: int = 0) -> None:
         self.keys = keys
-        self._bits = _bits(keys, possible) if len(keys) and possible <= _MOST_BITS else None
+        self._bits: np.ndarray | None = None
+        if len(keys) and 0 < possible <= _MOST_BITS:
+            self._bits = np.zeros(-(-possible // 8), np.uint8)  # key k has bit k % 8 of byte k // 8
+            place = keys >> 3
+            first = np.flatnonzero(np.diff(place, prepend=-1))
+            self._bits[place[first]] = np.bitwise_or.reduceat(np.left_shift(1, keys & 7).astype(np.uint8), first)
 
     def contain(self, wanted: np.ndarray) -> np.ndarray:
         """bool like ``wanted`` (keys of possible pairs): whether each is in the set."""
         if self._bits is None:
-            return contains(self.keys, wanted)
+            return in_sorted(wanted, self.keys)
         found: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
         return found
 
 
-def _bits(keys: np.ndarray, possible: int) -> np.ndarray:
-    """uint8: bit k % 8 of byte k // 8 is set for every key k."""
-    bits = np.zeros(-(-possible // 8), np.uint8)
-    place = keys >> 3
-    first = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
-    bits[place[first]] = np.bitwise_or.reduceat(np.left_shift(1, keys & 7).astype(np.uint8), first)
-    return bits
-
-
-def contains(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """bool like ``wanted``: whether each is among the sorted ``keys``."""
-    if not len(keys):
-        return np.zeros(wanted.shape, dtype=bool)
-    at = np.searchsorted(keys, wanted)
-    at[at == len(keys)] = 0
-    return keys[at] == wanted
-
-
 def corrupt_tails(
-    rng: np.random.Generator,
-    heads: np.ndarray,
-    known: np.ndarray | PairSet,
-    num_tails: int,
-    per_positive: int,
+    rng: np.random.Generator, heads: np.ndarray, known: np.ndarray | PairSet, num_tails: int, per_positive: int
 ) -> np.ndarray:
     """``per_positive`` targets for each head that are not its known positives.
 
@@ -70,24 +51,22 @@ def corrupt_tails(
     Returns:
         int64 [B, per_positive]; −1 if a head is linked to every target, so that there is no negative.
     """
-    keys = known.keys if isinstance(known, PairSet) else known
-    among = known.contain if isinstance(known, PairSet) else partial(contains, keys)
+    known = known if isinstance(known, PairSet) else PairSet(known)
     shape = (len(heads), per_positive)
     out = rng.integers(0, num_tails, size=shape)
     base = np.broadcast_to(heads.astype(np.int64)[:, None] * num_tails, shape)
-    bad = among(base + out)
+    bad = known.contain(base + out)
     for _ in range(_ROUNDS):
         count = int(bad.sum())
         if not count:
             return out
         fresh = rng.integers(0, num_tails, size=count)
         out[bad] = fresh
-        still = among(base[bad] + fresh)
-        bad[bad] = still
+        bad[bad] = known.contain(base[bad] + fresh)
     # A head is linked to nearly all targets: draw from the others.
     for row, column in np.argwhere(bad):
         start = int(base[row, column])
-        low, high = np.searchsorted(keys, [start, start + num_tails])
-        free = np.setdiff1d(np.arange(num_tails), keys[low:high] - start, assume_unique=True)
+        low, high = np.searchsorted(known.keys, [start, start + num_tails])
+        free = np.setdiff1d(np.arange(num_tails), known.keys[low:high] - start, assume_unique=True)
         out[row, column] = rng.choice(free) if len(free) else -1
     return out

@@ -6,9 +6,11 @@ the choice does not depend on the order of computation.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphmill.sampling.in_edges import FIRST, GOLDEN, SECOND, InEdges
+from graphmill.graph.splits import GOLDEN, mix_bits
 from graphmill.sampling.sequences import ranges
 
 ALL = -1
@@ -17,13 +19,24 @@ TOGETHER = 1 << 20
 """Number of edges whose priorities are sorted at a time (about 40 bytes each). A node with more edges is sorted alone."""
 
 
+class InEdges(NamedTuple):
+    """One relation's edges by destination: those into node v are ``indptr[v] .. indptr[v + 1] − 1``.
+
+    ``src`` int32 [E] local numbers; ``pair`` int32 [E] undirected pairs; ``split`` uint8 [E]; only edges with split 0
+    carry messages. Arrays may be mapped from files; only the requested rows are read.
+    """
+
+    source_type: int
+    target_type: int
+    indptr: np.ndarray
+    src: np.ndarray
+    pair: np.ndarray
+    split: np.ndarray
+
+
 def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
     """uint64 like ``numbers`` (int64): SplitMix64 of (key + number), distinct for distinct numbers."""
-    x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(key)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)
-    out: np.ndarray = x ^ (x >> np.uint64(31))
-    return out
+    return mix_bits(numbers.astype(np.uint64) * GOLDEN + np.uint64(key))
 
 
 def uniforms(numbers: np.ndarray, key: int) -> np.ndarray:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.sampling.in_edges import InEdges
 from graphmill.sampling.keyed import Key, key_of
-from graphmill.sampling.neighbor_picks import ALL, open_edges, pick, uniforms
+from graphmill.sampling.neighbor_picks import ALL, InEdges, open_edges, pick, uniforms
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ def lay_out(lengths: np.ndarray, overhead: int = BUCKET_OVERHEAD) -> Layout:
         buckets.append((row, b - a, longest))
         first[order[a:b]] = row + longest * np.arange(b - a)
         row += longest * (b - a)
-    place = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
-    return Layout(np.array(buckets, np.int64).reshape(-1, 3), place, first + lengths - 1, row)
+    last = first + lengths - 1
+    return Layout(np.array(buckets, np.int64).reshape(-1, 3), ranges(first, last + 1), last, row)
 
 
 def _bucket_bounds(descending: np.ndarray, overhead: int) -> list[int]:

@@ -16,8 +16,8 @@ from graphmill.evaluation.baselines.neighbours import (
     spectral_rows,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.links import link_queries, rank_links
-from graphmill.evaluation.ranking.queries import both_sides
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import both_sides, link_queries
 from graphmill.graph import similar_neighbours
 from tests.evaluation.ranking.graphs import FakeGraph, random_graph
 

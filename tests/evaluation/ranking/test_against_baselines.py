@@ -8,8 +8,9 @@ import pytest
 
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
-from graphmill.evaluation.ranking.links import HALF_LINKS, LinkRanking, RelationRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.links import HALF_LINKS, LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import mrr_ratio
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from tests.evaluation.ranking.graphs import random_graph
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.evaluation.ranking.links import link_queries, rank_links
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explain_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings

@@ -10,7 +10,7 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.links import link_queries
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explain_links
 from graphmill.graph.similar_neighbours import similar
 from graphmill.graph.spectral import neighbourhoods, neighbourhoods_of_links

@@ -10,7 +10,8 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.links import link_queries, rank_links
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings, read_settings
 from graphmill.settings import RenamedSetting

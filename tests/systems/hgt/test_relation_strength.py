@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.evaluation.ranking.links import link_queries, rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, relation_queries
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, link_queries, relation_queries
 from graphmill.evaluation.ranking.ranks import ranks_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.decoder import LinkDecoder

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from graphmill.evaluation.baselines.recommendation import ItemBaseline, best_setting, nearest_items, tensor_of
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +52,7 @@ class NextItemSplit:
     def history(self, items: Int64, length: int, rows: slice | Int64) -> tuple[Int64, Int64]:
         """(row, item) pairs of the last ``length`` items of each of the queries ``rows``."""
         start, stop = np.maximum(self.start[rows], self.stop[rows] - length), self.stop[rows]
-        counts = stop - start
-        before = np.cumsum(counts) - counts
-        return np.repeat(np.arange(len(counts)), counts), items[
-            np.arange(int(counts.sum())) + np.repeat(start - before, counts)
-        ]
+        return np.repeat(np.arange(len(start)), stop - start), items[ranges(start, stop)]
 
     @property
     def known(self) -> Callable[[Int64], KnownItems]:
@@ -91,12 +88,12 @@ class NextItemBaselines:
 
     def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
         """The training counts, the same for every user."""
-        return lambda rows: _tensor(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
+        return lambda rows: tensor_of(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
 
     def markov_scores(self, split: NextItemSplit, items: Int64, back_off: float) -> ScoreBlock:
         """P(next | last item) + back-off · P(item)."""
         share = back_off * self.popularity / max(float(self.popularity.sum()), 1.0)
-        return lambda rows: _tensor(self.transitions[items[split.stop[rows] - 1]].toarray() + share)
+        return lambda rows: tensor_of(self.transitions[items[split.stop[rows] - 1]].toarray() + share)
 
     def knn_scores(self, split: NextItemSplit, items: Int64, neighbours: int, history: int) -> ScoreBlock:
         """Σ cosine to the last ``history`` items, over the ``neighbours`` nearest of each item."""
@@ -105,8 +102,7 @@ class NextItemBaselines:
         def score(rows: Int64) -> torch.Tensor:
             row, item = split.history(items, history, rows)
             recent = sp.csr_matrix((np.ones(len(row), np.float32), (row, item)), (len(rows), self.num_items))
-            found = recent @ cosine
-            return _tensor(found if isinstance(found, np.ndarray) else found.toarray())
+            return tensor_of(recent @ cosine)
 
         return score
 
@@ -119,14 +115,14 @@ class NextItemBaselines:
             row, item = split.history(items, _REPLAYED, rows)
             since = np.cumsum(np.bincount(row, minlength=len(rows)))[row] - 1 - np.arange(len(row))
             weight = (decay**since).astype(np.float32)
-            return _tensor(sp.csr_matrix((weight, (row, item)), (len(rows), self.num_items)).toarray() + share)
+            return tensor_of(sp.csr_matrix((weight, (row, item)), (len(rows), self.num_items)).toarray() + share)
 
         return score
 
     def _neighbours(self, count: int) -> Any:
         """The ``count`` nearest of each item. The matrix is dense if it is small and the sparse one would be nearly full."""
         if count not in self._nearest:
-            found = self.cosine if count == 0 else _strongest(self.cosine, count)
+            found = self.cosine if count == 0 else nearest_items(self.cosine, count).T.tocsr()
             crowded = found.nnz > 0.02 * self.num_items**2 and self.num_items <= _DENSE_ITEMS
             self._nearest[count] = found.toarray() if crowded else found
         return self._nearest[count]
@@ -135,82 +131,35 @@ class NextItemBaselines:
 MakeScores = Callable[[NextItemSplit], ScoreBlock]
 
 
-@dataclass(frozen=True)
-class TunedBaseline:
-    """A predictor at its best setting."""
-
-    setting: str
-    scores: MakeScores
-
-
 def tune_baselines(
     baselines: NextItemBaselines,
     valid: NextItemSplit,
     items: Int64,
-    metric: str = "ndcg@10",
     *,
     wanted: Sequence[str] = ("popularity", "markov", "item_knn", "replay"),
-) -> dict[str, TunedBaseline]:
-    """Tune each ``wanted`` predictor by ``metric`` on ``valid``; "replay" only if users repeat items."""
+) -> dict[str, ItemBaseline]:
+    """Tune each ``wanted`` predictor by NDCG@10 on ``valid``; "replay" only if users repeat items."""
     families: dict[str, dict[str, MakeScores]] = {
-        "popularity": {"-": lambda s: baselines.popularity_scores(s, items)},
-        "markov": {f"back-off {b}": partial(_markov, baselines, items, b) for b in BACK_OFFS},
+        "popularity": {"-": partial(baselines.popularity_scores, items=items)},
+        "markov": {f"back-off {b}": partial(baselines.markov_scores, items=items, back_off=b) for b in BACK_OFFS},
         "item_knn": {
-            f"neighbours {n or 'all'}, history {h}": partial(_knn, baselines, items, n, h)
+            f"neighbours {n or 'all'}, history {h}": partial(baselines.knn_scores, items=items, neighbours=n, history=h)
             for n in NEIGHBOURS
             for h in HISTORIES
         },
     }
     if baselines.repeats:
-        families["replay"] = {f"decay {d}": partial(_replay, baselines, items, d) for d in DECAYS}
-    name, cut = metric.split("@")
-    out = {}
-    for family in (name for name in wanted if name in families):
-        settings = families[family]
-        best, highest = "", -1.0
-        for setting, make in settings.items():
-            ranks = (
-                chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)
-                if len(settings) > 1
-                else None
-            )
-            value = ranks.metrics([name], [int(cut)])[metric] if ranks is not None else 0.0
-            if value > highest:
-                best, highest = setting, value
-        out[family] = TunedBaseline(best, settings[best])
-    return out
+        families["replay"] = {f"decay {d}": partial(baselines.replay_scores, items=items, decay=d) for d in DECAYS}
+
+    def value(make: MakeScores) -> float:
+        ranks = chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)
+        return ranks.metrics(["ndcg"], [10])["ndcg@10"]
+
+    found = {family: best_setting(families[family], value) for family in wanted if family in families}
+    return {family: ItemBaseline(best, families[family][best]) for family, best in found.items()}
 
 
 def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
     """The ranks of a predictor on a split, by full ranking."""
     queries = np.arange(len(asked.users))
     return full_ranks(make(asked), queries, asked.targets, baselines.num_items, asked.known(items))
-
-
-def _markov(baselines: NextItemBaselines, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
-    return baselines.markov_scores(split, items, back_off)
-
-
-def _replay(baselines: NextItemBaselines, items: Int64, decay: float, split: NextItemSplit) -> ScoreBlock:
-    return baselines.replay_scores(split, items, decay)
-
-
-def _knn(baselines: NextItemBaselines, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:
-    return baselines.knn_scores(split, items, neighbours, history)
-
-
-def _strongest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
-    """The ``k`` largest numbers of each row."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((-matrix.data, row))
-    place = np.arange(len(order)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
-    kept = np.sort(order[place < k])
-    counts = np.bincount(row[kept], minlength=matrix.shape[0])
-    indptr = np.concatenate(([0], np.cumsum(counts)))
-    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), matrix.shape)
-
-
-def _tensor(scores: NDArray[np.float32]) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(np.array(scores, dtype=np.float32))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -28,6 +28,7 @@ from graphmill.sampling.keyed import generator, sampled
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 NEIGHBOURS = (0, 100)
 """0: all of them."""
 SHRINKS = (0.0, 10.0, 100.0, 1000.0)
@@ -59,15 +60,12 @@ class BaselineModels:
         """Int64, ascending: the items used in item-kNN. These are all, or the most frequent ones with at most
         :data:`PAIRS` pairs in total."""
         by_count = np.argsort(-self.popularity, kind="stable")
-        rank = np.empty(self.num_items, np.int64)
-        rank[by_count] = np.arange(self.num_items)
-        user = np.repeat(np.arange(self.rows.shape[0]), np.diff(self.rows.indptr))
-        own = rank[self.rows.indices]
-        order = np.lexsort((own, user))
+        rows = self.rows[:, by_count]
+        rows.sort_indices()
         # The n-th item of a user (from 0, most frequent first) adds 2n + 1 pairs: with itself and with the items
         # before.
-        pairs = 2 * (np.arange(len(order)) - self.rows.indptr[user]) + 1
-        total = np.cumsum(np.bincount(own[order], pairs, minlength=self.num_items))
+        pairs = 2 * (np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], np.diff(rows.indptr))) + 1
+        total = np.cumsum(np.bincount(rows.indices, pairs, minlength=self.num_items))
         return np.sort(by_count[: int(np.searchsorted(total, PAIRS, side="right"))])
 
     @cached_property
@@ -91,7 +89,7 @@ class BaselineModels:
 
     def popularity_scores(self) -> ScoreBlock:
         """The training counts, the same for every user."""
-        return lambda users: _tensor(np.broadcast_to(self.popularity, (len(users), self.num_items)))
+        return lambda users: tensor_of(np.broadcast_to(self.popularity, (len(users), self.num_items)))
 
     def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
         """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0."""
@@ -106,12 +104,12 @@ class BaselineModels:
     def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
         """Scores by the ``weights`` [n, n] between the ``chosen`` items; 0 for other items."""
         if len(chosen) == self.num_items:
-            return lambda users: _tensor(_dense(self.rows[users] @ weights))
+            return lambda users: tensor_of(self.rows[users] @ weights)
 
         def score(users: Int64) -> torch.Tensor:
             out = np.zeros((len(users), self.num_items), np.float32)
             out[:, chosen] = _dense(self.rows[users][:, chosen] @ weights)
-            return _tensor(out)
+            return tensor_of(out)
 
         return score
 
@@ -130,7 +128,7 @@ class BaselineModels:
             norm = np.sqrt(count[row] * count[col]) + np.float32(shrink)
             cosine[part] = np.where(row == col, 0.0, found.data[part] / norm)
         similarity = sp.csr_matrix((cosine, found.indices, found.indptr), found.shape)
-        return _nearest(similarity, neighbours) if neighbours else similarity
+        return nearest_items(similarity, neighbours) if neighbours else similarity
 
     def _ease(self, penalty: float) -> NDArray[np.float32]:
         gram = self._gram[1].copy()
@@ -146,10 +144,10 @@ class BaselineModels:
 
 @dataclass(frozen=True)
 class ItemBaseline:
-    """A predictor at its best setting. ``seconds``: time of the tuning."""
+    """A predictor at its best setting: ``scores`` makes its scorer. ``seconds``: time of the tuning."""
 
     setting: str
-    scores: Callable[[BaselineModels], ScoreBlock]
+    scores: Callable[[Any], ScoreBlock]
     seconds: float = 0.0
 
 
@@ -187,19 +185,23 @@ def tune_item_baselines(
     depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
     asked = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
     models = BaselineModels(train, num_items)
+
+    def value(make: Callable[[BaselineModels], ScoreBlock]) -> float:
+        poll()
+        lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
+        return lists.metrics([name], [k])[f"{name}@{k}"]
+
     out = {}
     for family in wanted:
-        settings = FAMILIES[family]
-        started = time.perf_counter()
-        best, highest = next(iter(settings)), -1.0
-        for setting, make in settings.items() if len(settings) > 1 and len(asked) else ():
-            poll()
-            lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
-            value = lists.metrics([name], [k])[f"{name}@{k}"]
-            if value > highest:
-                best, highest = setting, value
+        settings, started = FAMILIES[family], time.perf_counter()
+        best = best_setting(settings, value) if len(asked) else next(iter(settings))
         out[family] = ItemBaseline(best, settings[best], time.perf_counter() - started)
     return out
+
+
+def best_setting(settings: Mapping[str, T], value: Callable[[T], float]) -> str:
+    """The setting with the largest ``value``, the first of equal ones. A single setting is not measured."""
+    return max(settings, key=lambda name: value(settings[name])) if len(settings) > 1 else next(iter(settings))
 
 
 def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
@@ -223,20 +225,17 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
     return part(~out), part(out)
 
 
-def _nearest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
+def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     """Keep the ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item to score."""
-    values, rows, columns = [], [], []
+    kept, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in _parts(matrix.indptr):
-        item, value = _rows_of(matrix.indptr, part), matrix.data[part]
-        order = np.lexsort((-value, item))
-        first = np.searchsorted(item, item)
-        kept = order[np.arange(len(order)) - first < k]
-        values.append(value[kept])
-        rows.append(matrix.indices[part][kept])
-        columns.append(item[kept])
-    together = (np.concatenate(found) if found else np.zeros(0) for found in (values, rows, columns))
-    value, row, column = together
-    return sp.csr_matrix((value, (row, column)), matrix.shape)
+        item = _rows_of(matrix.indptr, part)
+        order = np.lexsort((-matrix.data[part], item))
+        first = order[np.arange(len(order)) - np.searchsorted(item, item) < k]
+        kept.append(part.start + first)
+        columns.append(item[first])
+    chosen = np.concatenate(kept)
+    return sp.csr_matrix((matrix.data[chosen], (matrix.indices[chosen], np.concatenate(columns))), matrix.shape)
 
 
 def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
@@ -257,7 +256,8 @@ def _dense(matrix: Any) -> NDArray[np.float32]:
     return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
-def _tensor(scores: NDArray[np.float32]) -> torch.Tensor:
+def tensor_of(scores: Any) -> torch.Tensor:
+    """A copy of scores, dense or sparse, in float32."""
     import torch
 
-    return torch.from_numpy(np.array(scores, dtype=np.float32))
+    return torch.from_numpy(np.array(_dense(scores), dtype=np.float32))

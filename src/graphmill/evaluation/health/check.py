@@ -5,7 +5,6 @@ docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -105,10 +104,11 @@ class Group:
 class HealthCheck:
     """One figure with a bound.
 
-    ``figure`` computes it. ``good`` and ``bad`` are the messages if it keeps or breaks its bound, and ``breach`` is the
-    status if it breaks it. The bound is the first threshold (an upper or lower one, as its name says) or ``needed``. A
-    check of another kind defines ``judge`` instead, which returns None if the embedding has no such figure. ``remedy``:
-    a sentence, or options that are chosen by the system's settings (:func:`.remedies.remedy_of`).
+    ``figure`` computes it; None if the embedding has no such figure. ``good`` and ``bad`` are the messages if it keeps
+    or breaks its bound, and ``breach`` is the status if it breaks it. The bound is the first threshold (an upper or
+    lower one, as its name says) or ``needed``. A check of another kind defines ``judge`` instead, which may return
+    None, too. ``remedy``: a sentence, or options that are chosen by the system's settings
+    (:func:`.remedies.remedy_of`).
 
     ``what``, ``bound`` and ``breaking`` make its line in docs/reference/checks.md: the meaning of the figure, its bound
     ("": the thresholds with their defaults; ``{name}`` stands for one of them), and the meaning of breaking it ("":
@@ -119,7 +119,7 @@ class HealthCheck:
     group: Group
     what: str
     remedy: str | tuple[str, ...]
-    figure: Callable[[Evidence], float] = lambda e: math.nan
+    figure: Callable[[Evidence], float | None] = lambda e: None
     needed: Callable[[Evidence], float] | None = None
     good: str = ""
     bad: str = ""
@@ -138,9 +138,10 @@ class HealthCheck:
         remedy = "" if found.status == "pass" else found.remedy or remedy
         return Verdict(self.name, found.value, found.bound, found.status, found.meaning, remedy)
 
-    def _held_to_bound(self, evidence: Evidence) -> Outcome:
+    def _held_to_bound(self, evidence: Evidence) -> Outcome | None:
         first = self.thresholds[0].name
-        value = self.figure(evidence)
+        if (value := self.figure(evidence)) is None:
+            return None
         bound = self.needed(evidence) if self.needed else getattr(evidence.thresholds, first)
         return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
 

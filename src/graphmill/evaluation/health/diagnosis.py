@@ -4,12 +4,13 @@ Several bounds usually break at once (a cone also has a low participation ratio)
 that explains them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
-from graphmill.evaluation.health.figures import Figures
+from graphmill.evaluation.health.figures import Figures, TypeFigures
 from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"
@@ -93,31 +94,42 @@ HEALTHY = Diagnosis("", "")
 
 def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Diagnosis:
     """The most specific name of the failure. ``link_signal``: mean |AMRI| of the link ranking, nan without one."""
-    found = (
-        _broken_rows(figures, thresholds)
-        or _collapsed_types_at_a_point(figures, thresholds)
-        or _complete_collapse(figures, thresholds)
-        or _rogue(figures, thresholds)
-        or _cone(figures, thresholds)
-        or _duplicates(figures, thresholds)
-        or _low_rank(figures, thresholds)
-        or _tight_types(figures, thresholds)
-        or _crowded(figures, thresholds)
-        or _shuffled(thresholds, link_signal)
-    )
-    return found or HEALTHY
+    return next(_found(figures, thresholds, link_signal), HEALTHY)
 
 
-def _broken_rows(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    if figures.non_finite:
-        return Diagnosis(
-            NON_FINITE, f"{figures.non_finite} of {figures.rows} rows hold NaN or infinity{_where(figures, 0)}."
-        )
+def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[Diagnosis]:
+    """All failures that the figures show, the most specific first."""
+    cosine, rogue, uniformity = figures.cosines.overall, figures.rogue, figures.uniformity.value
+    if count := figures.non_finite:
+        yield Diagnosis(NON_FINITE, f"{count} of {figures.rows} rows hold NaN or infinity{_where(figures, 0)}.")
     if figures.live < 2:
-        return Diagnosis(COMPLETE_COLLAPSE, f"Only {figures.live} of {figures.rows} rows are not zero.")
+        yield Diagnosis(COMPLETE_COLLAPSE, f"Only {figures.live} of {figures.rows} rows are not zero.")
     if figures.dead > thresholds.dead_rows_max:
-        return Diagnosis(DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}.")
-    return None
+        yield Diagnosis(DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}.")
+    yield from _types_at_a_point(figures, thresholds)
+    if cosine >= thresholds.complete_cosine_min:
+        yield Diagnosis(COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {cosine:.3f}.")
+    if rogue.share > thresholds.rogue_share_max:
+        what = "variance" if rogue.variance_share >= rogue.cosine_share else "mean cosine"
+        which = ", ".join(str(dimension) for dimension in rogue.dimensions)
+        yield Diagnosis(ROGUE_DIMENSION, f"Dimension {which} (from 0) carries {rogue.share:.0%} of the {what}.")
+    if cosine > thresholds.mean_cosine_max:
+        yield Diagnosis(CONE, f"All rows share a direction: mean cosine {cosine:.2f}.")
+    if figures.duplicated_share > thresholds.duplicated_share_max:
+        yield Diagnosis(DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly.")
+    yield from _low_rank(figures, thresholds)
+    # Types above the bound, even if they do not differ much from the others.
+    if tight := [own for own in figures.types if at_a_point(own, thresholds)]:
+        yield Diagnosis(COLLAPSED_TYPE, f"Mean cosine within type {_cosines(tight)}.")
+    # The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone.
+    if uniformity > thresholds.uniformity_max:
+        yield Diagnosis(CONE, f"The rows are concentrated on the sphere: uniformity {uniformity:.2f}.")
+    if link_signal < thresholds.link_signal_min:  # never with nan, without a ranking
+        yield Diagnosis(
+            SHUFFLED_IDS,
+            "The vectors are healthy, but held-out links rank no better than by chance (mean |AMRI| "
+            f"{link_signal:.2f}): vectors and ids do not belong together, or the model learned nothing.",
+        )
 
 
 def _where(figures: Figures, kind: int) -> str:
@@ -126,55 +138,26 @@ def _where(figures: Figures, kind: int) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _collapsed_types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
+def _cosines(types: list[TypeFigures]) -> str:
+    return ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in types)
+
+
+def _types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Iterator[Diagnosis]:
     judged = [own for own in figures.types if own.judged]
     collapsed = [own for own in judged if at_a_point(own, thresholds)]
-    if len(judged) < 2 or not collapsed:
-        return None
-    if len(collapsed) == len(judged):
-        if figures.cosines.separation < TYPE_CONTRAST:
-            return None
-        return Diagnosis(
+    rest = [own.cosine for own in judged if own not in collapsed]
+    if rest and (sharp := [own for own in collapsed if own.cosine - np.mean(rest) >= TYPE_CONTRAST]):
+        shown = f"{_cosines(sharp)}; {np.mean(rest):.2f} in the other types"
+        yield Diagnosis(COLLAPSED_TYPE, f"Mean cosine within type {shown}.")
+    if len(judged) > 1 and not rest and figures.cosines.separation >= TYPE_CONTRAST:
+        yield Diagnosis(
             TYPE_ONLY,
             f"All {len(judged)} types are points: mean cosine {figures.cosines.within:.2f} within types, "
             f"{figures.cosines.between:.2f} between them.",
         )
-    others = float(np.mean([own.cosine for own in judged if own not in collapsed]))
-    sharp = [own for own in collapsed if own.cosine - others >= TYPE_CONTRAST]
-    if not sharp:
-        return None
-    shown = ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in sharp)
-    return Diagnosis(COLLAPSED_TYPE, f"Mean cosine within type {shown}; {others:.2f} in the other types.")
 
 
-def _complete_collapse(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    if figures.cosines.overall < thresholds.complete_cosine_min:
-        return None
-    return Diagnosis(COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {figures.cosines.overall:.3f}.")
-
-
-def _rogue(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    rogue = figures.rogue
-    if rogue.share <= thresholds.rogue_share_max:
-        return None
-    what = "variance" if rogue.variance_share >= rogue.cosine_share else "mean cosine"
-    which = ", ".join(str(dimension) for dimension in rogue.dimensions)
-    return Diagnosis(ROGUE_DIMENSION, f"Dimension {which} (from 0) carries {rogue.share:.0%} of the {what}.")
-
-
-def _cone(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    if figures.cosines.overall <= thresholds.mean_cosine_max:
-        return None
-    return Diagnosis(CONE, f"All rows share a direction: mean cosine {figures.cosines.overall:.2f}.")
-
-
-def _duplicates(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    if figures.duplicated_share <= thresholds.duplicated_share_max:
-        return None
-    return Diagnosis(DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly.")
-
-
-def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
+def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Iterator[Diagnosis]:
     judged = [own for own in figures.types if own.judged]
     thin = [own for own in judged if narrow(own, thresholds)]
     rich = [own.effective_rank for own in judged if own not in thin]
@@ -182,39 +165,10 @@ def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | Non
     stands_out = bool(thin and rich) and np.mean(rich) >= RANK_CONTRAST * np.mean([own.effective_rank for own in thin])
     if stands_out or (thin and len(judged) > 1 and not whole):
         shown = ", ".join(f"'{own.name}' (effective rank {own.effective_rank:.1f})" for own in thin)
-        return Diagnosis(COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}.")
+        yield Diagnosis(COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}.")
     if thin or whole:
-        return Diagnosis(
+        yield Diagnosis(
             SUBSPACE,
             f"{figures.components_90} of {figures.available} possible components hold 90 % of the variance; "
             f"effective rank {figures.effective_rank:.1f}.",
         )
-    return None
-
-
-def _tight_types(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    """Name types above the bound, even if they do not differ much from the others."""
-    tight = [own for own in figures.types if at_a_point(own, thresholds)]
-    if not tight:
-        return None
-    return Diagnosis(
-        COLLAPSED_TYPE,
-        "Mean cosine within type " + ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in tight) + ".",
-    )
-
-
-def _crowded(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    """The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone."""
-    if figures.uniformity.value <= thresholds.uniformity_max:
-        return None
-    return Diagnosis(CONE, f"The rows are concentrated on the sphere: uniformity {figures.uniformity.value:.2f}.")
-
-
-def _shuffled(thresholds: HealthThresholds, link_signal: float) -> Diagnosis | None:
-    if not link_signal < thresholds.link_signal_min:  # nan: there is no ranking
-        return None
-    return Diagnosis(
-        SHUFFLED_IDS,
-        f"The vectors are healthy, but held-out links rank no better than by chance (mean |AMRI| {link_signal:.2f}): "
-        "vectors and ids do not belong together, or the model learned nothing.",
-    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.health.moments import Moments, TypeMoments, moments_of
+from graphmill.evaluation.health.moments import Moments, moments_of
 from graphmill.evaluation.health.rogue import Rogue, rogue_of
 from graphmill.evaluation.health.row_figures import RowFigures, row_figures
 from graphmill.evaluation.health.similarity import Cosines, Uniformity, cosines_of, uniformity_of
@@ -125,29 +125,27 @@ def figures_of(
 def _type_figures(
     moments: Moments, types: NDArray[Any], names: tuple[str, ...], rows: RowFigures, rows_min: int
 ) -> tuple[TypeFigures, ...]:
-    counts = np.bincount(types, minlength=len(names))
-    norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names))
-    return tuple(
-        _one_type(name, int(counts[code]), own, float(norm_sums[code]), rows_min)
-        for code, (name, own) in enumerate(zip(names, moments.types, strict=True))
-    )
-
-
-def _one_type(name: str, rows: int, own: TypeMoments, norm_sum: float, rows_min: int) -> TypeFigures:
-    available = max(min(len(own.mean), own.rows - 1), 0)
-    rank = effective_rank(own.spectrum)
-    return TypeFigures(
-        name=name,
-        rows=rows,
-        live=own.rows,
-        available=available,
-        judged=own.rows >= rows_min,
-        cosine=own.cosine,
-        effective_rank=rank,
-        rank_share=rank / available if available > 0 else float("nan"),
-        top1_ratio=top1_ratio(own.spectrum),
-        norm_mean=norm_sum / own.rows if own.rows else float("nan"),
-    )
+    counts = np.bincount(types, minlength=len(names)).tolist()
+    norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names)).tolist()
+    found = []
+    for name, count, norm_sum, own in zip(names, counts, norm_sums, moments.types, strict=True):
+        available = max(min(len(own.mean), own.rows - 1), 0)
+        rank = effective_rank(own.spectrum)
+        found.append(
+            TypeFigures(
+                name=name,
+                rows=count,
+                live=own.rows,
+                available=available,
+                judged=own.rows >= rows_min,
+                cosine=own.cosine,
+                effective_rank=rank,
+                rank_share=rank / available if available > 0 else float("nan"),
+                top1_ratio=top1_ratio(own.spectrum),
+                norm_mean=norm_sum / own.rows if own.rows else float("nan"),
+            )
+        )
+    return tuple(found)
 
 
 def _broken(types: NDArray[Any], names: tuple[str, ...], rows: RowFigures) -> dict[str, tuple[int, int]]:

@@ -84,8 +84,7 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
     n, d = X.shape
     scale = 1.0 / float(np.sqrt(np.mean(np.square(norms)))) if n else 1.0
     order = np.argsort(types, kind="stable")
-    bounds = np.searchsorted(types[order], np.arange(count + 1))
-    groups = [order[bounds[t] : bounds[t + 1]] for t in range(count)]
+    groups = np.split(order, np.searchsorted(types[order], np.arange(1, count)))
 
     sums, unit_sums = np.zeros((count, d)), np.zeros((count, d))
     squares, unit_squares = np.zeros(d), np.zeros(d)
@@ -98,9 +97,8 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
             unit_squares += np.einsum("ij,ij->j", unit, unit)
     mean = sums.sum(axis=0) / max(n, 1)
     deviation = np.sqrt(np.maximum(squares / max(n, 1) - np.square(mean), 0.0))
-    deviation[deviation <= 1e-7 * max(float(deviation.max(initial=0.0)), 1e-30)] = (
-        np.inf
-    )  # a constant dimension has no information
+    constant = deviation <= 1e-7 * max(float(deviation.max(initial=0.0)), 1e-30)
+    deviation[constant] = np.inf  # such a dimension has no information
 
     covariance = np.zeros((d, d))
     standardised_sum = np.zeros(d)
@@ -114,7 +112,9 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
             standardised_sum += (1.0 / np.where(length > 0, length, np.inf)) @ standardised
             block -= own_mean
             gram += block.T @ block
-        found.append(_type_moments(gram, own_mean, unit_sums[t], len(rows)))
+        within = gram / max(len(rows), 1)
+        variances, spectrum = np.maximum(np.diag(within), 0.0), spectrum_of(within)[: max(len(rows) - 1, 0)]
+        found.append(TypeMoments(len(rows), own_mean, unit_sums[t], variances, spectrum))
         gap = own_mean - mean
         covariance += gram + len(rows) * np.outer(gap, gap)
     covariance /= max(n, 1)
@@ -128,12 +128,3 @@ def _blocks(
     for start in range(0, len(rows), block_rows):
         part = rows[start : start + block_rows]
         yield part, X[part].astype(np.float64) * scale
-
-
-def _type_moments(gram: Float64, mean: Float64, unit_sum: Float64, rows: int) -> TypeMoments:
-    if rows == 0:
-        return TypeMoments(0, mean, unit_sum, np.zeros(len(mean)), np.zeros(0))
-    spectrum = spectrum_of(gram / rows)
-    return TypeMoments(
-        rows, mean, unit_sum, np.maximum(np.diag(gram) / rows, 0.0), spectrum[: max(min(len(mean), rows - 1), 0)]
-    )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 
 Metric = Literal["cosine", "dot"]
 Int64 = NDArray[np.int64]
@@ -121,21 +121,13 @@ class Overlap:
 
 
 def neighbour_overlap(
-    A: NDArray[Any],
-    B: NDArray[Any],
-    ids_a: NDArray[Any],
-    ids_b: NDArray[Any],
-    *,
-    k: int = 10,
-    queries: int = 2000,
-    seed: int = 0,
-    metric: Metric = "cosine",
+    A: NDArray[Any], B: NDArray[Any], ids_a: NDArray[Any], ids_b: NDArray[Any], *, k: int = 10, queries: int = 2000
 ) -> Overlap:
-    """Mean Jaccard index of the two k-nearest-neighbour sets of the same nodes, matched by id.
+    """Mean Jaccard index of the two k-nearest-neighbour sets (by cosine) of the same nodes, matched by id.
 
     A (n × d) and B (m × e) may differ in dimension and row order. Only nodes whose id is in both are used, as queries
-    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique in each. ``queries``: largest number of query nodes, drawn
-    by ``seed``. Raises :class:`InputError` if ids repeat or fewer than k + 1 nodes are shared.
+    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique in each. ``queries``: largest number of query nodes, a
+    seeded draw. Raises :class:`InputError` if ids repeat or fewer than k + 1 nodes are shared.
     """
     ids_a, ids_b = np.asarray(ids_a).astype(str), np.asarray(ids_b).astype(str)
     for name, ids in (("first", ids_a), ("second", ids_b)):
@@ -144,11 +136,8 @@ def neighbour_overlap(
     common, rows_a, rows_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
     if len(common) <= k:
         raise InputError(f"the embeddings share {len(common)} ids; at least {k + 1} are needed for {k} neighbours")
-    chosen = np.arange(len(common))
-    if queries < len(common):
-        chosen = np.sort(generator("neighbour-overlap", seed).choice(len(common), queries, replace=False))
-    first = nearest(A[rows_a], chosen, k, metric).rows
-    second = nearest(B[rows_b], chosen, k, metric).rows
+    chosen = sampled(np.arange(len(common)), queries, "neighbour-overlap", 0)
+    first, second = nearest(A[rows_a], chosen, k).rows, nearest(B[rows_b], chosen, k).rows
     same = (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))
     jaccard = same / (2 * k - same)
     return Overlap(float(jaccard.mean()), k, len(common), len(chosen), jaccard)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.evaluation.health.moments import moments_of
+from graphmill.evaluation.health.similarity import cosines_of
+from graphmill.evaluation.health.spectrum import effective_rank, participation_ratio, spectrum_of
 from graphmill.sampling.keyed import sampled
 
 ROWS = 4096
@@ -17,30 +20,18 @@ def sampled_rows(count: int, seed: int) -> NDArray[np.int64]:
 
 def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:
     """Figures of a seeded sample of at most 4,096 rows: ``participation_ratio`` (uncentred), ``mean_cosine``, lowest
-    ``within_type_rank``.
+    ``within_type_rank`` of types with 32 rows or more.
 
-    The participation ratio is (Σλ)² / Σλ² of the uncentred Gram matrix; the rank is exp of the entropy of the centred
-    singular values of one type (RankMe, Garrido et al. 2023), over types with 32 rows or more.
+    They are those of the report (:mod:`.spectrum`), without rows that are zero or not finite.
     """
     rows = sampled_rows(len(X), seed)
-    sample, kinds = X[rows].astype(np.float32), types[rows]
-    gram = sample.T @ sample
-    trace = float(np.trace(gram))
-    unit = sample / np.maximum(np.linalg.norm(sample, axis=1, keepdims=True), 1e-12)
-    total = unit.sum(0, dtype=np.float64)
-    n = len(sample)
+    sample, (names, kinds) = X[rows], np.unique(types[rows], return_inverse=True)
+    norms = np.linalg.norm(sample.astype(np.float64), axis=1)
+    live = (norms > 0) & (norms < np.inf)
+    moments = moments_of(sample[live], kinds[live], len(names), norms[live], ROWS)
+    ranks = [effective_rank(own.spectrum) for own in moments.types if own.rows >= 32]
     out = {
-        "participation_ratio": trace**2 / max(float((gram.astype(np.float64) ** 2).sum()), 1e-30),
-        "mean_cosine": (float(total @ total) - n) / max(n * (n - 1), 1),
+        "participation_ratio": participation_ratio(spectrum_of(moments.second)),
+        "mean_cosine": cosines_of(moments).overall,
     }
-    ranks = [_effective_rank(sample[kinds == kind]) for kind in np.unique(kinds) if (kinds == kind).sum() >= 32]
     return out | ({"within_type_rank": min(ranks)} if ranks else {})
-
-
-def _effective_rank(rows: NDArray[np.float32]) -> float:
-    centred = rows - rows.mean(0)
-    small = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
-    values = np.sqrt(np.clip(np.linalg.eigvalsh(small.astype(np.float64)), 0.0, None))
-    share = values / max(values.sum(), 1e-30)
-    share = share[share > 1e-12]
-    return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0

@@ -52,10 +52,7 @@ class HealthReport:
 
     def verdict(self, name: str) -> Verdict:
         """The verdict on the figure ``name``. Raises KeyError if this embedding has none."""
-        for verdict in self.verdicts:
-            if verdict.name == name:
-                return verdict
-        raise KeyError(name)
+        return {verdict.name: verdict for verdict in self.verdicts}[name]
 
     def numbers(self) -> dict[str, float]:
         """The scalar figures in one mapping, with the names in docs/reference/checks.md; undefined figures are nan."""

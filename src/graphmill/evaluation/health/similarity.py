@@ -41,7 +41,7 @@ class Cosines:
 def cosines_of(moments: Moments) -> Cosines:
     """All mean cosines from the sums of unit rows per type: Σ_{i≠j} u_i·u_j = ‖Σu‖² − n."""
     counts = np.array([t.rows for t in moments.types], dtype=np.float64)
-    sums = np.stack([t.unit_sum for t in moments.types]) if moments.types else np.zeros((0, len(moments.mean)))
+    sums = np.stack([t.unit_sum for t in moments.types])
     inner = sums @ sums.T
     pairs = np.outer(counts, counts)
     np.fill_diagonal(pairs, counts * (counts - 1))
@@ -94,10 +94,6 @@ def uniformity_of(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64, seed:
 def _pair_means(X: NDArray[Any], rows: NDArray[np.intp], norms: Float64) -> Float64:
     """For each of the rows, the mean of exp(−2‖u − v‖²) = exp(4·cos − 4) over the other rows of the group."""
     unit = (X[np.sort(rows)] / norms[np.sort(rows), None]).astype(np.float32)
-    kernel = unit @ unit.T
-    np.minimum(kernel, 1.0, out=kernel)
-    kernel -= 1.0
-    kernel *= 4.0
-    np.exp(kernel, out=kernel)
+    kernel = np.exp((np.minimum(unit @ unit.T, 1.0) - 1.0) * 4.0)
     sums: Float64 = kernel.sum(axis=1, dtype=np.float64) - kernel.diagonal().astype(np.float64)
     return sums / (len(rows) - 1)

@@ -4,23 +4,16 @@ Each is defined with its check (:mod:`graphmill.evaluation.health.checks`). docs
 measured and which are conventions.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from graphmill.evaluation.health.check import settings_of_thresholds
 from graphmill.evaluation.health.checks import CHECKS
-from graphmill.settings import Settings, setting
+from graphmill.settings import setting
 
-if TYPE_CHECKING:
-    _OfChecks = Settings
-else:
-    _OfChecks = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
+_OfChecks: Any = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
 
 
 class HealthThresholds(_OfChecks):
     """Bounds of :func:`graphmill.evaluation.health.report.health_report`. A figure exactly at its bound passes."""
 
     type_rows_min: int = setting(30, "Types with fewer rows are shown but not judged.", ge=3)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> float: ...

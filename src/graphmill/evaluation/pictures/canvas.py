@@ -27,6 +27,21 @@ def blank(width: float = 7.0, height: float = 4.5) -> tuple["Figure", "Axes"]:
     return figure, axes
 
 
+def labelled(
+    figure: "Figure", axes: "Axes", title: str, x: str, y: str = "", legend: str = "best", **text: Any
+) -> "Figure":
+    """The figure with a title and labels. ``legend``: its place, "right" is beside the plot, "" for none; ``text``: its
+    style."""
+    axes.set(title=title, xlabel=x, ylabel=y)
+    if legend == "right":
+        text |= {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    elif legend:
+        text["loc"] = legend
+    if legend:
+        axes.legend(**{"fontsize": "small", "frameon": False} | text)
+    return figure
+
+
 def style_of(number: int) -> dict[str, Any]:
     """Colour and marker of the ``number``-th series."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number // len(COLOURS) % len(MARKERS)]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, style_of
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 
 
 def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
@@ -17,11 +17,8 @@ def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
         if kept:
             axes.plot(*zip(*kept, strict=True), label=name, markersize=3, linewidth=1.2, **style_of(number))
             ends.append(f"{name} {kept[-1][1]:.4g}")
-    axes.set_xlabel("seconds trained")
-    axes.set_ylabel("total loss")
-    axes.set_title("Loss at the end: " + (", ".join(ends) or "none was finite"))
-    axes.legend(fontsize="small", frameon=False)
-    return png(figure)
+    title = "Loss at the end: " + (", ".join(ends) or "none was finite")
+    return png(labelled(figure, axes, title, "seconds trained", "total loss"))
 
 
 def configuration_bars(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> bytes:
@@ -45,19 +42,11 @@ def configuration_bars(names: Sequence[str], figures: Mapping[str, Sequence[floa
     axes.axvline(1.0, color=GREY, linewidth=0.8)
     axes.set_yticks([place + 0.4 - thickness / 2 for place in range(len(names))], list(names))
     axes.invert_yaxis()
-    axes.set_xlabel(f"relative to {names[0]}" if names else "")
-    axes.set_title(_title(names, figures))
-    axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return png(figure)
+    scale = f"relative to {names[0]}" if names else ""
+    return png(labelled(figure, axes, _title(names, figures), scale, legend="right"))
 
 
-def grouped_bars(
-    names: Sequence[str],
-    series: Mapping[str, Sequence[float]],
-    *,
-    axis: str,
-    title: str,
-) -> bytes:
+def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *, axis: str, title: str) -> bytes:
     """A group of bars for each name, with one bar per series ("tails" → one value per name). ``axis``: label of the
     values."""
     figure, axes = blank(7.5, max(3.0, 1.4 + 0.16 * len(names) * (len(series) + 1)))
@@ -67,10 +56,7 @@ def grouped_bars(
         axes.barh(at, list(values), thickness * 0.95, color=COLOURS[number % len(COLOURS)], label=label)
     axes.set_yticks(range(len(names)), list(names), fontsize="small")
     axes.invert_yaxis()
-    axes.set_xlabel(axis)
-    axes.set_title(title)
-    axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return png(figure)
+    return png(labelled(figure, axes, title, axis, legend="right"))
 
 
 def _title(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphmill.evaluation.drift.figures import DriftFigures
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png
 
 
 def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
@@ -24,11 +24,8 @@ def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
             label=f"{own.name} {values.mean():.2f}",
         )
     axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
-    axes.set_xlabel("share of the 10 nearest neighbours that stayed")
-    axes.set_ylabel("part of the nodes")
-    axes.set_title(f"{figures.overall.overlap_10:.0%} of the neighbours stayed")
-    axes.legend(fontsize="small", frameon=False)
-    return png(figure)
+    title = f"{figures.overall.overlap_10:.0%} of the neighbours stayed"
+    return png(labelled(figure, axes, title, "share of the 10 nearest neighbours that stayed", "part of the nodes"))
 
 
 def moved_arrows(figures: DriftFigures) -> bytes:
@@ -42,7 +39,5 @@ def moved_arrows(figures: DriftFigures) -> bytes:
     # annotate() does not widen the axes.
     axes.update_datalim(np.concatenate((found.before, found.after)))
     axes.autoscale_view()
-    axes.set_xlabel("first principal component")
-    axes.set_ylabel("second principal component")
-    axes.set_title(f"The {len(found.names)} nodes that moved most")
-    return png(figure)
+    title = f"The {len(found.names)} nodes that moved most"
+    return png(labelled(figure, axes, title, "first principal component", "second principal component", ""))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.evaluation.health.spectrum import Float64, components_for
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, style_of
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 
 #: Number of points of the scatter plot, and of rows whose pairs make the histograms.
@@ -31,13 +31,7 @@ LABELS = {
 }
 
 
-def pca_scatter(
-    X: NDArray[Any],
-    types: NDArray[np.integer],
-    type_names: Sequence[str],
-    *,
-    seed: int = 0,
-) -> bytes:
+def pca_scatter(X: NDArray[Any], types: NDArray[np.integer], type_names: Sequence[str], *, seed: int = 0) -> bytes:
     """Rows by their first two principal components, coloured by type: X (n × d), codes (n) into ``type_names``."""
     from sklearn.decomposition import PCA
 
@@ -58,11 +52,9 @@ def pca_scatter(
     if others.any():
         label = f"{len(present) - SHOWN_TYPES} other types"
         ax.scatter(points[others, 0], points[others, 1], s=6, alpha=0.4, linewidths=0, color=GREY, label=label)
-    ax.set_xlabel(f"first component, {shares[0]:.1%} of the variance")
-    ax.set_ylabel(f"second component, {shares[1]:.1%}")
-    ax.set_title(f"PCA by node type: two components show {shares[0] + shares[1]:.0%} of the variance")
-    ax.legend(markerscale=2.5, fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return png(figure)
+    title = f"PCA by node type: two components show {shares[0] + shares[1]:.0%} of the variance"
+    names = (f"first component, {shares[0]:.1%} of the variance", f"second component, {shares[1]:.1%}")
+    return png(labelled(figure, ax, title, *names, "right", markerscale=2.5))
 
 
 def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int = 0) -> bytes:
@@ -84,12 +76,8 @@ def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int 
         said.append(f"{mean:.2f} {label}")
         ax.hist(values, bins=81, range=(-1, 1), density=True, alpha=0.55, color=COLOURS[place], label=label)
         ax.axvline(mean, color=COLOURS[place], linestyle=("-", "--")[place], linewidth=1.5)
-    ax.set_xlabel("cosine of two rows")
-    ax.set_ylabel("density")
-    ax.set_title("Mean cosine " + ", ".join(said) if said else "No pair of rows to compare")
-    if said:
-        ax.legend(fontsize="small", frameon=False)
-    return png(figure)
+    title = "Mean cosine " + ", ".join(said) if said else "No pair of rows to compare"
+    return png(labelled(figure, ax, title, "cosine of two rows", "density", "best" if said else ""))
 
 
 def spectrum_curve(spectrum: Float64) -> bytes:
@@ -98,40 +86,35 @@ def spectrum_curve(spectrum: Float64) -> bytes:
     needed = components_for(spectrum, 0.9)
     figure, ax = blank()
     number = np.arange(1, len(spectrum) + 1)
-    ax.plot(
-        number, np.cumsum(spectrum) / total if total > 0 else np.zeros(len(spectrum)), color=COLOURS[0], linewidth=2
-    )
+    ax.plot(number, np.cumsum(spectrum) / (total if total > 0 else 1.0), color=COLOURS[0], linewidth=2)
     ax.plot(number, number / max(len(spectrum), 1), color=GREY, linestyle=":", label="if all components were equal")
     ax.axhline(0.9, color=GREY, linewidth=0.8)
     ax.axvline(needed, color=COLOURS[5], linestyle="--", label=f"90 % at component {needed}")
-    ax.set_xlabel("principal components")
-    ax.set_ylabel("share of the variance")
     ax.set_ylim(0, 1.02)
-    ax.set_title(f"{needed} of {len(spectrum)} components hold 90 % of the variance")
-    ax.legend(fontsize="small", frameon=False, loc="lower right")
-    return png(figure)
+    title = f"{needed} of {len(spectrum)} components hold 90 % of the variance"
+    return png(labelled(figure, ax, title, "principal components", "share of the variance", "lower right"))
 
 
-def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses: str = "losses") -> bytes:
-    """Losses over ``x``. A record has the number ``x`` and the mapping ``losses`` of names to values, as metrics.jsonl.
+def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
+    """Losses over ``x``. A record has the number ``x`` and the mapping "losses" of names to values, as metrics.jsonl.
 
     Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
     """
-    names = list(dict.fromkeys(name for record in records for name in record.get(losses, {})))
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        for name, value in record.get("losses", {}).items():
+            finite = float(value) if math.isfinite(float(value)) else math.nan
+            rows.setdefault(name, []).append((record[x], finite))
     figure, ax = blank()
-    gaps = 0
-    for place, name in enumerate(names):
-        rows = [(float(r[x]), float(r[losses][name])) for r in records if name in r.get(losses, {})]
-        kept = [(at, value if math.isfinite(value) else math.nan) for at, value in rows]
-        gaps += sum(math.isnan(value) for _, value in kept)
-        style = style_of(place) | ({} if len(kept) < 30 else {"marker": ""})
-        ax.plot([at for at, _ in kept], [value for _, value in kept], label=name, markersize=3, linewidth=1.5, **style)
-    ax.set_xlabel(x)
-    ax.set_ylabel("loss")
-    ax.set_title(_loss_title(records, names, x, losses, gaps))
-    if names:
-        ax.legend(fontsize="small", frameon=False)
-    return png(figure)
+    for place, (name, own) in enumerate(rows.items()):
+        _curve(ax, place, name, own)
+    return png(labelled(figure, ax, _loss_title(rows, x), x, "loss", "best" if rows else ""))
+
+
+def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:
+    """The (x, y) ``rows``, with markers if they are few."""
+    style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
+    ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
 
 
 def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
@@ -147,8 +130,7 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -
     figure, ax = blank()
     for place, name in enumerate(drawn):
         rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
-        style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
-        ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
+        _curve(ax, place, name, rows)
     title = "No metric was measured"
     if drawn:
         chosen = selection if selection in drawn else drawn[0]
@@ -156,19 +138,16 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -
         ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
         split = "validation" if best.get("split", "valid") == "valid" else f"{best['split']}: optimistic"
         title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on {split}, epoch {best['epoch']}"
-        ax.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("epoch")
-    ax.set_title(title)
-    return png(figure)
+    return png(labelled(figure, ax, title, "epoch", legend="right" if drawn else ""))
 
 
-def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: str, losses: str, gaps: int) -> str:
-    if not names:
+def _loss_title(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> str:
+    if not rows:
         return "No loss was recorded"
-    name = "total" if "total" in names else names[0]
-    rows = [(r[x], float(r[losses][name])) for r in records if name in r.get(losses, {})]
-    finite = [row for row in rows if math.isfinite(row[1])]
+    name = "total" if "total" in rows else next(iter(rows))
+    finite = [row for row in rows[name] if math.isfinite(row[1])]
+    gaps = sum(math.isnan(value) for own in rows.values() for _, value in own)
     broken = f"; {gaps} values are not finite" if gaps else ""
     if not finite:
         return f"Loss '{name}' was never finite"
@@ -193,12 +172,8 @@ def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0
     if limit_bytes:
         ax.axhline(limit_bytes / 2**30, color=COLOURS[5], linestyle="--", label="budget")
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("seconds")
-    ax.set_ylabel("GiB")
-    ax.set_title("Peak memory " + ", ".join(said) if said else "No memory was recorded")
-    if said or limit_bytes:
-        ax.legend(fontsize="small", frameon=False)
-    return png(figure)
+    title = "Peak memory " + ", ".join(said) if said else "No memory was recorded"
+    return png(labelled(figure, ax, title, "seconds", "GiB", "best" if said or limit_bytes else ""))
 
 
 def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
@@ -212,11 +187,9 @@ def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
         ax.barh(at, [row.mrr[name] for row in rows], thickness, color=COLOURS[place], label=LABELS[name])
     ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
     ax.invert_yaxis()
-    ax.set_xlabel("filtered MRR (queries in brackets)")
     above = sum(row.mrr["model"] > row.mrr["degree"] for row in relations)
-    ax.set_title(f"The model ranks above degree only in {above} of {len(relations)} relations")
-    ax.legend(fontsize="small", frameon=False, loc="lower right")
-    return png(figure)
+    title = f"The model ranks above degree only in {above} of {len(relations)} relations"
+    return png(labelled(figure, ax, title, "filtered MRR (queries in brackets)", legend="lower right"))
 
 
 def _shortened(name: str, length: int = 44) -> str:

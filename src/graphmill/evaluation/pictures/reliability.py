@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphmill.evaluation.pictures.canvas import GREY, blank, png, style_of
+from graphmill.evaluation.pictures.canvas import GREY, blank, labelled, png, style_of
 
 SHOWN_RELATIONS = 8
 """Those with most pairs."""
@@ -19,8 +19,6 @@ def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) 
     for number, name in enumerate(most):
         mean, part, _ = zip(*bins[name], strict=True)
         axes.plot(mean, part, label=name, markersize=4, linewidth=1.0, **style_of(number))
-    axes.set_xlabel("predicted probability, mean of a bin")
-    axes.set_ylabel("share of its links that are in validation")
-    axes.set_title("The best tails of each head, by curves that were fitted without that head")
-    axes.legend(fontsize="x-small", frameon=False)
-    return png(figure)
+    title = "The best tails of each head, by curves that were fitted without that head"
+    x, y = "predicted probability, mean of a bin", "share of its links that are in validation"
+    return png(labelled(figure, axes, title, x, y, fontsize="x-small"))

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, strata, title
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -110,18 +109,11 @@ RATIO_CHECKS = (
     ),
 )
 
-if TYPE_CHECKING:
-    _OfChecks = Settings
-else:
-    _OfChecks = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
+_OfChecks: Any = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
 
 
 class RankingThresholds(_OfChecks):
     """Thresholds of a link ranking relative to its baselines. A value below any of them is a warning."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> float: ...
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.recommendation import (
     Float,
     Int64,
@@ -27,7 +26,7 @@ from graphmill.evaluation.ranking.recommendation import (
     user_metrics,
     wide,
 )
-from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.evaluation.ranking.ties import Ties
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hits import hits
@@ -119,32 +118,23 @@ def rank_items(
     k = min(k, num_items)
     items, same = np.zeros((len(asked), k), np.int64), np.zeros((len(asked), k), bool)
     last = np.zeros((len(asked), 2), np.int64)
-    share, error = current_share(), None
-    for start, stop in blocks(len(asked), num_items):
-        if not share.takes_next() or error is not None:
-            continue
-        poll()
+
+    def fill(start: int, stop: int) -> None:
         part, own = slice(start, stop), asked[start:stop]
-        try:
-            scores = wide(score(own))
-            # One more position than requested shows whether the last position ties with items outside of the list.
-            found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
-        except TrainingError as problem:
-            error = problem
-            continue
+        scores = wide(score(own))
+        # One more position than requested shows whether the last position ties with items outside of the list.
+        found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
         items[part] = found[:, :k]
         same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (found[:, 1:k] >= 0)
         if found.shape[1] > k:
             tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (found[:, k] >= 0))
             if len(tied):
-                of_tied = own[tied]
-                last[start + tied] = _tied_with(
-                    scores, best[tied, k - 1], tied, known.rows(of_tied), held_out.rows(of_tied)
-                )
-    merged = share.merge([items, same, last], error)
-    hit, positives = hits(merged[0].astype(np.int64), *held_out.rows(asked), num_items)
-    ties = Ties.of(hit, merged[1].astype(bool), merged[2].astype(np.int64))
-    return ItemLists(asked, merged[0].astype(np.int64), hit, positives, ties)
+                sets = known.rows(own[tied]), held_out.rows(own[tied])
+                last[start + tied] = _tied_with(scores, best[tied, k - 1], tied, *sets)
+
+    lists, same_lists, last_tied = fill_shared([items, same, last], blocks(len(asked), num_items), fill, poll)
+    hit, positives = hits(lists, *held_out.rows(asked), num_items)
+    return ItemLists(asked, lists, hit, positives, Ties.of(hit, same_lists, last_tied))
 
 
 def _tied_with(
@@ -179,8 +169,6 @@ def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int], depth: int) -> dict[st
 
     It is never below the standard NDCG for lists of this length. Use it only for comparison with KGAT's publication.
     """
-    if not ks:
-        return {}
     discount = 1.0 / np.log2(np.arange(2, depth + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
     retrieved = hit[:, :depth].sum(1)

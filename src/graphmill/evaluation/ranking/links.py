@@ -4,8 +4,7 @@ Ranks are exact and over all candidates, because sampled ranking metrics can cha
 Rendle 2020).
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,20 +13,8 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.negatives import auc, degree_weights, draw_negatives, uniform_weights
-from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries, link_queries, relation_queries
+from graphmill.evaluation.ranking.queries import Int64, LinkQueries
 from graphmill.evaluation.ranking.ranks import QueryRanks, Scorer, ranks_of
-
-__all__ = [
-    "DegreeBin",
-    "LinkQueries",
-    "LinkRanking",
-    "RelationQueries",
-    "RelationRanking",
-    "Scorer",
-    "link_queries",
-    "rank_links",
-    "relation_queries",
-]
 
 #: Lower bounds of the bins of the target's training degree. The first bin has targets without training links.
 DEGREE_BINS = (0, 1, 3, 10, 30, 100)
@@ -110,10 +97,8 @@ class LinkRanking:
         The sign is ignored: a relation of dissimilar nodes also proves that vectors belong to their ids. nan if no
         relation has enough queries.
         """
-        judged = [r for r in self.relations if r.queries >= SIGNAL_QUERIES and not math.isnan(r.metrics["amri"])]
-        if not judged:
-            return float("nan")
-        return float(np.average([abs(r.metrics["amri"]) for r in judged], weights=[r.queries for r in judged]))
+        judged = [r for r in self.relations if r.queries >= SIGNAL_QUERIES]
+        return _mean([abs(r.metrics["amri"]) for r in judged], [r.queries for r in judged])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; undefined metrics are null."""
@@ -139,9 +124,7 @@ def rank_links(
     :class:`TrainingError` if a score is not finite.
     """
     relations: list[RelationRanking] = []
-    ranks: list[QueryRanks] = []
-    degrees: list[NDArray[np.int64]] = []
-    half_links: list[NDArray[np.int64]] = []
+    tables = [np.zeros((5, 0), dtype=np.int64)]
     for relation in queries.relations:
         if not len(relation.heads):
             continue
@@ -151,44 +134,37 @@ def rank_links(
                 negatives[kind] = draw_negatives(relation, weights(relation), auc_negatives, seed, kind)
         found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
         degree = relation.train_degree[relation.tails]
-        metrics = _rank_metrics(found, ks) | {
-            kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()
-        }
-        half_link = _half_link(relation, degree)
+        half_link = 2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)  # indices of HALF_LINKS
+        table = np.stack([found.above, found.tied, found.options, degree, half_link])
+        tables.append(table)
+        areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
         relations.append(
             RelationRanking(
                 relation.relation,
                 relation.name,
                 len(degree),
                 relation.candidates,
-                metrics,
-                _by_degree(found, degree, ks),
-                _by_half_link(found, half_link, ks),
+                _rank_metrics(table, ks) | areas,
+                _by_degree(table, ks),
+                _by_half_link(table, ks),
                 1.0 / found.realistic,
             )
         )
-        ranks.append(found)
-        degrees.append(degree)
-        half_links.append(half_link)
-    whole = _concatenate(ranks)
+    whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
     for kind in ("auc_uniform", "auc_degree") if auc_negatives else ():
         micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
-    none = np.zeros(0, dtype=np.int64)
     return LinkRanking(
-        queries.split,
-        tuple(ks),
-        tuple(relations),
-        macro,
-        micro,
-        _by_degree(whole, np.concatenate([none, *degrees]), ks),
-        _by_half_link(whole, np.concatenate([none, *half_links]), ks),
+        queries.split, tuple(ks), tuple(relations), macro, micro, _by_degree(whole, ks), _by_half_link(whole, ks)
     )
 
 
-def _rank_metrics(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
-    if not len(ranks.above):
+def _rank_metrics(table: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """``table`` int64 [5, queries]: as in :class:`QueryRanks`, ``above``, ``tied`` and ``options``; the target's degree;
+    the number of the half-links."""
+    ranks = QueryRanks(table[0], table[1], table[2], np.zeros(0), {})
+    if not table.size:
         return {name: float("nan") for name in ("mrr", "mr", *(f"hits@{k}" for k in ks), "amri")}
     metrics: dict[str, float] = {}
     kinds = (("", ranks.realistic), (TIE_BOUNDS[0], ranks.optimistic), (TIE_BOUNDS[1], ranks.pessimistic))
@@ -202,54 +178,28 @@ def _rank_metrics(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
     return metrics
 
 
-def _by_degree(ranks: QueryRanks, degree: NDArray[np.int64], ks: Sequence[int]) -> tuple[DegreeBin, ...]:
-    place = np.searchsorted(DEGREE_BINS, degree, side="right") - 1
-    bins = []
-    for number, low in enumerate(DEGREE_BINS):
-        chosen = place == number
-        if not chosen.any():
-            continue
-        metrics = _metrics_of(ranks, chosen, ks)
-        high = DEGREE_BINS[number + 1] - 1 if number + 1 < len(DEGREE_BINS) else -1
-        bins.append(DegreeBin(low, high, int(chosen.sum()), metrics))
-    return tuple(bins)
+def _by_degree(table: Int64, ks: Sequence[int]) -> tuple[DegreeBin, ...]:
+    bins = _bins(table, np.searchsorted(DEGREE_BINS, table[3], side="right") - 1, ks)
+    highs = [low - 1 for low in (*DEGREE_BINS[1:], 0)]
+    return tuple(DegreeBin(DEGREE_BINS[n], highs[n], queries, metrics) for n, queries, metrics in bins)
 
 
-def _half_link(relation: RelationQueries, degree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The index of each query in :data:`HALF_LINKS`. ``degree``: training degree of the targets."""
-    return (2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)).astype(np.int64)
+def _by_half_link(table: Int64, ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
+    bins = _bins(table, table[4], ks)
+    return tuple(HalfLinkBin(HALF_LINKS[n], queries, metrics) for n, queries, metrics in bins)
 
 
-def _by_half_link(ranks: QueryRanks, half_link: NDArray[np.int64], ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
-    bins = []
-    for number, seen in enumerate(HALF_LINKS):
-        chosen = half_link == number
-        if chosen.any():
-            bins.append(HalfLinkBin(seen, int(chosen.sum()), _metrics_of(ranks, chosen, ks)))
-    return tuple(bins)
-
-
-def _metrics_of(ranks: QueryRanks, chosen: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:
-    """Metrics of some of the queries, without the bounds for ties."""
-    part = QueryRanks(ranks.above[chosen], ranks.tied[chosen], ranks.options[chosen], ranks.scores[chosen], {})
-    return {name: value for name, value in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
-
-
-def _concatenate(parts: Sequence[QueryRanks]) -> QueryRanks:
-    none = np.zeros(0, dtype=np.int64)
-    return QueryRanks(
-        np.concatenate([none, *(part.above for part in parts)]),
-        np.concatenate([none, *(part.tied for part in parts)]),
-        np.concatenate([none, *(part.options for part in parts)]),
-        np.concatenate([np.zeros(0), *(part.scores for part in parts)]),
-        {},
-    )
+def _bins(table: Int64, bin_of: Int64, ks: Sequence[int]) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """The number, size and metrics, without the bounds for ties, of each bin that has queries."""
+    for number in np.unique(bin_of).tolist():
+        part = table[:, bin_of == number]
+        metrics = {name: v for name, v in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
+        yield number, part.shape[1], metrics
 
 
 def _mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float:
     """Mean of the defined values; nan when there is none."""
-    kept = np.array([not math.isnan(value) for value in values], dtype=bool)
+    kept = ~np.isnan(values)
     if not kept.any():
         return float("nan")
-    chosen = np.asarray(values, dtype=np.float64)[kept]
-    return float(np.average(chosen, weights=None if weights is None else np.asarray(weights)[kept]))
+    return float(np.average(np.asarray(values)[kept], weights=None if weights is None else np.asarray(weights)[kept]))

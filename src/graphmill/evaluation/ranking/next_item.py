@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, usable, wide
-from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, mean, wide
+from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 
@@ -34,7 +34,7 @@ class NextItemRanks:
         hr@k = P(rank ≤ k);  ndcg@k = E[1 / log2(rank + 1); rank ≤ k];  mrr = E[1 / rank].
         """
         found = self.values(names, ks)
-        return {name: float(value.mean()) if len(value) else float("nan") for name, value in found.items()}
+        return {name: mean(value) for name, value in found.items()}
 
     def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
         """The metrics of :meth:`metrics` for each target [Q], before averaging."""
@@ -42,10 +42,10 @@ class NextItemRanks:
         rank = np.arange(1, deepest + 1)
         gains = {"ndcg": 1.0 / np.log2(rank + 1), "hr": np.ones(deepest), "mrr": 1.0 / rank}
         out = {}
-        for name in ("ndcg", "hr", "mrr"):
+        for name, gain in gains.items():
             if name not in names:
                 continue
-            sums = np.concatenate(([0.0], np.cumsum(gains[name])))
+            sums = np.concatenate(([0.0], np.cumsum(gain)))
             for k in (deepest,) if name == "mrr" else ks:
                 first = np.minimum(self.above, k)
                 last = np.minimum(self.above + self.tied + 1, k)
@@ -138,18 +138,12 @@ def _shared_counts(
     """``counts`` numbers for each query. Blocks are distributed over the processes that evaluate together
     (:mod:`.shared_queries`)."""
     out = [np.zeros(queries, np.int64) for _ in range(counts)]
-    share, error = current_share(), None
-    for start, stop in blocks(queries, num_items):
-        if not share.takes_next() or error is not None:
-            continue
-        poll()
-        part = slice(start, stop)
-        try:
-            for all_of_it, own in zip(out, of_block(part), strict=True):
-                all_of_it[part] = own
-        except TrainingError as problem:
-            error = problem
-    return share.merge(out, error)  # type: ignore[return-value]
+
+    def fill(start: int, stop: int) -> None:
+        for all_of_it, own in zip(out, of_block(slice(start, stop)), strict=True):
+            all_of_it[start:stop] = own
+
+    return fill_shared(out, blocks(queries, num_items), fill, poll)
 
 
 def _counts_of_block(
@@ -184,7 +178,9 @@ def _counts_of_block(
 def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:
     import torch
 
-    scores = usable(score(users))
+    scores = wide(score(users))
+    if not torch.isfinite(scores).all():
+        raise TrainingError(DIVERGED)
     target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(scores.device)[:, None])
     table = torch.from_numpy(np.ascontiguousarray(candidates)).to(scores.device)
     there = table >= 0

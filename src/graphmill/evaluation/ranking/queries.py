@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -104,9 +104,8 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         keys = np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst)
         part = np.asarray(edges.split)
         asked = sorted_unique(keys[part == SPLITS[split]])
-        if 0 < max_per_relation < len(asked):
-            rng = generator("link-queries", seed, split, relation.index)
-            asked = asked[np.sort(rng.choice(len(asked), max_per_relation, replace=False))]
+        if max_per_relation:
+            asked = sampled(asked, max_per_relation, "link-queries", seed, split, relation.index)
         train = sorted_unique(keys[part == SPLITS["train"]])
         name = f"{relation.source} · {relation.name} · {relation.target}"
         found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
@@ -116,12 +115,12 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
     return queries
 
 
-def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
+def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0) -> LinkQueries:
     """The queries of a split for tails (relation r) and for heads (relation r + M), filtered by all splits.
 
     Candidates are the nodes of the relation's target type; in a graph with one type, all entities.
     """
-    tails = link_queries(graph, split, max_per_relation=max_per_relation, seed=seed)
+    tails = link_queries(graph, split, max_per_relation=max_per_relation)
     counts = {t.name: t.count for t in graph.node_types}
     heads = []
     for queries, relation in zip(tails.relations, graph.relations, strict=True):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.queries import Int64, RelationQueries
-from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.evaluation.ranking.shared_queries import current_share, fill_shared
+from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
     import torch
@@ -62,11 +63,7 @@ class QueryRanks:
 
 
 def ranks_of(
-    scorer: Scorer,
-    queries: RelationQueries,
-    *,
-    negatives: Mapping[str, Int64] | None = None,
-    batch_rows: int = 0,
+    scorer: Scorer, queries: RelationQueries, *, negatives: Mapping[str, Int64] | None = None, batch_rows: int = 0
 ) -> QueryRanks:
     """Rank every query. ``negatives``: by kind, tails (Q × m, −1 for none) whose scores are also returned.
 
@@ -78,42 +75,34 @@ def ranks_of(
     import torch
 
     total = len(queries.heads)
-    share, error = current_share(), None
-    rows = batch_rows or max(
-        1, share.at_once(BLOCK_BYTES, BLOCK_BYTES) // (BYTES_PER_SCORE * max(queries.candidates, 1))
-    )
+    most = current_share().at_once(BLOCK_BYTES, BLOCK_BYTES) // (BYTES_PER_SCORE * max(queries.candidates, 1))
+    rows = batch_rows or max(1, most)
     above, tied = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
     scores = np.zeros(total)
     asked = negatives or {}
-    found = {kind: np.full(tails.shape, np.nan) for kind, tails in asked.items()}
+    found = {kind: np.zeros(tails.shape) for kind, tails in asked.items()}
     heads, first = np.unique(queries.heads, return_index=True)
     bounds = np.append(first, total)
-    done = np.zeros(total, dtype=bool)
+
+    def fill(start: int, stop: int) -> None:
+        block_heads = heads[start:stop]
+        block = scorer.score_targets(queries.relation, block_heads)
+        _require_usable(block, queries, len(block_heads))
+        for begin in range(bounds[start], bounds[stop], rows):
+            part = slice(begin, min(begin + rows, bounds[stop]))
+            place = np.searchsorted(block_heads, queries.heads[part])
+            own = block if len(place) == len(block) == bounds[stop] - bounds[start] else block[_on(block, place)]
+            above[part], tied[part], scores[part] = count_rivals(own, queries, part)
+            for kind, tails in asked.items():
+                wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
+                found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
+
+    blocks = [(start, min(start + rows, len(heads))) for start in range(0, len(heads), rows)]
     with torch.no_grad():
-        for start in range(0, len(heads), rows):
-            if not share.takes_next():
-                continue
-            block_heads = heads[start : start + rows]
-            block = scorer.score_targets(queries.relation, block_heads)
-            if error := _unusable(block, queries, len(block_heads)):
-                break
-            last = bounds[start + len(block_heads)]
-            done[bounds[start] : last] = True
-            for begin in range(bounds[start], last, rows):
-                part = slice(begin, min(begin + rows, last))
-                place = np.searchsorted(block_heads, queries.heads[part])
-                own = block if len(place) == len(block) == last - bounds[start] else block[_on(block, place)]
-                above[part], tied[part], scores[part] = count_rivals(own, queries, part)
-                for kind, tails in asked.items():
-                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
-                    found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
-    for values in found.values():
-        values[~done] = 0.0
-    merged = share.merge([above, tied, scores, *found.values()], error)
-    above, tied, scores = merged[:3]  # type: ignore[assignment]
-    found = dict(zip(found, merged[3:], strict=True))
-    known = np.diff(queries.known_indptr)[queries.heads] if total else np.zeros(0, dtype=np.int64)
-    return QueryRanks(above, tied, queries.candidates - known + 1, scores, found)
+        merged = fill_shared([above, tied, scores, *found.values()], blocks, fill)
+    known = np.diff(queries.known_indptr)[queries.heads]
+    of_negatives = dict(zip(found, merged[3:], strict=True))
+    return QueryRanks(merged[0], merged[1], queries.candidates - known + 1, merged[2], of_negatives)
 
 
 def count_rivals(
@@ -132,10 +121,8 @@ def count_rivals(
     above, tied, _ = rank_counts(scores, target[:, 0])
     upto = above + tied
     start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
-    counts = stop - start
-    row = np.repeat(np.arange(len(heads)), counts)
-    column = queries.known_tails[np.arange(int(counts.sum())) + np.repeat(start - np.cumsum(counts) + counts, counts)]
-    row_on, column_on = _on(scores, row), _on(scores, column)
+    row_on = _on(scores, np.repeat(np.arange(len(heads)), stop - start))
+    column_on = _on(scores, queries.known_tails[ranges(start, stop)])
     known, own = scores[row_on, column_on], target[row_on, 0]
     known_above = torch.bincount(row_on[known > own], minlength=len(heads))
     known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # this includes the target itself
@@ -149,15 +136,14 @@ def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":
     return torch.from_numpy(np.ascontiguousarray(index, dtype=np.int64)).to(like.device)
 
 
-def _unusable(scores: "torch.Tensor", queries: RelationQueries, rows: int) -> TrainingError | None:
+def _require_usable(scores: "torch.Tensor", queries: RelationQueries, rows: int) -> None:
     import torch
 
     if tuple(scores.shape) != (rows, queries.candidates):
         raise ValueError(f"{queries.name}: scores are {tuple(scores.shape)}, not {(rows, queries.candidates)}")
     if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
         bad = int((~torch.isfinite(scores)).sum())
-        return TrainingError(
+        raise TrainingError(
             f"relation '{queries.name}': {bad} of {scores.numel()} scores in a block are not finite: the model has "
             "diverged; use an earlier checkpoint, a lower learning rate or precision fp32"
         )
-    return None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.kernels.hits import hits
+from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
     import torch
@@ -49,10 +50,8 @@ class KnownItems:
 
     def rows(self, users: Int64) -> tuple[Int64, Int64]:
         """(indptr int64 [U + 1], items int64): the CSR arrays of the given users."""
-        start = self.indptr[users]
-        counts = self.indptr[users + 1] - start
-        indptr = np.concatenate(([0], np.cumsum(counts)))
-        return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
+        start, stop = self.indptr[users], self.indptr[users + 1]
+        return np.concatenate(([0], np.cumsum(stop - start))), self.items[ranges(start, stop)]
 
 
 def no_items(users: int) -> KnownItems:
@@ -98,16 +97,6 @@ def wide(scores: torch.Tensor) -> torch.Tensor:
     import torch
 
     return scores if scores.dtype == torch.float64 else scores.float()
-
-
-def usable(scores: torch.Tensor) -> torch.Tensor:
-    """The scores in at least fp32. Raises :class:`TrainingError` if one is not finite."""
-    import torch
-
-    scores = wide(scores)
-    if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
-        raise TrainingError(DIVERGED)
-    return scores
 
 
 def blocks(rows: int, columns: int) -> list[tuple[int, int]]:

@@ -1,16 +1,17 @@
 """Divides an evaluation over several processes: assigns blocks of queries and merges the results.
 
-The training engine opens :func:`shared` on every rank at the same time. Ranking code calls :func:`current_share`. The
+The training engine opens :func:`shared` on every rank at the same time. Ranking code calls :func:`fill_shared`. The
 blocks are the same as with a single process and are assigned in turn, so the merged results are equal bit by bit.
 Outside of :func:`shared`, there is one process, which does everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,7 @@ class Share:
         self.blocks += 1
         return (self.blocks - 1) % self.world == self.rank
 
-    def merge(
-        self, arrays: Sequence[NDArray[np.generic]], error: TrainingError | None = None
-    ) -> list[NDArray[np.generic]]:
+    def merge(self, arrays: Sequence[NDArray[Any]], error: TrainingError | None = None) -> list[NDArray[Any]]:
         """Merge arrays that are zero for other ranks' rows: returns the complete arrays on every rank, with the same dtypes.
 
         ``error``: an error of this rank. It is raised on every rank, so that no rank waits for a failed one.
@@ -78,6 +77,28 @@ _current: ContextVar[Share | None] = ContextVar("share", default=None)
 def current_share() -> Share:
     """The current share; outside of :func:`shared`, that of a single process."""
     return _current.get() or Share()
+
+
+def fill_shared(
+    arrays: Sequence[NDArray[Any]],
+    blocks: Iterable[tuple[int, int]],
+    fill: Callable[[int, int], None],
+    poll: Callable[[], None] = lambda: None,
+) -> list[NDArray[Any]]:
+    """``arrays``, which begin as zeros, filled block by block: ``fill(start, stop)`` for each block of this process.
+
+    All processes get the complete arrays. ``poll`` is called before each block. A :class:`TrainingError` of one process
+    is raised in all of them.
+    """
+    share, error = current_share(), None
+    for start, stop in blocks:
+        if share.takes_next() and error is None:
+            poll()
+            try:
+                fill(start, stop)
+            except TrainingError as problem:
+                error = problem
+    return share.merge(arrays, error)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.sampling.in_edges import InEdges
 from graphmill.sampling.negatives import pair_keys
+from graphmill.sampling.neighbor_picks import InEdges
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph

@@ -9,9 +9,8 @@ import numpy as np
 
 from graphmill.errors import SettingsError
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.sampling.in_edges import InEdges
 from graphmill.sampling.keyed import Key, key_of
-from graphmill.sampling.neighbor_picks import pick
+from graphmill.sampling.neighbor_picks import InEdges, pick
 from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
 from graphmill.systems.hgt.batch import HgtBatch
 from graphmill.systems.hgt.data import HgtData

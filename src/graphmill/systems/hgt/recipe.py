@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_links
-from graphmill.evaluation.ranking.queries import count_links
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges

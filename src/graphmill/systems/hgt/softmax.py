@@ -32,7 +32,7 @@ from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, Spectra
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
-    from graphmill.evaluation.ranking.links import LinkQueries
+    from graphmill.evaluation.ranking.queries import LinkQueries
     from graphmill.graph.typed_graph import TypedGraph
 
 LEARNED_LENGTH = 0.5

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphmill.evaluation.baselines.next_item import (
-    NextItemBaselines,
-    NextItemSplit,
-    TunedBaseline,
-    baseline_ranks,
-    tune_baselines,
-)
+from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
+from graphmill.evaluation.baselines.recommendation import ItemBaseline
 from graphmill.evaluation.ranking.next_item import (
     HistoryRanks,
     chosen_ranks,
@@ -112,7 +107,7 @@ class SequenceEvaluator:
         return out
 
     @cached_property
-    def tuned(self) -> dict[str, TunedBaseline]:
+    def tuned(self) -> dict[str, ItemBaseline]:
         """The selected baseline predictors, with their best settings on validation (on a seeded sample of its queries)."""
         wanted = self.settings.evaluation.baselines
         if not wanted:

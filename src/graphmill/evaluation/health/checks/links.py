@@ -2,7 +2,7 @@
 
 import math
 
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
+from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 
 FIT = Group(
     "ids_fit_links",
@@ -12,18 +12,12 @@ FIT = Group(
 )
 _SIGNAL = "Mean |AMRI| of the held-out link ranking; below it, vectors and ids do not belong together."
 
-
-def _link_signal(e: Evidence) -> Outcome | None:
-    value, least = e.link_signal, e.thresholds.link_signal_min
-    return None if math.isnan(value) else LINK_SIGNAL.outcome(value, least, value >= least)
-
-
 LINK_SIGNAL = HealthCheck(
     name="link_signal",
     group=FIT,
     what="mean absolute AMRI of the link ranking, weighted by queries, over relations with at least 30 queries",
     thresholds=(Threshold("link_signal_min", 0.1, _SIGNAL, figure="link_signal", ge=0, lt=1),),
-    judge=_link_signal,
+    figure=lambda e: None if math.isnan(e.link_signal) else e.link_signal,
     good="Held-out links rank better than chance: vectors and ids belong together.",
     bad="Held-out links rank no better than by chance.",
     remedy="Compare node ids and row order with the graph that was trained on; if they agree, train longer.",

@@ -46,11 +46,9 @@ def _top1(e: Evidence) -> Outcome | None:
     return TOP1.outcome(own.top1_ratio, most, own.top1_ratio <= most, type=own.name)
 
 
-def _separation(e: Evidence) -> Outcome | None:
-    apart, least = e.figures.cosines.separation, e.thresholds.type_separation_min
-    if math.isnan(apart) or not _with_enough_rows(e):
-        return None
-    return SEPARATION.outcome(apart, least, apart >= least)
+def _separation(e: Evidence) -> float | None:
+    apart = e.figures.cosines.separation
+    return None if math.isnan(apart) or not _with_enough_rows(e) else apart
 
 
 def _diseases(e: Evidence) -> Outcome | None:
@@ -117,7 +115,7 @@ SEPARATION = HealthCheck(
     what="mean cosine of pairs of the same type (`within_type_cosine`) minus that of pairs of different types "
     "(`between_type_cosine`): ANOSIM's difference (Clarke 1993), on cosines",
     thresholds=(Threshold("type_separation_min", 0.01, _LESS, figure="type_separation", ge=-1, le=1),),
-    judge=_separation,
+    figure=_separation,
     good="Rows of one type are closer to each other than to other types.",
     bad="Types do not differ: rows of one type are no closer to each other than to any other row.",
     breach="warn",
