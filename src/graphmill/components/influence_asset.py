@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
@@ -37,8 +37,6 @@ COLUMNS = {
 SHOWN_TRIPLES = 12
 SHOWN_INFLUENCES = 3
 SHOWN_SUSPECTS = 30
-
-Reference = dict[str, Any]
 
 
 def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import baselines_severity
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Reference
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, picture, scalars
@@ -43,8 +43,6 @@ ABOUT = {
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
-
-Reference = dict[str, Any]
 
 
 def shown(

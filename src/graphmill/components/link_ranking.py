@@ -15,7 +15,7 @@ from graphmill.components.against_baselines import (
     strata_tables,
     without_tie_bounds,
 )
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Reference
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
 from graphmill.orchestration.checks import Check, PreviousRun
@@ -31,8 +31,6 @@ BASELINES = {
     "no_message": "without_messages",
 }
 """Scorers besides the model: their names in the report → their labels."""
-
-Reference = dict[str, Any]
 
 
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)

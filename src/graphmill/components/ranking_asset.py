@@ -12,12 +12,10 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components import item_ranking, link_ranking, triple_ranking
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.page import run_pages
 from graphmill.orchestration.pipes import WorkerClient
-
-Reference = dict[str, Any]
 
 
 @dataclass(frozen=True)

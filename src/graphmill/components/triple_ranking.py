@@ -14,7 +14,7 @@ from graphmill.components.against_baselines import (
     strata_tables,
     without_tie_bounds,
 )
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Reference
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import picture, records, scalars
@@ -38,8 +38,6 @@ OVER_FREQUENCY = "mrr_over_frequency"
 PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
 """Numbers to plot over several retrainings."""
 SHOWN_BARS = 30
-
-Reference = dict[str, Any]
 
 
 def shown(
