@@ -40,6 +40,12 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         numba.config.CACHE_DIR = before
 
 
+# Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+jit_fast = jit(nogil=True, fastmath=FAST, error_model="numpy")
+"""The decorator of most kernels."""
+
+
 @cache
 def cache_folder() -> Path:
     """The cache folder of these sources, made if needed. If it cannot be written, a temporary one, with one warning.

@@ -61,8 +61,7 @@ def driver_of(kernel: Any) -> Any:
     name and line of its kernel.
     """
     function = kernel.py_func
-    known = [str(cell.cell_contents) for cell in function.__closure__ or () if isinstance(cell.cell_contents, int)]
-    name = "_".join((function.__name__, *known, "ranges"))
+    name = f"{function.__name__}_ranges"
     source = f"def {name}(arguments, first, last, team):\n    in_ranges(kernel, arguments, first, last, team)\n"
     lines = "\n" * (function.__code__.co_firstlineno - 1)
     scope = {"in_ranges": in_ranges, "kernel": kernel, "__name__": function.__module__}

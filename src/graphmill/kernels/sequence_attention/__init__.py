@@ -141,7 +141,7 @@ class CompiledAttention(torch.autograd.Function):
         query, key, value, shares, *more = ctx.saved_tensors
         where, heads, p, keys, span = ctx.rest
         timed = kernels.Times(more[0], span, *more[1:]) if more else None
-        packed, _, d_table_key, d_table_value = kernels.backward(
+        packed, d_table_key, d_table_value = kernels.backward(
             query, key, value, gradients[0], shares, where, heads, p, keys, timed
         )
         return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value
