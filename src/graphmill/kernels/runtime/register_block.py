@@ -68,8 +68,9 @@ def _with_offsets(operand: Any) -> Any:
 
 def _write(builder: Any, rows: int, vectors: int, operands: list[list[Any]]) -> None:
     """Write the code of one block."""
-    (left, at, row, step), (right, beside, stride, terms), (start, from_, leap, begun), of_out = operands
-    out, to, pitch, count, *some = of_out
+    of_left, of_right, of_start, of_out = operands
+    (left, at, row, step), (right, beside, stride, terms) = of_left, of_right
+    (start, from_, leap, begun), (out, to, pitch, count, *some) = of_start, of_out
     used = some[0] if some else _INT64(rows)
     kind, mask = ir.VectorType(left.type.pointee, LANES), first_lanes(builder, count)
     places = [(_INT64(r), _INT64(LANES * v), v == vectors - 1) for r in range(rows) for v in range(vectors)]
