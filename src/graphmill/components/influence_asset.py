@@ -25,9 +25,9 @@ _SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
 _SIDES = {"Test": "explained triple", "Train": "training triple"}
 COLUMNS = {
-    **{f"{side}{part}": f"{role} of the {of}: id" for side, of in _SIDES.items() for part, role in _PARTS.items()},
     **{
-        f"{side}{part}_label": f"{role} of the {of}: name"
+        f"{side}{part}{suffix}": f"{role} of the {of}: {what}"
+        for suffix, what in (("", "id"), ("_label", "name"))
         for side, of in _SIDES.items()
         for part, role in _PARTS.items()
     },

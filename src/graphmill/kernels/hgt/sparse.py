@@ -54,15 +54,15 @@ def all_forward(
     dropped = inbox.dropped(kept)
     for head in range(heads):
         columns = slice(head * width, (head + 1) * width)
-        sent = _multiplied(inbox, keys, values, matrices, head)
-        logits = _dots(inbox, _own(queries, columns, sums.dtype), sent.k)
+        sent_k, sent_v = _multiplied(inbox, keys, values, matrices, head)
+        logits = _dots(inbox, _own(queries, columns, sums.dtype), sent_k)
         if dropped is not None:
             logits.masked_fill_(dropped, -math.inf)
         top = torch.segment_reduce(logits, "max", offsets=inbox.indptr, unsafe=True)
         shift = top.clamp_min(torch.finfo(top.dtype).min)
         weights = logits.sub_(shift.index_select(0, inbox.target)).exp_()
         total = torch.segment_reduce(weights, "sum", offsets=inbox.indptr, unsafe=True)
-        own = weighted_sums(inbox.source, inbox.bounds, weights, sent.v)
+        own = weighted_sums(inbox.source, inbox.bounds, weights, sent_v)
         torch.div(own, total.masked_fill(total == 0, 1.0).unsqueeze(1), out=sums[:, columns])
         totals[:, head], highest[:, head] = total, top
 
@@ -95,13 +95,13 @@ def _head_backward(
     width, dtype = matrices[0].shape[2], matrices[0].dtype
     columns = slice(head * width, (head + 1) * width)
     q, d_out = _own(queries, columns, dtype), _own(slopes, columns, dtype)
-    sent = _multiplied(inbox, rows.k, rows.v, matrices, head)
-    alpha = _dots(inbox, q, sent.k, log_total[:, head]).exp_()
+    sent_k, sent_v = _multiplied(inbox, rows.k, rows.v, matrices, head)
+    alpha = _dots(inbox, q, sent_k, log_total[:, head]).exp_()
     if dropped is not None:
         alpha.masked_fill_(dropped, 0.0)
-    d_logits = _dots(inbox, d_out, sent.v, delta[:, head]).mul_(alpha)
-    d_queries[:, columns].add_(weighted_sums(inbox.source, inbox.bounds, d_logits, sent.k))
-    del sent
+    d_logits = _dots(inbox, d_out, sent_v, delta[:, head]).mul_(alpha)
+    d_queries[:, columns].add_(weighted_sums(inbox.source, inbox.bounds, d_logits, sent_k))
+    del sent_k, sent_v
     order, target, bounds = inbox.transposed
     d_k = weighted_sums(target, bounds, d_logits.index_select(0, order), q)
     del d_logits
@@ -192,24 +192,18 @@ def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
     return found
 
 
-class _Sent(NamedTuple):
+def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights, head: int) -> tuple[Tensor, Tensor]:
     """The sent rows of all relations for one head: k · (factor W^K) and v · W^V, [rows, D]."""
-
-    k: Tensor
-    v: Tensor
-
-
-def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights, head: int) -> _Sent:
     w_k, w_v, prior = matrices
     width = w_k.shape[2]
     columns = slice(head * width, (head + 1) * width)
-    sent = _Sent(w_k.new_empty(inbox.rows, width), w_k.new_empty(inbox.rows, width))
+    sent_k, sent_v = w_k.new_empty(2, inbox.rows, width)
     for part in inbox.parts:
         place, here = (part.relation, head), slice(part.first, part.last)
         scaled = w_k[place] * (prior[place] / math.sqrt(width))
-        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent.k[here])
-        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent.v[here])
-    return sent
+        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent_k[here])
+        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent_v[here])
+    return sent_k, sent_v
 
 
 def _own(rows: Tensor, columns: slice, dtype: torch.dtype) -> Tensor:

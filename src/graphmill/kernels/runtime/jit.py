@@ -7,6 +7,7 @@ the processor. So code of other sources is never used.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -67,8 +68,6 @@ def cache_folder() -> Path:
             stacklevel=2,
         )
         folder = Path(tempfile.mkdtemp(prefix="graphmill-kernels-"))
-        import atexit
-
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
