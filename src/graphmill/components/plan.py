@@ -28,6 +28,8 @@ from graphmill.systems.registry import Entry, entry
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
+Shown = tuple[dict[str, Any], list[dg.AssetCheckResult]]
+"""Metadata and check results of an asset."""
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
 """Tag of assets that no job of the chain materializes. A user materializes them on demand."""
