@@ -8,13 +8,13 @@ from torch import Tensor
 
 from graphmill.kernels.hgt import attention as hgt
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.reference import hgt_attention_reference
 from graphmill.kernels.propagation import propagate, sparse_matrix
 from graphmill.kernels.top_k import top_k
 from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
 from graphmill.systems.conve import one_to_n
 from graphmill.systems.conve.folded_convolution import rectified_linear, windows
 from tests.kernels.hgt.graphs import Inputs, hub, inputs, random_edges
+from tests.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.test_hgt import assert_close
 
 pytestmark = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, plan_asset
+from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
@@ -32,8 +32,6 @@ CHECKS = (RUNS, FINITE)
 
 PLOTTED = ("configurations", "epochs", "speed_up")
 """Numbers to plot over several reports. Others have long names, which would leave no room for the summary."""
-
-Reference = dict[str, Any]
 
 
 def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:

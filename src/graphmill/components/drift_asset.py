@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
@@ -65,8 +65,6 @@ DRIFT_CHECKS = (
 PICTURES = {"overlap": "neighbours kept", "moved": "the nodes that moved most"}
 PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
-
-Reference = dict[str, Any]
 
 
 def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.health.row_figures import row_figures
@@ -63,8 +63,6 @@ BEST = Check(
     "again.",
 )
 CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
-
-Reference = dict[str, Any]
 
 
 def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
@@ -209,7 +207,7 @@ def _check_results(
 ) -> list[dg.AssetCheckResult]:
     key, found = plan.key("embeddings"), row_figures(vectors, BLOCK_ROWS)
     without = types_without_vectors(rows, vectors) if plan.system.ranks == "items" else []
-    counted = ~np.isin(_text(rows["node_type"]), without)
+    counted = ~np.isin(texts(rows["node_type"]), without)
     broken, dead = int((~found.finite).sum()), int((found.dead & counted).sum())
     bound = plan.checks.complete_cosine_min
     live = vectors[found.live]
@@ -239,13 +237,14 @@ def _check_results(
 
 def types_without_vectors(rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
     """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them."""
-    kinds = _text(rows["node_type"])
+    kinds = texts(rows["node_type"])
     empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))
     names = [str(name) for name in dict.fromkeys(kinds)]
     return [name for name in names if name not in (USER, ITEM) and empty[kinds == name].all()]
 
 
-def _text(column: pa.ChunkedArray) -> NDArray[np.object_]:
+def texts(column: pa.ChunkedArray) -> NDArray[np.object_]:
+    """A column's values as strings."""
     return column.cast(pa.string()).to_numpy(zero_copy_only=False)
 
 
@@ -254,9 +253,7 @@ def _alignment(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
     if rows.num_rows != nodes.num_rows:
         return False, f"{rows.num_rows} rows for {nodes.num_rows} nodes"
     for exported, own in (("node_index", "index"), ("node_id", "id"), ("node_type", "type")):
-        left, right = (
-            column.cast(pa.string()).to_numpy(zero_copy_only=False) for column in (rows[exported], nodes[own])
-        )
+        left, right = texts(rows[exported]), texts(nodes[own])
         different = np.flatnonzero(left != right)
         if len(different):
             row = int(different[0])

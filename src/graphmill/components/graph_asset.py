@@ -1,21 +1,18 @@
 """The asset ``<dataset>/graph``: builds a typed graph on disk from the tables, with held-out pairs and their audit."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components.interactions import graph_tables
-from graphmill.components.plan import plan_asset
+from graphmill.components.plan import DatasetPlan, Reference, plan_asset
+from graphmill.components.sources import table_names
 from graphmill.graph.build import build_graph
 from graphmill.graph.sequences import sequence_view
-from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import records, scalar, snippet
 from graphmill.orchestration.page import asset_page
@@ -39,30 +36,8 @@ SEALED = Check(
 )
 CHECKS = (TRAINED, REACHED, SEALED)
 
-Reference = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class GraphPlan:
-    """Names, paths and settings of the graph asset."""
-
-    dataset: str
-    settings: GraphSettings
-    root: Path
-    owners: tuple[str, ...]
-    tables: tuple[str, ...]
-
-    def key(self, name: str) -> dg.AssetKey:
-        """``<dataset>/<name>``."""
-        return dg.AssetKey([self.dataset, name])
-
-    @property
-    def path(self) -> str:
-        """The graph's directory, relative to ``root``."""
-        return f"{OUTPUTS}/{self.dataset}/graph"
-
-
-def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
+def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     """Make the graph asset. Its value has the graph's path."""
     key = plan.key("graph")
 
@@ -70,7 +45,7 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
         plan,
         "graph",
         "graph",
-        inputs=plan.tables,
+        inputs=table_names(plan.sources),
         kinds={"numpy"},
         description=(
             f"The graph of {plan.dataset} that models train on, with pairs held out for validation and test. The "
@@ -89,13 +64,13 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
                 nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
-            built = build_graph(nodes, edges, plan.settings, plan.root / plan.path, features, root=plan.root)
+            built = build_graph(nodes, edges, plan.graph, plan.root / plan.graph_path, features, root=plan.root)
         yield _materialized(plan, built, previous)
 
     return graph
 
 
-def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
+def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
     manifest = graph.manifest
     report = manifest["report"]
     figures = {
@@ -111,7 +86,7 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
     }
     return dg.MaterializeResult(
         asset_key=plan.key("graph"),
-        value={"path": plan.path, "content_hash": graph.content_hash},
+        value={"path": plan.graph_path, "content_hash": graph.content_hash},
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
             **asset_page(
@@ -120,7 +95,7 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
                 others=figures,
                 previous=previous,
             ),
-            "directory": dg.MetadataValue.path(plan.path),
+            "directory": dg.MetadataValue.path(plan.graph_path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
             **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
@@ -131,7 +106,7 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
 
-graph = TypedGraph.open({plan.path!r})
+graph = TypedGraph.open({plan.graph_path!r})
 data = graph.to_hetero_data()       # PyTorch Geometric
 """),
         },
@@ -143,7 +118,7 @@ PLOTTED = ("nodes", "edges", "pairs", "relations", "cold_nodes", "bytes")
 """What a person follows over rebuilds."""
 
 
-def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
+def _summary(plan: DatasetPlan, graph: TypedGraph) -> str:
     splits = {
         name: sum(int(r["split"][name]) for r in graph.manifest["relations"]) for name in ("train", "valid", "test")
     }
@@ -188,7 +163,7 @@ def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: relation[name] for name in plain}, **relation["split"]}
 
 
-def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
+def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     key, report = plan.key("graph"), manifest["report"]
     untrained = [
         " | ".join((r["source"], r["name"], r["target"])) for r in manifest["relations"] if not r["split"]["train"]

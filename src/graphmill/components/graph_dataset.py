@@ -8,12 +8,12 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, checked_name, section
-from graphmill.components.graph_asset import GraphPlan, graph_asset
+from graphmill.components.graph_asset import graph_asset
 from graphmill.components.names import is_first_dataset, require_own_names
-from graphmill.components.plan import ON_DEMAND, TablePlan
+from graphmill.components.plan import ON_DEMAND, DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
-from graphmill.components.sources import SourceFile, graph_settings, parse_sources, table_names
+from graphmill.components.sources import SourceFile, graph_settings, parse_sources
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
@@ -57,10 +57,9 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             raise SettingsError(f"rejected_share_max = {self.rejected_share_max:g}: must be between 0 and 1")
         if self.watch.interval_seconds < 5:
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
-        tables = TablePlan(name, sources, self.rejected_share_max, root, self.owners)
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
-        graph = GraphPlan(name, settings, root, tuple(self.owners), table_names(sources))
-        assets = [*(raw_asset(tables, source) for source in sources), table_assets(tables), graph_asset(graph)]
+        plan = DatasetPlan(name, sources, self.rejected_share_max, settings, root, self.owners)
+        assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
         refresh = chain_job(

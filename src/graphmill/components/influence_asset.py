@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
@@ -25,9 +25,9 @@ _SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
 _SIDES = {"Test": "explained triple", "Train": "training triple"}
 COLUMNS = {
-    **{f"{side}{part}": f"{role} of the {of}: id" for side, of in _SIDES.items() for part, role in _PARTS.items()},
     **{
-        f"{side}{part}_label": f"{role} of the {of}: name"
+        f"{side}{part}{suffix}": f"{role} of the {of}: {what}"
+        for suffix, what in (("", "id"), ("_label", "name"))
         for side, of in _SIDES.items()
         for part, role in _PARTS.items()
     },
@@ -37,8 +37,6 @@ COLUMNS = {
 SHOWN_TRIPLES = 12
 SHOWN_INFLUENCES = 3
 SHOWN_SUSPECTS = 30
-
-Reference = dict[str, Any]
 
 
 def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:

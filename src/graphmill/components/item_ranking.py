@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import baselines_severity
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Shown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, picture, scalars
@@ -44,14 +44,10 @@ PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mr
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
 
-Reference = dict[str, Any]
 
-
-def shown(
-    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    """The materialization, from the worker's ``ranking.json``."""
-    key, found = plan.key("ranking"), report["figures"]
+def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+    """The metadata and the check results, from the worker's ``ranking.json``."""
+    found = report["figures"]
     model = found["model"]
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
     # "new_markov" is a simpler model under one of the protocols.
@@ -93,26 +89,22 @@ def shown(
             for rival, (protocol, who) in apart.items()
             if protocol == name
         ]
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
-        metadata={
-            **asset_page(
-                _summary(plan, judged, found, best, report),
-                plotted={name: figures[name] for name in plotted},
-                others={name: value for name, value in figures.items() if name not in plotted},
-                previous=previous,
-                pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
-            ),
-            "epoch": report["epoch"],
-            **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
-            "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
-            "protocols": dg.MetadataValue.md(markdown_table(under)),
-            "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-            "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
-        },
-        check_results=[_check_result(plan, judged, ratio, best, previous, report)],
-    )
+    metadata = {
+        **asset_page(
+            _summary(plan, judged, found, best, report),
+            plotted={name: figures[name] for name in plotted},
+            others={name: value for name, value in figures.items() if name not in plotted},
+            previous=previous,
+            pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
+        ),
+        "epoch": report["epoch"],
+        **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
+        "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
+        "protocols": dg.MetadataValue.md(markdown_table(under)),
+        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+        "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
+    }
+    return metadata, [_check_result(plan, judged, ratio, best, previous, report)]
 
 
 def _summary(

@@ -15,7 +15,7 @@ from graphmill.components.against_baselines import (
     strata_tables,
     without_tie_bounds,
 )
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Shown
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
 from graphmill.orchestration.checks import Check, PreviousRun
@@ -31,8 +31,6 @@ BASELINES = {
     "no_message": "without_messages",
 }
 """Scorers besides the model: their names in the report → their labels."""
-
-Reference = dict[str, Any]
 
 
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
@@ -55,41 +53,36 @@ DESCRIPTION = (
 )
 
 
-def shown(
-    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    """The materialization, from the worker's ``ranking.json``."""
-    key, comparison = plan.key("ranking"), report["comparison"]
+def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+    """The metadata and the check results, from the worker's ``ranking.json``."""
+    comparison = report["comparison"]
     macro, ratios = comparison["macro"], comparison["ratios"]
     micro, against = comparison["micro"]["model"], comparison["against"]
     figures = scalars({**without_tie_bounds(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
     labels = {name: label for name, label in BASELINES.items() if name in macro}
     baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
-        metadata={
-            **asset_page(
-                against["sentence"],
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-                baselines=baselines,
-                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
-            ),
-            "mrr_by_scorer": mrr_table(against),
-            "queries": report["rankings"]["model"]["queries"],
-            "epoch": report["epoch"],
-            "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
-            **strata_tables(comparison["strata"], {"model": "model", **labels}),
-            "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-            "mrr_by_relation": picture(_bars(comparison), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
-        },
-        check_results=[
-            baselines_result(plan, against, previous),
-            *(_check_result(plan, each, comparison, previous) for each in RATIOS),
-        ],
-    )
+    metadata = {
+        **asset_page(
+            against["sentence"],
+            plotted=PLOTTED,
+            others=figures,
+            previous=previous,
+            baselines=baselines,
+            pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+        ),
+        "mrr_by_scorer": mrr_table(against),
+        "queries": report["rankings"]["model"]["queries"],
+        "epoch": report["epoch"],
+        "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
+        **strata_tables(comparison["strata"], {"model": "model", **labels}),
+        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+        "mrr_by_relation": picture(_bars(comparison), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
+    }
+    checks = [
+        baselines_result(plan, against, previous),
+        *(_check_result(plan, each, comparison, previous) for each in RATIOS),
+    ]
+    return metadata, checks
 
 
 def _bars(comparison: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.evaluation.pictures.reliability import reliability_diagram
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
@@ -37,8 +37,6 @@ CALIBRATED = Check(
     "only as an order.",
 )
 CHECKS = (VARIED, CALIBRATED)
-
-Reference = dict[str, Any]
 
 
 def links_asset(plan: ModelPlan) -> dg.AssetsDefinition:

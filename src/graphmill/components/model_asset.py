@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.export.remote import is_url
@@ -44,8 +44,6 @@ MESSAGES = Check(
     "Enough of each relation's edges carry messages in a training step. If not: lower acceleration.supervision_fraction.",
 )
 CHECKS = (FINITE, FALLING, STEADY, MESSAGES)
-
-Reference = dict[str, Any]
 
 
 def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
@@ -191,13 +189,8 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
         {
             "loss": losses[-1] if losses else None,
             **(result.get("metrics") or {}),
-            "epochs_done": result.get("epochs_done"),
-            "steps_done": result.get("steps_done"),
-            "best_epoch": result.get("best_epoch"),
-            "exported_epoch": result.get("exported_epoch"),
-            "seconds": result.get("seconds"),
-            "seconds_per_step": result.get("seconds_per_step"),
-            "seconds_per_epoch": result.get("seconds_per_epoch"),
+            **{name: result.get(name) for name in ("epochs_done", "steps_done", "best_epoch", "exported_epoch")},
+            **{name: result.get(name) for name in ("seconds", "seconds_per_step", "seconds_per_epoch")},
             "estimated_seconds_total": estimate.get("seconds_total"),
             "peak_memory_bytes": result.get("peak_memory_bytes"),
             # Measured and planned memory of the accelerator if there is one, else of the process.

@@ -14,6 +14,7 @@ from graphmill.components.sources import SourceFile
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
+from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
@@ -25,6 +26,10 @@ from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Renamed, Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
 
+Reference = dict[str, Any]
+"""A small value of an asset, such as the paths of its files."""
+Shown = tuple[dict[str, Any], list[dg.AssetCheckResult]]
+"""Metadata and check results of an asset."""
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
 """Tag of assets that no job of the chain materializes. A user materializes them on demand."""
@@ -76,18 +81,24 @@ class RecommendationSettings(Settings):
 
 
 @dataclass(frozen=True)
-class TablePlan:
-    """Names and paths of the assets of a dataset's files and tables."""
+class DatasetPlan:
+    """Names, paths and settings of the assets of a dataset: its files, tables and graph."""
 
     dataset: str
     sources: Sequence[SourceFile]
     rejected_share_max: float
+    graph: GraphSettings
     root: Path
     owners: Sequence[str]
 
     def key(self, name: str) -> dg.AssetKey:
         """``<dataset>/<name>``."""
         return dg.AssetKey([self.dataset, name])
+
+    @property
+    def graph_path(self) -> str:
+        """The graph's directory, relative to ``root``."""
+        return f"{OUTPUTS}/{self.dataset}/graph"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import dagster as dg
 
 from graphmill.components import embeddings_asset
 from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import NAMED, groups_of
 from graphmill.errors import InputError, SettingsError
@@ -43,8 +43,6 @@ FINDS = Check(
     blocking=True,
 )
 CHECKS = (WHOLE, NOT_WORSE, FINDS)
-
-Reference = dict[str, Any]
 
 
 def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:

@@ -12,21 +12,19 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components import item_ranking, link_ranking, triple_ranking
-from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, Shown, plan_asset
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.page import run_pages
 from graphmill.orchestration.pipes import WorkerClient
 
-Reference = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of ranking: the asset's description, its checks, and a function from a report to a materialization."""
+    """One kind of ranking: the asset's description, its checks, and a function from a report to metadata and results."""
 
     description: str
     checks: Sequence[Check]
-    shown: Callable[[ModelPlan, str, Mapping[str, Any], PreviousRun], dg.MaterializeResult[Reference]]
+    shown: Callable[[ModelPlan, str, Mapping[str, Any], PreviousRun], Shown]
 
 
 KINDS = {
@@ -58,8 +56,13 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         run_dir = str(embeddings["run_dir"])
         worker.run(context, extras={"mode": "rank", "run_dir": run_dir}, asset_key=key, cwd=str(plan.root))
         report = json.loads((plan.root / run_dir / "ranking.json").read_text(encoding="utf-8"))
-        shown = kind.shown(plan, run_dir, report, previous)
+        metadata, results = kind.shown(plan, run_dir, report, previous)
         notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
-        yield shown._replace(metadata={**(shown.metadata or {}), **notes, **run_pages(plan.root, run_dir)})
+        yield dg.MaterializeResult(
+            asset_key=key,
+            value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
+            metadata={**metadata, **notes, **run_pages(plan.root, run_dir)},
+            check_results=results,
+        )
 
     return ranking

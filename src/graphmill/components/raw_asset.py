@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import TablePlan, plan_asset
+from graphmill.components.plan import DatasetPlan, Reference, plan_asset
 from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, is_binary, shown
@@ -20,10 +20,8 @@ from graphmill.orchestration.page import explorer_link, in_words
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
 
-Reference = dict[str, Any]
 
-
-def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
+def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
     """Make the asset of one source. Its value identifies the content from which the tables are made."""
     key = plan.key(f"raw_{source.name}")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings, Reference, plan_asset
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun
@@ -40,8 +40,6 @@ VARIED = Check(
 )
 CHECKS = (COMPLETE, VARIED)
 RECENT = 3
-
-Reference = dict[str, Any]
 
 
 def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
@@ -147,14 +145,10 @@ class _Names:
         nodes = graph.node_table()
         self._graph = graph
         self._ids, self._labels = nodes["id"], nodes["name"]
-        self._number: dict[str, dict[str, int]] = {}
 
     def _local(self, kind: str, node: str) -> int:
-        if kind not in self._number:
-            own = self._graph.node_type(kind)
-            ids = self._ids.slice(own.offset, own.count).to_pylist()
-            self._number[kind] = {name: place for place, name in enumerate(ids)}
-        return self._number[kind][node]
+        own = self._graph.node_type(kind)
+        return int(pc.index(self._ids.slice(own.offset, own.count), node).as_py())
 
     def _named(self, kind: str, local: int) -> str:
         at = self._graph.node_type(kind).offset + local

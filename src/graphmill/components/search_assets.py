@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, plan_asset
+from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
@@ -31,8 +31,6 @@ LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
 WINNER = Check("winner_is_apart", "The winner's interval over seeds is above the mean of the second-best trial.")
 CHECKS = (TRAINED, WINNER)
-
-Reference = dict[str, Any]
 
 
 def search_of(plan: ModelPlan, address: str = "") -> Search:

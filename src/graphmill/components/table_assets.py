@@ -19,7 +19,7 @@ from graphmill.components.interactions import (
     lengths_table,
     popular_items,
 )
-from graphmill.components.plan import TablePlan
+from graphmill.components.plan import DatasetPlan, Reference
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.components.sources import read_tables, table_names
 from graphmill.ingest.disk import pieces
@@ -77,10 +77,8 @@ EDGE_COLUMNS = {
     "tail": "row of the nodes table",
 }
 
-Reference = dict[str, Any]
 
-
-def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
+def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
     """Make the assets of the checked tables. Rows that cannot be used go to a separate file."""
     keys = {name: plan.key(name) for name in table_names(plan.sources)}
     abouts = {
@@ -172,7 +170,7 @@ def _nodes(
 
 
 def _edges(
-    plan: TablePlan,
+    plan: DatasetPlan,
     key: dg.AssetKey,
     result: IngestResult,
     edges: pa.Table,
@@ -223,7 +221,7 @@ def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
 
 
 def _interactions(
-    plan: TablePlan, key: dg.AssetKey, result: IngestResult, rejects: str, version: str, previous: PreviousRun
+    plan: DatasetPlan, key: dg.AssetKey, result: IngestResult, rejects: str, version: str, previous: PreviousRun
 ) -> dg.MaterializeResult[pa.Table]:
     table = interactions_table(result)
     counts = {"rejected_rows" if name == "rejects" else name: value for name, value in result.counts.items()}
@@ -297,7 +295,7 @@ def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
     }
 
 
-def _few_rejects(plan: TablePlan, key: dg.AssetKey, result: IngestResult) -> dg.AssetCheckResult:
+def _few_rejects(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.AssetCheckResult:
     refused, bound = result.rejects.num_rows, plan.rejected_share_max
     share = refused / max(refused + result.edges.num_rows, 1)
     return FEW_REJECTS.result(
@@ -308,7 +306,9 @@ def _few_rejects(plan: TablePlan, key: dg.AssetKey, result: IngestResult) -> dg.
     )
 
 
-def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: str) -> dg.MaterializeResult[Reference]:
+def _features(
+    plan: DatasetPlan, key: dg.AssetKey, result: IngestResult, version: str
+) -> dg.MaterializeResult[Reference]:
     folder = f"{OUTPUTS}/{plan.dataset}/features"
     (plan.root / folder).mkdir(parents=True, exist_ok=True)
     paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
@@ -332,14 +332,14 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
     )
 
 
-def _write_rejects(plan: TablePlan, result: IngestResult) -> str:
+def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
     path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
     (plan.root / path).parent.mkdir(parents=True, exist_ok=True)
     write_parquet(result.rejects, plan.root / path)
     return path
 
 
-def _version(plan: TablePlan, raw: Mapping[str, Reference]) -> str:
+def _version(plan: DatasetPlan, raw: Mapping[str, Reference]) -> str:
     """The tables' data version, from the content of the files, the reading settings, and the version of the reader."""
     content = {
         "version": TABLES_VERSION,

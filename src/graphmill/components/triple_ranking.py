@@ -14,7 +14,7 @@ from graphmill.components.against_baselines import (
     strata_tables,
     without_tie_bounds,
 )
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, Shown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import picture, records, scalars
@@ -39,13 +39,9 @@ PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
 """Numbers to plot over several retrainings."""
 SHOWN_BARS = 30
 
-Reference = dict[str, Any]
 
-
-def shown(
-    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    """The materialization, from the worker's ``ranking.json``."""
+def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+    """The metadata and the check results, from the worker's ``ranking.json``."""
     key, both, baseline = plan.key("ranking"), report["both"], report["baseline"]
     against = report["against"]
     ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")
@@ -75,45 +71,42 @@ def shown(
         name: report["micro"][name] | {"macro_mrr": report["macro"][name]["mrr"]} for name in ("degree", *others)
     }
     beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": by_scorer.pop("degree"), **by_scorer}
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
-        metadata={
-            **asset_page(
-                against["sentence"],
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-                baselines=beside,
-                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+    metadata = {
+        **asset_page(
+            against["sentence"],
+            plotted=PLOTTED,
+            others=figures,
+            previous=previous,
+            baselines=beside,
+            pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+        ),
+        "mrr_by_scorer": mrr_table(against),
+        "queries": report["queries"],
+        "epoch": report["epoch"],
+        "by_relation": records([_relation_row(row) for row in rows]),
+        **strata_tables(report["strata"], {"model": "model", "degree": "by frequency", **others}),
+        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+        "mrr_by_relation": picture(bars, plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
+    }
+    checks = [
+        baselines_result(plan, against, previous),
+        BEATS.result(
+            key,
+            ratio >= plan.checks.degree_ratio_min,
+            f"{ratio:.3g} times its MRR; the bound is {plan.checks.degree_ratio_min:g}",
+            severity=plan.checks.severity,
+            metadata=scalars(
+                {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}
             ),
-            "mrr_by_scorer": mrr_table(against),
-            "queries": report["queries"],
-            "epoch": report["epoch"],
-            "by_relation": records([_relation_row(row) for row in rows]),
-            **strata_tables(report["strata"], {"model": "model", "degree": "by frequency", **others}),
-            "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-            "mrr_by_relation": picture(bars, plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
-        },
-        check_results=[
-            baselines_result(plan, against, previous),
-            BEATS.result(
-                key,
-                ratio >= plan.checks.degree_ratio_min,
-                f"{ratio:.3g} times its MRR; the bound is {plan.checks.degree_ratio_min:g}",
-                severity=plan.checks.severity,
-                metadata=scalars(
-                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}
-                ),
-            ),
-            MOSTLY.result(
-                key,
-                above >= plan.checks.degree_share_min * len(rows),
-                f"in {above} of {len(rows)} relations, bound {plan.checks.degree_share_min:.0%}",
-                severity=plan.checks.severity,
-            ),
-        ],
-    )
+        ),
+        MOSTLY.result(
+            key,
+            above >= plan.checks.degree_share_min * len(rows),
+            f"in {above} of {len(rows)} relations, bound {plan.checks.degree_share_min:.0%}",
+            severity=plan.checks.severity,
+        ),
+    ]
+    return metadata, checks
 
 
 def _relation_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
-from graphmill.components.plan import ModelPlan, plan_asset
+from graphmill.components.embeddings_asset import read_vectors, texts, types_without_vectors
+from graphmill.components.plan import ModelPlan, Reference, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.health.check import Group, Verdict
@@ -38,7 +38,6 @@ NAMED = Check(
     "The report finds no named failure. If it does: docs/reference/checks.md says what to change.",
 )
 
-Reference = dict[str, Any]
 Pictures = Mapping[str, dg.MetadataValue]
 
 
@@ -82,9 +81,9 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
     signal = _signal(vectors, graph)
     if plan.system.ranks == "items" and (without := types_without_vectors(rows, vectors)):
-        kept = ~np.isin(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), without)
+        kept = ~np.isin(texts(rows["node_type"]), without)
         rows, vectors = rows.filter(pa.array(kept)), vectors[kept]
-    names, codes = np.unique(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), return_inverse=True)
+    names, codes = np.unique(texts(rows["node_type"]), return_inverse=True)
     type_names = [str(name) for name in names]
     thresholds = plan.checks.part(HealthThresholds)
     known = setting_names(plan.settings.model_dump())

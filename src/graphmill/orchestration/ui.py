@@ -9,12 +9,12 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
@@ -59,7 +59,10 @@ def serve(root: Path, host: str, port: int) -> int:
     # would fail.
     with open_instance():
         pass
-    stopping = _Interrupts()  # before the children start, in which these handlers are reset to the default
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Before the children start, in which these handlers are reset to the default.
+        signal.signal(number, lambda *_: stopping.set())
     workspace = _target(root)
     commands = {
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
@@ -82,11 +85,11 @@ def serve(root: Path, host: str, port: int) -> int:
         stack.callback(ask_all)  # runs first: all are asked to stop at the same time, then waited for
         address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
         _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping, logs)
-        if not stopping:
+        if not stopping.is_set():
             print(f"history is in {home}, messages are in {logs}; Ctrl-C stops all", flush=True)
             print(f"the explorer of promoted versions is at {explorer}", flush=True)
             print(f"graphmill is at {address}", flush=True)
-        while not stopping:
+        while not stopping.is_set():
             if ended := _ended(children, logs):
                 raise ResourceError(ended)
             for child in children.values():
@@ -102,21 +105,6 @@ def _target(root: Path) -> list[str]:
         return ["-w", str(root / "workspace.yaml")]
     location = code_location(root)
     return ["-m", location.module, "-a", location.attribute, "-d", str(location.folder)]
-
-
-class _Interrupts:
-    """Is true after SIGINT or SIGTERM."""
-
-    def __init__(self) -> None:
-        self._came = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._came = True
-
-    def __bool__(self) -> bool:
-        return self._came
 
 
 def _require_free(host: str, port: int) -> None:
@@ -139,9 +127,9 @@ def _port_for_service(wanted: int) -> int:
     raise ResourceError("this machine has no free port for the explorer")
 
 
-def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Interrupts, logs: Path) -> None:
+def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: threading.Event, logs: Path) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    while not stopping and time.monotonic() < deadline:
+    while not stopping.is_set() and time.monotonic() < deadline:
         if ended := _ended(children, logs):
             raise ResourceError(ended)
         try:
@@ -149,7 +137,7 @@ def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Inter
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
-    if not stopping:
+    if not stopping.is_set():
         raise ResourceError(f"the webserver did not answer within {READY_SECONDS:.0f} s")
 
 

@@ -18,8 +18,8 @@ from graphmill.kernels.hgt import attention as hgt
 from graphmill.kernels.hgt import segments
 from graphmill.kernels.hgt.dense_plan import flat_graph
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
+from tests.kernels.hgt.reference import hgt_attention_reference
 
 
 def numba_installed() -> bool:

@@ -13,8 +13,8 @@ from graphmill.kernels.hgt import projected as hgt_projected
 from graphmill.kernels.hgt.attention import Backend, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import head_groups, hgt_projected_attention
-from graphmill.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.graphs import random_edges
+from tests.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.test_hgt import BACKENDS
 
 HEADS, WIDTH, IN = 4, 3, 5

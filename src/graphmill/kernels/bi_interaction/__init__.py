@@ -35,7 +35,7 @@ def bi_interaction(
     ``matrix`` [N, N], ``nodes`` [N, d] → [N, k]. ``p``: dropout rate of the result.
     """
     if not _compiled_serves(nodes, of_sum[0]):
-        return _plain(matrix, nodes, of_sum, of_product, slope, p, training)
+        return mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
     out: Tensor = _BiInteraction.apply(
         nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True, None
     )
@@ -65,18 +65,12 @@ def bi_interaction_at(
     form leaves the others 0.
     """
     if not _compiled_serves(nodes, of_sum[0]):
-        out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
+        out = mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
         return out if whole else table_rows(out, rows), table_rows(nodes, rows)
     out, looked_up = _BiInteraction.apply(
         nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), rows, whole, asked
     )
     return out, looked_up
-
-
-def _plain(
-    matrix: SparseMatrix, nodes: Tensor, of_sum: Linear, of_product: Linear, slope: float, p: float, training: bool
-) -> Tensor:
-    return mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
 
 
 def mix(

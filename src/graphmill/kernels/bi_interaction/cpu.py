@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from graphmill.kernels.bi_interaction.sparse_rows import add_product_, even_pieces, weighted_rows
 from graphmill.kernels.products.cpu import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vector_math import keep, positive_bits, where_bits, where_positive
 from graphmill.kernels.runtime.vectors import (
@@ -36,7 +35,6 @@ from graphmill.kernels.runtime.vectors import (
 )
 from graphmill.kernels.runtime.words import Key, mask_numbers
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Number of rows in a block."""
 _PARTS = 32
@@ -76,7 +74,7 @@ def forward(
     signs = torch.empty(count, 2, padded(wide) // LANES, dtype=torch.uint16)
     rows = matrix.forward
     edges = (rows.indptr.numpy(), rows.column.numpy(), rows.value.numpy())
-    bounds = _pieces(edges[0], count, chosen)
+    bounds = _pieces(edges[0], chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
     known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
     over_ranges(_forward, _Forward._make((*edges, *tables, bounds, *known)), len(bounds) - 1, around.numel())
@@ -138,15 +136,15 @@ def _numbers(chosen: Tensor | None) -> np.ndarray:
     return np.zeros(0, np.int64) if chosen is None else chosen.numpy()
 
 
-def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray:
+def _pieces(indptr: np.ndarray, chosen: Tensor | None) -> np.ndarray:
     """Bounds of pieces of rows with about as much work each."""
     if chosen is not None:
         rows = chosen.numpy()
         indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(indptr[rows + 1] - indptr[rows])))
-    return even_pieces(indptr, 0, count, _EDGES_OF_A_ROW)
+    return even_pieces(indptr, _EDGES_OF_A_ROW)
 
 
-@_jit
+@jit_fast
 def _forward(call: Any, first: int, last: int) -> None:
     indptr, signs, bounds, chosen = call.indptr, call.signs, call.bounds, call.chosen
     width, wide = call.nodes.shape[1], call.out.shape[1]
@@ -168,10 +166,9 @@ def _forward(call: Any, first: int, last: int) -> None:
                 store(mixed, at + c, a + b)
                 store(mixed, times + at + c, a * b)
         rows = stop - start
-        whole_blocks((mixed, 0, inner, 1), (maps, 0, outer, width), (found, 0, outer, False), rows, wide)
-        whole_blocks(
-            (mixed, times, inner, 1), (maps, width * outer, outer, width), (found, beside, outer, False), rows, wide
-        )
+        for half in range(2):
+            left, right = (mixed, half * times, inner, 1), (maps, half * width * outer, outer, width)
+            whole_blocks(left, right, (found, half * beside, outer, False), rows, wide)
         for row in range(start, stop):
             own, at = row * wide, (row - start) * outer
             place = chosen[row] * wide if some else own
@@ -186,7 +183,7 @@ def _forward(call: Any, first: int, last: int) -> None:
     hold(mapped)
 
 
-@_jit
+@jit_fast
 def _backward(call: Any, first: int, last: int) -> None:
     around, signs, chosen = call.around, call.signs, call.chosen
     width, wide, some = call.nodes.shape[1], call.gradient.shape[1], len(chosen) > 0
@@ -227,14 +224,12 @@ def _backward(call: Any, first: int, last: int) -> None:
                     store(mixed, at + c, a + b)
                     store(mixed, times + at + c, a * b)
             rows, begun = stop - start, start > part * call.size
-            whole_blocks((back, 0, 1, outer), (mixed, 0, inner, rows), (into, sums, inner, begun), wide, width)
-            whole_blocks(
-                (back, beside, 1, outer), (mixed, times, inner, rows), (into, sums + second, inner, begun), wide, width
-            )
-            whole_blocks((back, 0, outer, 1), (maps, 0, inner, wide), (mixed, 0, inner, False), rows, width)
-            whole_blocks(
-                (back, beside, outer, 1), (maps, wide * inner, inner, wide), (mixed, times, inner, False), rows, width
-            )
+            for half in range(2):
+                of_maps, values = (back, half * beside, 1, outer), (mixed, half * times, inner, rows)
+                whole_blocks(of_maps, values, (into, sums + half * second, inner, begun), wide, width)
+            for half in range(2):
+                of_rows, matrix = (back, half * beside, outer, 1), (maps, half * wide * inner, inner, wide)
+                whole_blocks(of_rows, matrix, (mixed, half * times, inner, False), rows, width)
             for row in range(start, stop):
                 node = chosen[row] if some else row
                 own, here, at = row * width, node * width, (row - start) * inner
@@ -248,7 +243,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     hold(mapped)
 
 
-@_jit
+@jit_fast
 def _spread(indptr: Any, column: Any, value: Any, chosen: Any, given: Any, into: Any, first: int, last: int) -> None:
     """Add each row, times the values of its edges, to the rows at their other ends. A thread takes sixteen columns, so
     that no two threads write to one place, and additions are in the order of the rows."""

@@ -8,11 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
-
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def forward(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,7 +32,7 @@ def backward(
     return to_rows, to_translations
 
 
-@_jit
+@jit_fast
 def _forward(
     rows: Any, translations: Any, relations: Any, losses: Any, norms: Any, pulls: Any, first: int, last: int
 ) -> None:
@@ -57,7 +54,7 @@ def _forward(
         norms[fact] = kind(0.5) * squares
 
 
-@_jit
+@jit_fast
 def _backward(
     rows: Any, translations: Any, relations: Any, pulls: Any, to_rows: Any, loss: Any, norm: Any, first: int, last: int
 ) -> None:
@@ -73,7 +70,7 @@ def _backward(
             to_wrong[j] = norm * wrong[j] + pull * (moved - wrong[j])
 
 
-@_jit
+@jit_fast
 def _to_translations(
     rows: Any, translations: Any, relations: Any, pulls: Any, to_translations: Any, loss: Any, norm: Any
 ) -> None:

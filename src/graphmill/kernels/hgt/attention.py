@@ -17,13 +17,16 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.hgt import dense, sparse
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
+    Rows,
     Saved,
+    Step,
     TypeRows,
     Weights,
     attend_backward,
     attend_types,
     deltas,
     in_one_pass,
+    present,
     side_by_side,
     whole_gradients,
 )
@@ -54,34 +57,25 @@ def hgt_attention(
     Raises ValueError if the shapes do not fit the graph.
     """
     check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
-    _check(q, k, v, w_k, graph)
+    _check(Rows(q, k, v), w_k, graph)
     edges = edge_backend(backend, w_k, _dtype((*q, *k, *v), w_k))
     # Compiled code needs rows and matrices that are contiguous in memory.
     rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
-    flat: Any = _Attention.apply(graph, masked_pairs, edges, *weights, *rows)
+    flat: Any = _Attention.apply(Step(graph, masked_pairs, edges), *weights, *rows)
     return list(flat)
 
 
-def _check(
-    q: Sequence[Tensor | None],
-    k: Sequence[Tensor | None],
-    v: Sequence[Tensor | None],
-    w_k: Tensor,
-    graph: MessageGraph,
-) -> None:
+def _check(rows: Rows, w_k: Tensor, graph: MessageGraph) -> None:
     heads, width = w_k.shape[1:3]
-    for name, part, counts in (
-        ("q", q, graph.target_counts),
-        ("k", k, graph.source_counts),
-        ("v", v, graph.source_counts),
-    ):
+    counts_of = (graph.target_counts, graph.source_counts, graph.source_counts)
+    for name, part, counts in zip(Rows._fields, rows, counts_of, strict=True):
         for t, (x, count) in enumerate(zip(part, counts, strict=True)):
             if x is not None and x.shape != (count, heads * width):
                 raise ValueError(f"{name} of type {t} is [{count}, {heads * width}], not {list(x.shape)}")
     for number, r in enumerate(graph.relations):
         s, t = r.source_type, r.target_type
-        if r.num_edges and (q[t] is None or k[s] is None or v[s] is None):
+        if r.num_edges and (rows.q[t] is None or rows.k[s] is None or rows.v[s] is None):
             raise ValueError(f"relation {number} needs q of type {t} and k and v of type {s}, of which one is None")
 
 
@@ -147,64 +141,40 @@ def compiled_serves(weights: Tensor, dtype: torch.dtype | None) -> bool:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, graph: MessageGraph, masked_pairs: Tensor | None, edges: ModuleType, *inputs: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, step: Step, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
         w_k, w_v, prior, *rows = inputs
-        n = graph.num_types
-        return _forward(
-            ctx, graph, masked_pairs, edges, (w_k, w_v, prior), rows, (rows[:n], rows[n : 2 * n], rows[2 * n :])
-        )
+        n, weights = step.graph.num_types, Weights(present(w_k), present(w_v), present(prior))
+        with torch.autocast(weights.w_k.device.type, enabled=False):
+            found = attend_types(_split(rows, n), weights, step, [None] * n)
+        outputs, *others = ([None if of_type is None else of_type[i] for of_type in found] for i in range(3))
+        ctx.step = step._replace(masked_pairs=None)
+        ctx.save_for_backward(step.masked_pairs, *inputs, *outputs, *others[0], *others[1])
+        return tuple(outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        n = ctx.graph.num_types
-        rows, outputs, log_totals, logits, weights, masked_pairs = _restore(ctx, 3 * n)
+        masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
+        step: Step = ctx.step._replace(masked_pairs=masked_pairs)
+        n = step.graph.num_types
+        weights, rows = Weights(w_k, w_v, prior), rest[: 3 * n]
+        outputs, log_totals, logits = _split(rest[3 * n :], n)
         slopes = side_by_side(d_out)
-        delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
-        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta, logits)
-        with torch.autocast(weights.w_k.device.type, enabled=False):
-            if hasattr(ctx.edges, "whole_backward"):
-                found, d_weights = whole_gradients(saved, slopes, weights, ctx.graph, ctx.edges, masked_pairs)
+        delta = deltas(slopes, outputs, w_k.shape[1], step.edges)
+        saved = Saved(_split(rows, n), log_totals, delta, logits)
+        with torch.autocast(w_k.device.type, enabled=False):
+            if hasattr(step.edges, "whole_backward"):
+                found, d_weights = whole_gradients(saved, slopes, weights, step)
                 d_rows = _filled([part for parts in found for part in parts], rows, weights)
             else:
                 d_rows = _filled([None] * len(rows), rows, weights)
-                parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
-                d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
-        return (None, None, None, *d_weights, *_cast(d_rows, rows))
+                d_weights = attend_backward(saved, slopes, _split(d_rows, n), weights, step)
+        return (None, *d_weights, *_cast(d_rows, rows))
 
 
-def _forward(
-    ctx: Any,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None,
-    edges: ModuleType,
-    weights: Sequence[Tensor | None],
-    inputs: TypeRows,
-    parts: tuple[TypeRows, TypeRows, TypeRows],
-) -> tuple[Tensor | None, ...]:
-    n = graph.num_types
-    outputs: list[Tensor | None] = [None] * n
-    log_totals: list[Tensor | None] = [None] * n
-    logits: list[Tensor | None] = [None] * n
-    assert weights[0] is not None
-    with torch.autocast(weights[0].device.type, enabled=False):
-        found = attend_types(*parts, Weights(*weights), graph, masked_pairs, edges, outputs)  # type: ignore[arg-type]
-        for t, of_type in enumerate(found):
-            if of_type is not None:
-                outputs[t], log_totals[t], logits[t] = of_type
-    ctx.graph, ctx.edges = graph, edges
-    ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals, *logits)
-    return tuple(outputs)
-
-
-def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any], list[Any], Weights, Tensor | None]:
-    masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
-    n = ctx.graph.num_types
-    inputs, per_type = rest[:num_inputs], rest[num_inputs:]
-    outputs, log_totals, logits = (per_type[i : i + n] for i in range(0, 3 * n, n))
-    return inputs, outputs, log_totals, logits, Weights(w_k, w_v, prior), masked_pairs
+def _split(rows: TypeRows, num_types: int) -> Rows:
+    """Three lists per type of their concatenation."""
+    return Rows(*(rows[i * num_types : (i + 1) * num_types] for i in range(3)))
 
 
 def _filled(gradients: TypeRows, rows: TypeRows, weights: Weights) -> list[Tensor | None]:
@@ -219,12 +189,10 @@ def _cast(gradients: TypeRows, rows: TypeRows) -> list[Tensor | None]:
     return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
 
 
-def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> tuple[TypeRows, TypeRows, TypeRows]:
+def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> Rows:
     """q, k and v per type, as views of the columns of tensors that hold q (of targets), then k and v (of sources)."""
     size = w_k.shape[1] * w_k.shape[2]
-    q: list[Tensor | None] = [None] * graph.num_types
-    k: list[Tensor | None] = [None] * graph.num_types
-    v: list[Tensor | None] = [None] * graph.num_types
+    q, k, v = ([None] * graph.num_types for _ in range(3))
     for t, rows in enumerate(packed):
         if rows is None:
             continue
@@ -233,4 +201,4 @@ def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> tuple[TypeRows
             q[t] = next(columns)
         if t in graph.source_types:
             k[t], v[t] = next(columns), next(columns)
-    return q, k, v
+    return Rows(q, k, v)

@@ -67,6 +67,10 @@ class RelationPlan:
         """int32 [E]: local node number of each edge's source."""
         return self.source_nodes.to(torch.int32)[self.source]
 
+    def ends(self, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """int64: local numbers of the sources and the targets of some edges, given by position."""
+        return self.source_nodes[self.source[edges]], self.target_nodes[self.target[edges]]
+
     def to(self, device: torch.device | str) -> RelationPlan:
         """The same plan with its tensors on ``device``."""
         moved = {n: getattr(self, n).to(device) for n in _TENSORS}
@@ -107,18 +111,7 @@ class MessageGraph:
         plans = []
         for number, edges in enumerate(relations):
             _check(number, edges.src, edges.dst, type_counts[edges.source_type], targets[edges.target_type])
-            src, dst, pair = (_integers(a) for a in (edges.src, edges.dst, edges.pair))
-            plans.append(
-                _plan(
-                    edges.source_type,
-                    edges.target_type,
-                    src,
-                    dst,
-                    pair,
-                    type_counts[edges.source_type],
-                    targets[edges.target_type],
-                )
-            )
+            plans.append(_plan(edges, type_counts, targets))
         pairs = max((int(edges.pair.max()) + 1 for edges in relations if len(edges.pair)), default=0)
         return MessageGraph(tuple(type_counts), targets, tuple(plans), pairs)
 
@@ -226,17 +219,8 @@ class MessageGraph:
                 continue
             dst = lookup[r.target_nodes][r.target]
             kept = (dst >= 0).nonzero().squeeze(1)
-            plans.append(
-                _plan(
-                    r.source_type,
-                    r.target_type,
-                    r.source_row[kept],
-                    dst[kept],
-                    r.pair[kept],
-                    self.source_counts[r.source_type],
-                    counts[r.target_type],
-                )
-            )
+            edges = TypedEdges(r.source_type, r.target_type, r.source_row[kept], dst[kept], r.pair[kept])
+            plans.append(_plan(edges, self.source_counts, counts))
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
     def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:
@@ -256,10 +240,7 @@ class MessageGraph:
         """
         if layers < 1:
             return [chosen[:0] for chosen in edges]
-        ends = [
-            (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
-            for r, chosen in zip(self.relations, edges, strict=True)
-        ]
+        ends = [r.ends(chosen) for r, chosen in zip(self.relations, edges, strict=True)]
         wanted = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         for marks, some in zip(wanted, nodes, strict=True):
             marks[some] = True
@@ -281,45 +262,31 @@ class MessageGraph:
         type the int64 local numbers of its nodes, ascending.
         """
         touched = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
-        ends = []
-        for r, chosen in zip(self.relations, edges, strict=True):
-            src = r.source_nodes[r.source[chosen]]
-            dst = r.target_nodes[r.target[chosen]]
+        ends = [r.ends(chosen) for r, chosen in zip(self.relations, edges, strict=True)]
+        for r, (src, dst) in zip(self.relations, ends, strict=True):
             touched[r.source_type][src] = True
             touched[r.target_type][dst] = True
-            ends.append((src, dst))
         for marks, extra in zip(touched, nodes or [], strict=False):
             if extra is not None:
                 marks[extra] = True
         rows = [marks.nonzero().squeeze(1) for marks in touched]
         lookups = [_lookup(kept, marks.numel()) for kept, marks in zip(rows, touched, strict=True)]
         counts = [kept.numel() for kept in rows]
-        plans = tuple(
-            _plan(
-                r.source_type,
-                r.target_type,
-                lookups[r.source_type][src],
-                lookups[r.target_type][dst],
-                r.pair[chosen],
-                counts[r.source_type],
-                counts[r.target_type],
-            )
-            for r, chosen, (src, dst) in zip(self.relations, edges, ends, strict=True)
-        )
-        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs, self.place), rows
+        plans = []
+        for r, chosen, (src, dst) in zip(self.relations, edges, ends, strict=True):
+            s, t = r.source_type, r.target_type
+            plans.append(_plan(TypedEdges(s, t, lookups[s][src], lookups[t][dst], r.pair[chosen]), counts, counts))
+        return MessageGraph(tuple(counts), tuple(counts), tuple(plans), self.num_pairs, self.place), rows
 
 
-def _plan(
-    source_type: int, target_type: int, src: Tensor, dst: Tensor, pair: Tensor, num_sources: int, num_targets: int
-) -> RelationPlan:
-    source_nodes, source = _occurring(src, num_sources)
-    target_nodes, target = _occurring(dst, num_targets)
+def _plan(edges: TypedEdges, source_counts: Sequence[int], target_counts: Sequence[int]) -> RelationPlan:
+    src, dst, pair = (_integers(a) for a in edges[2:])
+    source_nodes, source = _occurring(src, source_counts[edges.source_type])
+    target_nodes, target = _occurring(dst, target_counts[edges.target_type])
     degrees = torch.bincount(target, minlength=target_nodes.numel())
     indptr = torch.zeros(target_nodes.numel() + 1, dtype=torch.int64, device=src.device)
     torch.cumsum(degrees, 0, out=indptr[1:])
-    return RelationPlan(
-        source_type, target_type, source_nodes, target_nodes, source, target, indptr, pair.to(torch.int32)
-    )
+    return RelationPlan(*edges[:2], source_nodes, target_nodes, source, target, indptr, pair.to(torch.int32))
 
 
 def _occurring(index: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ next. With ``recompute``, the backward pass projects q, k and v again, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,11 +19,13 @@ from graphmill.kernels.hgt.attention import Backend, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
     Saved,
+    Step,
     TypeRows,
     Weights,
     attend_backward,
     attend_types,
     deltas,
+    present,
     side_by_side,
     whole_gradients,
 )
@@ -64,7 +65,8 @@ def hgt_projected_attention(
     biases = [None if p is None else p[1] for p in projections]
     # Compiled code needs matrices that are contiguous in memory.
     relations = (w.contiguous() for w in (w_k, w_v, prior))
-    flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, *relations, *x, *weights, *biases)
+    step = Step(graph, masked_pairs, edges)
+    flat: Any = _Projected.apply(step, low, recompute, *relations, *x, *weights, *biases)
     return list(flat)
 
 
@@ -112,17 +114,10 @@ def head_groups(x: TypeRows, heads: int, width: int, recompute: bool, low: bool 
 class _Projected(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        graph: MessageGraph,
-        masked_pairs: Tensor | None,
-        edges: ModuleType,
-        low: torch.dtype,
-        recompute: bool,
-        w_k: Tensor,
-        w_v: Tensor,
-        prior: Tensor,
+        ctx: Any, step: Step, low: torch.dtype, recompute: bool, w_k: Tensor, w_v: Tensor, prior: Tensor,
         *inputs: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        graph = step.graph
         n, (heads, width) = graph.num_types, w_k.shape[1:3]
         x, weights, biases = inputs[:n], inputs[n : 2 * n], inputs[2 * n :]
         outputs: list[Tensor | None] = [None] * n
@@ -135,19 +130,19 @@ class _Projected(torch.autograd.Function):
                 packed = _project(x, weights, biases, (a, b, heads, width), low)
                 parts = unpack(packed, graph, w_k[:, a:b])
                 own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
-                if len(groups) > 1 or not hasattr(edges, "whole_forward"):
+                if len(groups) > 1 or not hasattr(step.edges, "whole_forward"):
                     for t in graph.target_types:
                         if outputs[t] is None:
                             outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
                 columns = [None if whole is None else whole[:, a * width : b * width] for whole in outputs]
-                for t, found in enumerate(attend_types(*parts, own, graph, masked_pairs, edges, columns)):
+                for t, found in enumerate(attend_types(parts, own, step, columns)):
                     if found is not None and outputs[t] is None:
                         outputs[t] = found[0]
                     totals.append(None if found is None else found[1])
                     logits.append(None if found is None or recompute else found[2])
                 kept += [] if recompute else packed
-        ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
-        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
+        ctx.step, ctx.low, ctx.groups, ctx.recompute = step._replace(masked_pairs=None), low, groups, recompute
+        ctx.save_for_backward(step.masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
         # Do not save these with autograd, which keeps tensors until the backward pass has ended. They are released when
         # it begins.
         ctx.outputs = [None if o is None else (o.detach(), _version(o)) for o in outputs]
@@ -156,14 +151,14 @@ class _Projected(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        graph: MessageGraph = ctx.graph
-        n = graph.num_types
         masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
+        step: Step = ctx.step._replace(masked_pairs=masked_pairs)
+        n = step.graph.num_types
         heads, width = w_k.shape[1:3]
         lists: Iterator[list[Tensor | None]] = iter([rest[i : i + n] for i in range(0, len(rest), n)])
         x, weights, biases = (next(lists) for _ in range(3))
         slopes = side_by_side(d_out)
-        delta = deltas(slopes, _outputs(ctx), heads, ctx.edges)
+        delta = deltas(slopes, _outputs(ctx), heads, step.edges)
         totals, logits = ([next(lists) for _ in ctx.groups] for _ in range(2))
         d_x: list[Tensor | None] = [None] * n
         d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
@@ -176,10 +171,10 @@ class _Projected(torch.autograd.Function):
                 shares = [None if d is None else d[:, a:b] for d in delta]
                 own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
                 given = (
-                    Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
+                    Saved(unpack(packed, step.graph, own.w_k), log_totals, shares, of_edges),
                     [None if d is None else d[:, columns] for d in slopes],
                 )
-                d_packed, found = _edges_backward(packed, given, own, graph, masked_pairs, ctx.edges)
+                d_packed, found = _edges_backward(packed, given, own, step)
                 if len(ctx.groups) == 1:
                     d_own = found
                 else:
@@ -188,29 +183,24 @@ class _Projected(torch.autograd.Function):
                 del packed
                 for t, d in enumerate(d_packed):
                     if d is not None:
-                        want = ctx.needs_input_grad[8 + t]
-                        d_x[t] = _project_backward(
-                            d, x[t], weights[t], d_x[t], (d_projection[0][t], d_projection[1][t]), place, ctx.low, want
-                        )
+                        want = ctx.needs_input_grad[6 + t]
+                        into = present(d_projection[0][t]), present(d_projection[1][t])
+                        given_rows, weight = present(x[t]), present(weights[t])
+                        d_x[t] = _project_backward(d, given_rows, weight, d_x[t], into, place, ctx.low, want)
                         d_packed[t] = None
-        return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
+        return (None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
 
 
 def _edges_backward(
-    packed: TypeRows,
-    given: tuple[Saved, TypeRows],
-    own: Weights,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None,
-    edges: ModuleType,
+    packed: TypeRows, given: tuple[Saved, TypeRows], own: Weights, step: Step
 ) -> tuple[list[Tensor | None], Weights]:
     """The gradients of ``packed`` q, k and v, and those of the relations' weights."""
-    if hasattr(edges, "whole_backward"):
-        parts, found = whole_gradients(*given, own, graph, edges, masked_pairs)
+    if hasattr(step.edges, "whole_backward"):
+        parts, found = whole_gradients(*given, own, step)
         of_type = [[part for part in own_parts if part is not None] for own_parts in zip(*parts, strict=True)]
         return [torch.cat(side, 1) if side else None for side in of_type], found
     d_packed = [None if p is None else torch.zeros_like(p, dtype=own.w_k.dtype) for p in packed]
-    found = attend_backward(*given, *unpack(d_packed, graph, own.w_k), own, graph, masked_pairs, edges)
+    found = attend_backward(*given, unpack(d_packed, step.graph, own.w_k), own, step)
     return d_packed, found
 
 
@@ -249,21 +239,11 @@ def _times(left: Tensor, right: Tensor, bias: Tensor | None, low: torch.dtype) -
 
 
 def _project_backward(
-    d: Tensor,
-    rows: Tensor | None,
-    weight: Tensor | None,
-    d_x: Tensor | None,
-    d_projection: tuple[Tensor | None, Tensor | None],
-    place: Place,
-    low: torch.dtype,
-    want_rows: bool,
-) -> Tensor | None:
+    d: Tensor, rows: Tensor, weight: Tensor, d_x: Tensor | None, d_projection: tuple[Tensor, Tensor], place: Place,
+    low: torch.dtype, want_rows: bool,
+) -> Tensor | None:  # fmt: skip
     """Fill the group's rows of ``d_projection`` (weight and bias), add the group's part to ``d_x``, and return ``d_x``."""
     d_weight, d_bias = d_projection
-    assert rows is not None
-    assert weight is not None
-    assert d_weight is not None
-    assert d_bias is not None
     own = _own(weight, place).to(low)
     d = d.to(low)
     if _is_whole(place) and d_weight.dtype == d_bias.dtype == low:

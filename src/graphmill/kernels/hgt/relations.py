@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.runtime.processor import own_blocks
 
 _LARGEST = 1 << 14
@@ -32,31 +32,46 @@ class Weights(NamedTuple):
     prior: Tensor
 
 
+class Rows(NamedTuple):
+    """q, k and v, or their gradients, per type: None for types that are never a target, or source."""
+
+    q: TypeRows
+    k: TypeRows
+    v: TypeRows
+
+
+class Step(NamedTuple):
+    """The graph, bool [pairs] of pairs whose edges carry no message, and the backend of the edges."""
+
+    graph: MessageGraph
+    masked_pairs: Tensor | None
+    edges: ModuleType
+
+    def kept(self, chosen: Sequence[int]) -> list[Tensor | None]:
+        """For each chosen relation bool [E], False for an edge without a message; None if all have one."""
+        pairs = [None if self.masked_pairs is None else self.graph.relations[number].pair for number in chosen]
+        return [
+            None if p is None or self.masked_pairs is None else ~self.masked_pairs.index_select(0, p) for p in pairs
+        ]
+
+
 def attend(
-    node_type: int,
-    q: TypeRows,
-    k: TypeRows,
-    v: TypeRows,
-    weights: Weights,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None,
-    edges: ModuleType,
-    out: Tensor | None = None,
+    node_type: int, rows: Rows, weights: Weights, step: Step, out: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ for a node without a message), and the
     logits if the backend keeps them for its backward pass.
 
     ``out``: a tensor for the output, with contiguous columns.
     """
-    heads = weights.w_k.shape[1]
-    queries = _present(q[node_type])
+    graph, heads = step.graph, weights.w_k.shape[1]
+    queries = present(rows.q[node_type])
     dtype = weights.w_k.dtype
     chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == node_type and r.num_edges)
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
     sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
-    kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
-    logits = edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
+    given = (queries, rows.k, rows.v)
+    logits = step.edges.all_forward(graph, chosen, given, weights, step.kept(chosen), (sums, total, highest))
     if out is None:
         out = sums.to(queries.dtype)
     elif sums is not out:
@@ -65,82 +80,66 @@ def attend(
 
 
 def attend_types(
-    q: TypeRows,
-    k: TypeRows,
-    v: TypeRows,
-    weights: Weights,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None,
-    edges: ModuleType,
-    outs: TypeRows,
+    rows: Rows, weights: Weights, step: Step, outs: TypeRows
 ) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
     """:func:`attend` for every receiving type, None for the others. A backend may process all types at once."""
-    if not hasattr(edges, "whole_forward"):
+    graph = step.graph
+    if not hasattr(step.edges, "whole_forward"):
         return [
-            attend(t, q, k, v, weights, graph, masked_pairs, edges, outs[t]) if t in graph.target_types else None
-            for t in range(graph.num_types)
+            attend(t, rows, weights, step, outs[t]) if t in graph.target_types else None for t in range(graph.num_types)
         ]
     types = sorted(graph.target_types)
-    given = (_whole(q, types, weights), *(_whole(x, sorted(graph.source_types), weights) for x in (k, v)))
-    out, total, logits = edges.whole_forward(graph, *given, weights, masked_pairs)
+    out, total, logits = step.edges.whole_forward(graph, *_whole_rows(rows, graph, weights), weights, step.masked_pairs)
     sizes = [graph.target_counts[t] for t in types]
     found: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
     if types:
-        out = out.to(_present(q[types[0]]).dtype)
-    for t, rows, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
+        out = out.to(present(rows.q[types[0]]).dtype)
+    for t, part, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
         into = outs[t]
-        found[t] = rows if into is None else into.copy_(rows), totals, logits if t == types[0] else None
+        found[t] = part if into is None else into.copy_(part), totals, logits if t == types[0] else None
     return found
 
 
-def _whole(rows: TypeRows, types: Sequence[int], weights: Weights) -> Tensor:
-    """The rows of some types, concatenated, in the weights' precision."""
-    heads, width = weights.w_k.shape[1:3]
-    if not types:
-        return weights.w_k.new_zeros(0, heads * width)
-    return torch.cat([_present(rows[t]) for t in types]).to(weights.w_k.dtype)
+def _whole_rows(rows: Rows, graph: MessageGraph, weights: Weights) -> list[Tensor]:
+    """q of all receiving types, k and v of all sending types, concatenated, in the weights' precision."""
+    w_k, found = weights.w_k, []
+    for of_type, types in zip(rows, (graph.target_types, graph.source_types, graph.source_types), strict=True):
+        parts = [present(of_type[t]) for t in sorted(types)] or [w_k.new_zeros(0, w_k.shape[1] * w_k.shape[2])]
+        found.append(torch.cat(parts).to(w_k.dtype))
+    return found
 
 
-def whole_gradients(
-    saved: Saved, d_out: TypeRows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
-) -> tuple[list[list[Tensor | None]], Weights]:
+def whole_gradients(saved: Saved, d_out: TypeRows, weights: Weights, step: Step) -> tuple[Rows, Weights]:
     """Gradients of q, k and v per type, and of the weights, from a backend that takes all types at once."""
+    graph = step.graph
     targets, sources = sorted(graph.target_types), sorted(graph.source_types)
     d_rows: list[list[Tensor | None]] = [[None] * graph.num_types for _ in range(3)]
-    rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))
+    rows = _whole_rows(saved.rows, graph, weights)
     if targets:
         # Types without a gradient take no part.
-        slopes = [
-            torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
-            for t in targets
-        ]
-        log_total = torch.cat([_present(saved.log_total[t]) for t in targets])
-        delta = torch.cat(
-            [
-                torch.zeros_like(_present(saved.log_total[t])) if saved.delta[t] is None else _present(saved.delta[t])
-                for t in targets
-            ]
+        queries, totals = ([present(x[t]) for t in targets] for x in (saved.rows.q, saved.log_total))
+        slopes, deltas = (
+            [torch.zeros_like(x) if given[t] is None else present(given[t]) for t, x in zip(targets, like, strict=True)]
+            for given, like in ((d_out, queries), (saved.delta, totals))
         )
-        d_whole = torch.cat([_present(d) for d in slopes]).to(weights.w_k.dtype)
-        softmax = (log_total, delta, saved.logits[targets[0]])
-        found, d_weights = edges.whole_backward(graph, rows, weights, d_whole, softmax, masked_pairs)
+        d_whole = torch.cat(slopes).to(weights.w_k.dtype)
+        softmax = (torch.cat(totals), torch.cat(deltas), saved.logits[targets[0]])
+        found, d_weights = step.edges.whole_backward(graph, rows, weights, d_whole, softmax, step.masked_pairs)
     else:
         found, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
     ends = ((targets, graph.target_counts), (sources, graph.source_counts), (sources, graph.source_counts))
-    for into, given, whole, (types, counts) in zip(d_rows, saved[:3], found, ends, strict=True):
+    for into, given, whole, (types, counts) in zip(d_rows, saved.rows, found, ends, strict=True):
         # Convert all to the rows' precision at once.
-        whole = whole.to(_present(given[types[0]]).dtype) if types else whole
+        whole = whole.to(present(given[types[0]]).dtype) if types else whole
         for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
             into[t] = part
-    return d_rows, Weights(*d_weights)
+    return Rows(*d_rows), Weights(*d_weights)
 
 
 class Saved(NamedTuple):
     """Data for the backward pass, per type: inputs, log-totals, :func:`deltas`, and logits if they were kept."""
 
-    q: TypeRows
-    k: TypeRows
-    v: TypeRows
+    rows: Rows
     log_total: TypeRows
     delta: TypeRows
     logits: TypeRows
@@ -162,31 +161,20 @@ def side_by_side(rows: TypeRows) -> list[Tensor | None]:
     return [r if r is None or r.stride(1) == 1 else r.contiguous() for r in rows]
 
 
-def attend_backward(
-    saved: Saved,
-    d_out: TypeRows,
-    d_q: TypeRows,
-    d_k: TypeRows,
-    d_v: TypeRows,
-    weights: Weights,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None,
-    edges: ModuleType,
-) -> Weights:
-    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``, and return those of the weights.
+def attend_backward(saved: Saved, d_out: TypeRows, d_rows: Rows, weights: Weights, step: Step) -> Weights:
+    """Add the gradients of q, k and v to ``d_rows``, and return those of the weights.
 
     ``d_out`` must have contiguous rows (:func:`side_by_side`).
     """
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(
         number
-        for number, r in enumerate(graph.relations)
+        for number, r in enumerate(step.graph.relations)
         if r.num_edges and d_out[r.target_type] is not None and saved.delta[r.target_type] is not None
     )
     if chosen:
-        kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
-        softmax, gradients = (d_out, saved.log_total, saved.delta, saved.logits), (d_q, d_k, d_v)
-        edges.all_backward(graph, chosen, saved[:3], weights, kept, softmax, gradients, d_weights)
+        softmax, kept = (d_out, saved.log_total, saved.delta), step.kept(chosen)
+        step.edges.all_backward(step.graph, chosen, saved.rows, weights, kept, softmax, d_rows, d_weights)
     return d_weights
 
 
@@ -195,10 +183,7 @@ def in_one_pass(width: int) -> bool:
     return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
 
 
-def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:
-    return None if masked_pairs is None else ~masked_pairs.index_select(0, r.pair)
-
-
-def _present(x: Tensor | None) -> Tensor:
+def present(x: Tensor | None) -> Tensor:
+    """The tensor, which must not be None: types without rows have no edges."""
     assert x is not None
     return x

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.relations import Rows, TypeRows, Weights, present
 from graphmill.kernels.hgt.segments import head_products, runs, weighted_sums
 from graphmill.kernels.products import add_product_, product
 
@@ -32,19 +33,11 @@ ALL = 0.7
 """If a relation uses at least this fraction of a type's nodes, it takes all of them, which avoids gathering rows and
 scattering gradients."""
 
-TypeRows = Sequence[Tensor | None]
-Matrices = tuple[Tensor, Tensor, Tensor]
-"""``w_k``, ``w_v`` [relations, h, D, D] and ``prior`` [relations, h]."""
-
 
 def all_forward(
-    graph: MessageGraph,
-    chosen: tuple[int, ...],
-    rows: tuple[Tensor, TypeRows, TypeRows],
-    matrices: Matrices,
-    kept: Sequence[Tensor | None],
-    found: tuple[Tensor, Tensor, Tensor],
-) -> None:
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Weights,
+    kept: Sequence[Tensor | None], found: tuple[Tensor, Tensor, Tensor],
+) -> None:  # fmt: skip
     """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
     total is 0 and highest is −∞.
 
@@ -61,29 +54,23 @@ def all_forward(
     dropped = inbox.dropped(kept)
     for head in range(heads):
         columns = slice(head * width, (head + 1) * width)
-        sent = _multiplied(inbox, keys, values, matrices, head)
-        logits = _dots(inbox, _own(queries, columns, sums.dtype), sent.k)
+        sent_k, sent_v = _multiplied(inbox, keys, values, matrices, head)
+        logits = _dots(inbox, _own(queries, columns, sums.dtype), sent_k)
         if dropped is not None:
             logits.masked_fill_(dropped, -math.inf)
         top = torch.segment_reduce(logits, "max", offsets=inbox.indptr, unsafe=True)
         shift = top.clamp_min(torch.finfo(top.dtype).min)
         weights = logits.sub_(shift.index_select(0, inbox.target)).exp_()
         total = torch.segment_reduce(weights, "sum", offsets=inbox.indptr, unsafe=True)
-        own = weighted_sums(inbox.source, inbox.bounds, weights, sent.v)
+        own = weighted_sums(inbox.source, inbox.bounds, weights, sent_v)
         torch.div(own, total.masked_fill(total == 0, 1.0).unsqueeze(1), out=sums[:, columns])
         totals[:, head], highest[:, head] = total, top
 
 
 def all_backward(
-    graph: MessageGraph,
-    chosen: tuple[int, ...],
-    rows: tuple[TypeRows, TypeRows, TypeRows],
-    matrices: Matrices,
-    kept: Sequence[Tensor | None],
-    softmax: tuple[TypeRows, TypeRows, TypeRows, TypeRows],
-    d_rows: tuple[TypeRows, TypeRows, TypeRows],
-    d_matrices: Matrices,
-) -> None:
+    graph: MessageGraph, chosen: tuple[int, ...], rows: Rows, matrices: Weights, kept: Sequence[Tensor | None],
+    softmax: tuple[TypeRows, TypeRows, TypeRows], d_rows: Rows, d_matrices: Weights,
+) -> None:  # fmt: skip
     """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
 
     ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result [targets,
@@ -94,33 +81,27 @@ def all_backward(
     for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
         inbox = inbox_of(graph, tuple(numbers))
         dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
-        own = tuple(present(of_type[t]) for of_type in (rows[0], *softmax[:3], d_rows[0]))
+        own = tuple(present(of_type[t]) for of_type in (rows.q, *softmax, d_rows.q))
         for head in range(matrices[0].shape[1]):
-            _head_backward(inbox, own, rows[1:], matrices, dropped, d_rows[1:], d_matrices, head)
+            _head_backward(inbox, own, rows, matrices, dropped, d_rows, d_matrices, head)
 
 
 def _head_backward(
-    inbox: Inbox,
-    own: tuple[Tensor, ...],
-    rows: tuple[TypeRows, TypeRows],
-    matrices: Matrices,
-    dropped: Tensor | None,
-    d_rows: tuple[TypeRows, TypeRows],
-    d_matrices: Matrices,
-    head: int,
-) -> None:
+    inbox: Inbox, own: tuple[Tensor, ...], rows: Rows, matrices: Weights, dropped: Tensor | None, d_rows: Rows,
+    d_matrices: Weights, head: int,
+) -> None:  # fmt: skip
     """The backward pass of one head of a type. ``own``: its q, the result's gradient, log total, Σ α·dα, q's gradient."""
     queries, slopes, log_total, delta, d_queries = own
     width, dtype = matrices[0].shape[2], matrices[0].dtype
     columns = slice(head * width, (head + 1) * width)
     q, d_out = _own(queries, columns, dtype), _own(slopes, columns, dtype)
-    sent = _multiplied(inbox, *rows, matrices, head)
-    alpha = _dots(inbox, q, sent.k, log_total[:, head]).exp_()
+    sent_k, sent_v = _multiplied(inbox, rows.k, rows.v, matrices, head)
+    alpha = _dots(inbox, q, sent_k, log_total[:, head]).exp_()
     if dropped is not None:
         alpha.masked_fill_(dropped, 0.0)
-    d_logits = _dots(inbox, d_out, sent.v, delta[:, head]).mul_(alpha)
-    d_queries[:, columns].add_(weighted_sums(inbox.source, inbox.bounds, d_logits, sent.k))
-    del sent
+    d_logits = _dots(inbox, d_out, sent_v, delta[:, head]).mul_(alpha)
+    d_queries[:, columns].add_(weighted_sums(inbox.source, inbox.bounds, d_logits, sent_k))
+    del sent_k, sent_v
     order, target, bounds = inbox.transposed
     d_k = weighted_sums(target, bounds, d_logits.index_select(0, order), q)
     del d_logits
@@ -129,15 +110,15 @@ def _head_backward(
     (w_k, w_v, prior), (d_w_k, d_w_v, d_prior) = matrices, d_matrices
     for part in inbox.parts:
         place, factor = (part.relation, head), prior[part.relation, head] / math.sqrt(width)
-        k, v = (part.rows(of_type, columns, dtype) for of_type in rows)
+        k, v = (part.rows(of_type, columns, dtype) for of_type in rows[1:])
         of_k, of_v = d_k[part.first : part.last], d_v[part.first : part.last]
         product(v.T, of_v, out=d_w_v[place])
         # The logits are q · k (factor · W). The gradients of factor and W both follow from the gradient of this matrix.
         of_scaled = product(k.T, of_k)
         torch.mul(of_scaled, factor, out=d_w_k[place])
         d_prior[place] = torch.linalg.vecdot(of_scaled.flatten(), w_k[place].flatten()) / math.sqrt(width)
-        part.add(d_rows[0], columns, of_k, (w_k[place] * factor).T)
-        part.add(d_rows[1], columns, of_v, w_v[place].T)
+        part.add(d_rows.k, columns, of_k, (w_k[place] * factor).T)
+        part.add(d_rows.v, columns, of_v, w_v[place].T)
 
 
 class _Part(NamedTuple):
@@ -211,24 +192,18 @@ def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
     return found
 
 
-class _Sent(NamedTuple):
+def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights, head: int) -> tuple[Tensor, Tensor]:
     """The sent rows of all relations for one head: k · (factor W^K) and v · W^V, [rows, D]."""
-
-    k: Tensor
-    v: Tensor
-
-
-def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Matrices, head: int) -> _Sent:
     w_k, w_v, prior = matrices
     width = w_k.shape[2]
     columns = slice(head * width, (head + 1) * width)
-    sent = _Sent(w_k.new_empty(inbox.rows, width), w_k.new_empty(inbox.rows, width))
+    sent_k, sent_v = w_k.new_empty(2, inbox.rows, width)
     for part in inbox.parts:
         place, here = (part.relation, head), slice(part.first, part.last)
         scaled = w_k[place] * (prior[place] / math.sqrt(width))
-        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent.k[here])
-        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent.v[here])
-    return sent
+        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent_k[here])
+        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent_v[here])
+    return sent_k, sent_v
 
 
 def _own(rows: Tensor, columns: slice, dtype: torch.dtype) -> Tensor:
@@ -267,9 +242,3 @@ def _without_warning() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
-
-
-def present(x: Tensor | None) -> Tensor:
-    """The tensor, which must not be None: types without rows have no edges."""
-    assert x is not None
-    return x

@@ -100,13 +100,8 @@ class _PairLosses(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from graphmill.kernels.pair_losses import cpu as pair_losses_cpu
 
-        found = [
-            gradient_of_table(t) if needed else None
-            for t, needed in zip(ctx.tables, ctx.needs_input_grad[:2], strict=True)
-        ]
-        into = [
-            t.grad if own is None and needed else own
-            for t, own, needed in zip(ctx.tables, found, ctx.needs_input_grad[:2], strict=True)
-        ]
+        tables = list(zip(ctx.tables, ctx.needs_input_grad[:2], strict=True))
+        found = [gradient_of_table(t) if needed else None for t, needed in tables]
+        into = [t.grad if own is None and needed else own for own, (t, needed) in zip(found, tables, strict=True)]
         pair_losses_cpu.backward(*ctx.saved_tensors, *(float(g) for g in gradients), *into)
         return *found, None, None, None

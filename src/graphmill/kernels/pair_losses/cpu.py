@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.compiled_math import exp
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vector_math import total
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
+    fetch,
     hold,
     like,
     load,
@@ -29,7 +30,6 @@ from graphmill.kernels.runtime.vectors import (
     store_first,
 )
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
 """Number of negatives of a pair by which rows are prefetched, because their order is random."""
 _Backward = namedtuple(
@@ -66,14 +66,7 @@ def backward(
     over_ranges(_backward, arguments, -(-width // LANES), item_rows.numel() * width)
 
 
-@_jit
-def _fetch(table: Any, row: Any, begin: int, end: int) -> None:
-    """Prefetch some columns of a row."""
-    for c in range(begin, end, LANES):
-        prefetch(table, row * table.shape[1] + c)
-
-
-@_jit
+@jit_fast
 def _forward(
     users: Any, items: Any, user_rows: Any, item_rows: Any, losses: Any, norms: Any, pulls: Any, together: bool,
     first: int, last: int,
@@ -94,7 +87,7 @@ def _forward(
         score, highest = total(products), zero
         for n in range(others):
             if n + _AHEAD < others:
-                _fetch(items, item_rows[pair, n + 1 + _AHEAD], 0, width)
+                fetch(items, item_rows[pair, n + 1 + _AHEAD] * width, width)
             place, products = item_rows[pair, n + 1] * width, nothing
             for c in range(0, width, LANES):
                 other = load_first(of_item, place + c, width - c)
@@ -107,7 +100,7 @@ def _forward(
         norms[pair] = half * (total(squares) + total(theirs) / kind(others))
 
 
-@_jit
+@jit_fast
 def _shares(gaps: Any, highest: Any) -> Any:
     """log(1 + Σ exp gap); replaces each gap by its exponential's share of the sum. ``highest``: largest gap, or 0."""
     total = exp(-highest)
@@ -119,7 +112,7 @@ def _shares(gaps: Any, highest: Any) -> Any:
     return highest + math.log(total)
 
 
-@_jit
+@jit_fast
 def _each(gaps: Any) -> float:
     """The mean of softplus(gap). Each gap is replaced by its derivative σ in that mean."""
     loss, others = 0.0, len(gaps)
@@ -132,7 +125,7 @@ def _each(gaps: Any) -> float:
     return loss / others
 
 
-@_jit
+@jit_fast
 def _backward(call: Any, first: int, last: int) -> None:
     items, to_items, user_rows, item_rows, pulls = call.items, call.to_items, call.user_rows, call.item_rows, call.pulls
     width, others = call.users.shape[1], pulls.shape[1]
@@ -150,9 +143,10 @@ def _backward(call: Any, first: int, last: int) -> None:
         pulled = like(call.norm, 0)
         for n in range(others):
             if n + _AHEAD < others:
-                _fetch(items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+                ahead = item_rows[pair, n + 1 + _AHEAD] * width + begin
+                fetch(items, ahead, size)
                 if call.of_items:
-                    _fetch(to_items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+                    fetch(to_items, ahead, size)
             other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * call.loss
             pulled += pull
             factor = spread(pull)

@@ -17,14 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.processor import wide_registers
 from graphmill.kernels.runtime.register_block import register_block, transpose
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 SIX = 6
 """Rows of a block in registers."""
 _PANEL = (4 if wide_registers() else 1) * LANES
@@ -55,10 +53,7 @@ _Side = namedtuple("_Side", "at batch row column")
 _Product = namedtuple("_Product", "left right out bias onto batches rows most_terms last_terms columns")
 _Grouped = namedtuple("_Grouped", "left right out bounds pieces terms columns")
 
-_six_by_four, _six_by_three = register_block(6, 4), register_block(6, 3)
-_six_by_two, _six_by_one = register_block(6, 2), register_block(6, 1)
-_one_by_four, _one_by_three = register_block(1, 4), register_block(1, 3)
-_one_by_two, _one_by_one = register_block(1, 2), register_block(1, 1)
+_six_rows, _one_row = (register_block(rows, _PANEL // LANES) for rows in (SIX, 1))
 
 
 def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto: bool) -> None:
@@ -143,7 +138,7 @@ def _pieces(bounds: np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.searchsorted(bounds[:-1], wanted), [len(bounds) - 1]))
 
 
-@_jit
+@jit_fast
 def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, packed: Any, to: int) -> None:
     """Pack columns into panels, row by row. The last panel may be narrower, and is zero-padded."""
     for c in range(0, columns, _PANEL):
@@ -163,20 +158,7 @@ def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, 
                     packed[base + t * wide + v + lane] = right[place] if lane < count else like(right[at], 0)
 
 
-@_jit
-def _one_row(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
-    """One row of the left matrix times a panel."""
-    if wide == 4 * LANES:
-        _one_by_four(left, right, start, out)
-    elif wide == 3 * LANES:
-        _one_by_three(left, right, start, out)
-    elif wide == 2 * LANES:
-        _one_by_two(left, right, start, out)
-    else:
-        _one_by_one(left, right, start, out)
-
-
-@_jit
+@jit_fast
 def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, columns: int) -> None:
     """Some rows of the left matrix times all panels, one panel after the other.
 
@@ -192,14 +174,14 @@ def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, co
             one, begin = (a, at + r * row, row, step), (beginning, from_ + r * leap + c, leap, begun)
             into = (y, to + r * pitch + c, pitch, columns - c - wide + LANES)
             if rows - r >= SIX:
-                _block_of(one, right, begin, into, wide)
+                _six_rows(one, right, begin, into, wide)
                 r += SIX
             else:
                 _one_row(one, right, begin, into, wide)
                 r += 1
 
 
-@_jit
+@jit_fast
 def whole_blocks(left: Any, right: Any, out: Any, rows: int, columns: int) -> None:
     """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c]; with ``onto``, add
     to ``out``.
@@ -213,23 +195,10 @@ def whole_blocks(left: Any, right: Any, out: Any, rows: int, columns: int) -> No
         wide = padded(min(_PANEL, columns - c))
         for r in range(0, rows, SIX):
             one, place = (a, at + r * row, row, step), to + r * pitch + c
-            _block_of(one, (b, beside + c, stride, terms), (y, place, pitch, onto), (y, place, pitch, LANES), wide)
+            _six_rows(one, (b, beside + c, stride, terms), (y, place, pitch, onto), (y, place, pitch, LANES), wide)
 
 
-@_jit
-def _block_of(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
-    """Six rows of the left matrix times ``wide`` columns."""
-    if wide == 4 * LANES:
-        _six_by_four(left, right, start, out)
-    elif wide == 3 * LANES:
-        _six_by_three(left, right, start, out)
-    elif wide == 2 * LANES:
-        _six_by_two(left, right, start, out)
-    else:
-        _six_by_one(left, right, start, out)
-
-
-@_jit
+@jit_fast
 def _product(call: Any, first: int, last: int) -> None:
     """Units ``first:last``, six rows each, of all batches. ``call``: a :data:`_Product`."""
     left, right, out, rows, columns = call.left, call.right, call.out, call.rows, call.columns
@@ -272,7 +241,7 @@ def _product(call: Any, first: int, last: int) -> None:
     hold(buffer)
 
 
-@_jit
+@jit_fast
 def _grouped(call: Any, first: int, last: int) -> None:
     left, right, out, bounds, pieces = call.left, call.right, call.out, call.bounds, call.pieces
     for group in range(pieces[first], pieces[last]):
@@ -284,7 +253,7 @@ def _grouped(call: Any, first: int, last: int) -> None:
         _product(own, 0, (rows + SIX - 1) // SIX)
 
 
-@_jit
+@jit_fast
 def _grouped_gradient(call: Any, first: int, last: int) -> None:
     left, right, out, bounds, pieces = call.left, call.right, call.out, call.bounds, call.pieces
     for group in range(pieces[first], pieces[last]):

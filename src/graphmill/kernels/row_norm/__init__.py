@@ -19,8 +19,10 @@ def normalise_rows(x: Tensor) -> Tensor:
 
     With y = x / ‖x‖ the gradient is (g − y (y · g)) / ‖x‖; for a zero row it is g / 1e-12, as in ``F.normalize``.
     """
-    out: Tensor = _NormaliseRows.apply(x)
-    return out
+    wide = x if x.dtype == torch.float64 else x.float()
+    compiled = _compiled_serves(wide)
+    out: Tensor = _BesideNormalised.apply(wide[:, :0], wide) if compiled else _NormaliseRows.apply(wide)
+    return out.to(x.dtype)
 
 
 def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
@@ -41,39 +43,21 @@ def _compiled_serves(x: Tensor) -> bool:
 class _NormaliseRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.dtype = x.dtype
-        wide = x if x.dtype == torch.float64 else x.float()
-        if _compiled_serves(wide):
-            from graphmill.kernels.row_norm import cpu as row_norm_cpu
-
-            y, divisor = torch.empty_like(wide, memory_format=torch.contiguous_format), wide.new_empty(len(wide))
-            row_norm_cpu.forward(wide.contiguous(), SMALLEST, y, divisor)
-            ctx.save_for_backward(y, divisor)
-            return y.to(x.dtype)
-        norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         small = norm < SMALLEST
         norm.clamp_(min=SMALLEST)
-        y = wide / norm
+        y = x / norm
         ctx.save_for_backward(y, norm, small)
-        return y.to(x.dtype)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        y, *others = ctx.saved_tensors
-        g = gradients[0].to(y.dtype)
-        if len(others) == 1:
-            from graphmill.kernels.row_norm import cpu as row_norm_cpu
-
-            found = torch.empty_like(y)
-            row_norm_cpu.backward(g.contiguous(), y, others[0], found)
-            return found.to(ctx.dtype)
-        norm, small = others
+        (y, norm, small), (g,) = ctx.saved_tensors, gradients
         along = (g * y).sum(1, keepdim=True)
         # If the divisor is the constant, the gradient along the row is not removed.
         along.masked_fill_(small, 0.0)
-        out: Tensor = torch.addcmul(g, y, along, value=-1.0).div_(norm)
-        return out.to(ctx.dtype)
+        return torch.addcmul(g, y, along, value=-1.0).div_(norm)
 
 
 class _BesideNormalised(torch.autograd.Function):

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
-
-def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int = 0) -> None:
+def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int) -> None:
     """Write the normalised rows of ``x`` [n, d] to ``out`` from column ``place`` on, and ``divisor`` [n], negative if
     it is the constant.
 
@@ -24,13 +21,13 @@ def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int
     over_ranges(_forward, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
 
 
-def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int = 0) -> None:
+def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int) -> None:
     """Write the gradient of the rows to ``found`` [n, d]. Their columns in ``gradient`` and ``out`` begin at ``place``."""
     arrays = (gradient.detach().numpy(), out.numpy(), divisor.numpy(), found.numpy())
     over_ranges(_backward, (*arrays, place), len(found), found.numel())
 
 
-@_jit
+@jit_fast
 def _forward(x: Any, out: Any, divisor: Any, smallest: Any, place: int, first: int, last: int) -> None:
     one, width = x.dtype.type(1), x.shape[1]
     for row in range(first, last):
@@ -46,7 +43,7 @@ def _forward(x: Any, out: Any, divisor: Any, smallest: Any, place: int, first: i
             target[j] = source[j] * inverse
 
 
-@_jit
+@jit_fast
 def _backward(gradient: Any, out: Any, divisor: Any, found: Any, place: int, first: int, last: int) -> None:
     one, width = out.dtype.type(1), found.shape[1]
     for row in range(first, last):

@@ -12,8 +12,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-# Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).
-FAST = {"reassoc", "contract", "nsz", "arcp"}
+from graphmill.kernels.runtime.jit import FAST
+
 # e^x as 2^n·e^r: constants of the reduction (ln 2 in two parts), and 1/2! to 1/7!, enough for |r| ≤ ln 2 / 2.
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 8))

@@ -7,6 +7,7 @@ the processor. So code of other sources is never used.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -40,6 +41,12 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         numba.config.CACHE_DIR = before
 
 
+# Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+jit_fast = jit(nogil=True, fastmath=FAST, error_model="numpy")
+"""The decorator of most kernels."""
+
+
 @cache
 def cache_folder() -> Path:
     """The cache folder of these sources, made if needed. If it cannot be written, a temporary one, with one warning.
@@ -61,8 +68,6 @@ def cache_folder() -> Path:
             stacklevel=2,
         )
         folder = Path(tempfile.mkdtemp(prefix="graphmill-kernels-"))
-        import atexit
-
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -34,8 +34,6 @@ Team = tuple[int, int, int, int]
 """Addresses of ``GOMP_parallel``, ``omp_get_thread_num``, ``omp_get_num_threads``; number of threads."""
 _ALONE: Team = (0, 0, 0, 1)
 _ENTRIES = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_pool: ThreadPoolExecutor | None = None
-_pool_key: tuple[int, int] = (0, 0)
 
 
 def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) -> None:
@@ -61,8 +59,7 @@ def driver_of(kernel: Any) -> Any:
     name and line of its kernel.
     """
     function = kernel.py_func
-    known = [str(cell.cell_contents) for cell in function.__closure__ or () if isinstance(cell.cell_contents, int)]
-    name = "_".join((function.__name__, *known, "ranges"))
+    name = f"{function.__name__}_ranges"
     source = f"def {name}(arguments, first, last, team):\n    in_ranges(kernel, arguments, first, last, team)\n"
     lines = "\n" * (function.__code__.co_firstlineno - 1)
     scope = {"in_ranges": in_ranges, "kernel": kernel, "__name__": function.__module__}
@@ -86,18 +83,18 @@ def torch_team() -> tuple[int, int, int] | None:
 
 def _by_pool(driver: Callable[..., None], arguments: tuple[Any, ...], count: int, threads: int) -> None:
     bounds = [count * i // threads for i in range(threads + 1)]
-    others = [_executor(threads).submit(driver, arguments, a, b, _ALONE) for a, b in pairwise(bounds[1:])]
+    others = [
+        _executor(os.getpid(), threads - 1).submit(driver, arguments, a, b, _ALONE) for a, b in pairwise(bounds[1:])
+    ]
     driver(arguments, bounds[0], bounds[1], _ALONE)
     for other in others:
         other.result()
 
 
-def _executor(threads: int) -> ThreadPoolExecutor:
+@cache
+def _executor(process: int, threads: int) -> ThreadPoolExecutor:
     """The thread pool, one per process and thread count. After a fork, the parent's threads do not exist in the child."""
-    global _pool, _pool_key
-    if _pool is None or _pool_key[0] != os.getpid() or _pool_key[1] < threads - 1:
-        _pool, _pool_key = ThreadPoolExecutor(threads - 1, "graphmill-kernels"), (os.getpid(), threads - 1)
-    return _pool
+    return ThreadPoolExecutor(threads, "graphmill-kernels")
 
 
 @intrinsic

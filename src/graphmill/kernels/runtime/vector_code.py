@@ -1,10 +1,12 @@
-"""Generates LLVM IR for vectors of sixteen numbers.
+"""Generates LLVM IR for vectors of sixteen numbers, or a multiple of sixteen.
 
 ``vectors`` and ``register_block`` turn it into functions for compiled kernels. Most kernels need only these functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from llvmlite import ir
@@ -12,6 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
+from numba.extending import intrinsic
 
 LANES = 16
 FLAGS = ("reassoc", "contract", "nsz", "arcp")
@@ -22,15 +25,35 @@ INTS = ir.VectorType(INT, LANES)
 class Vector(types.Type):
     """The type of a vector of ``dtype``, in numba's terms."""
 
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"vector({dtype})")
+    def __init__(self, dtype: Any, lanes: int = LANES) -> None:
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"vector({dtype}, {lanes})")
 
 
 @register_default(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of: Vector) -> None:
-        super().__init__(manager, of, ir.VectorType(scalar(of.dtype), LANES))
+        super().__init__(manager, of, ir.VectorType(scalar(of.dtype), of.lanes))
+
+
+def written(signature: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function for compiled code of one that writes its code: ``write(builder, *values)`` returns the result.
+
+    ``signature`` of the arguments' types is numba's signature. A function without a result returns None.
+    """
+
+    def decorate(write: Callable[..., Any]) -> Any:
+        @wraps(write)
+        def declare(typing: Any, *kinds: Any) -> Any:
+            def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+                found = write(builder, *values)
+                return context.get_dummy_value() if found is None else found
+
+            return signature(*kinds), generate
+
+        return intrinsic(declare)
+
+    return decorate
 
 
 def scalar(dtype: Any) -> ir.Type:
@@ -40,7 +63,7 @@ def scalar(dtype: Any) -> ir.Type:
 
 def constant(kind: ir.VectorType, value: Any) -> ir.Constant:
     """``value`` in every element."""
-    return ir.Constant(kind, [value] * LANES)
+    return ir.Constant(kind, [value] * kind.count)
 
 
 def counting() -> ir.Constant:
@@ -48,10 +71,11 @@ def counting() -> ir.Constant:
     return ir.Constant(INTS, list(range(LANES)))
 
 
-def spread_out(builder: Any, value: Any, kind: ir.VectorType) -> Any:
+def spread_out(builder: Any, value: Any, lanes: int = LANES) -> Any:
     """``value`` in every element."""
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, INT(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), constant(INTS, 0))
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    one = builder.insert_element(undefined, value, INT(0))
+    return builder.shuffle_vector(one, undefined, constant(ir.VectorType(INT, lanes), 0))
 
 
 def first_lanes(builder: Any, count: Any) -> Any:
@@ -59,7 +83,7 @@ def first_lanes(builder: Any, count: Any) -> Any:
     low, high = count.type(0), count.type(LANES)
     count = builder.select(builder.icmp_signed("<", count, low), low, count)
     count = builder.select(builder.icmp_signed(">", count, high), high, count)
-    return builder.icmp_unsigned("<", counting(), spread_out(builder, builder.trunc(count, INT), INTS))
+    return builder.icmp_unsigned("<", counting(), spread_out(builder, builder.trunc(count, INT)))
 
 
 def is_whole(builder: Any, count: Any) -> Any:
@@ -67,42 +91,74 @@ def is_whole(builder: Any, count: Any) -> Any:
     return builder.icmp_signed(">=", count, count.type(LANES))
 
 
-def vector_at(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
+def either(builder: Any, condition: Any, yes: Callable[[], list[Any]], no: Callable[[], list[Any]]) -> list[Any]:
+    """The values of ``yes`` if the condition holds, else those of ``no``. Each writes the code of its own branch."""
+    with builder.if_else(condition) as branches:
+        ends = []
+        for branch, write in zip(branches, (yes, no), strict=True):
+            with branch:
+                ends.append((write(), builder.block))
+    found = [builder.phi(value.type) for value in ends[0][0]]
+    for values, block in ends:
+        for phi, value in zip(found, values, strict=True):
+            phi.add_incoming(value, block)
+    return found
+
+
+def vector_at(builder: Any, pointer: Any, at: Any, lanes: int = LANES) -> Any:
     """The address of a number, as a pointer to a vector."""
     where = builder.gep(pointer, [at], inbounds=True)
-    return builder.bitcast(where, ir.VectorType(scalar(kind.dtype), LANES).as_pointer())
+    return builder.bitcast(where, ir.VectorType(pointer.type.pointee, lanes).as_pointer())
 
 
-def number_size(kind: Any) -> int:
-    """Size in bytes of a pointer's numbers."""
-    return {types.uint16: 2, types.float32: 4}.get(kind.dtype, 8)
+def number_size(vector: ir.VectorType) -> int:
+    """Size in bytes of a vector's numbers."""
+    number = vector.element
+    return number.width // 8 if isinstance(number, ir.IntType) else 4 if number == ir.FloatType() else 8
 
 
-def widened(builder: Any, halves: Any) -> Any:
-    """Convert sixteen bfloat16 numbers to fp32: bfloat16 is the upper half of fp32."""
-    bits = builder.shl(builder.zext(halves, INTS), constant(INTS, 16))
-    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
+def load_vector(builder: Any, where: Any) -> Any:
+    """Load a vector, aligned like a number."""
+    found = builder.load(where)
+    found.align = number_size(found.type)
+    return found
 
 
-def called(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
+def store_vector(builder: Any, vector: Any, where: Any) -> None:
+    """Store a vector, aligned like a number."""
+    builder.store(vector, where).align = number_size(vector.type)
+
+
+def widened(builder: Any, vector: Any) -> Any:
+    """Convert bfloat16 numbers to fp32: bfloat16 is the upper half of fp32. Others stay what they are."""
+    if vector.type.element != HALF:
+        return vector
+    ints = ir.VectorType(INT, vector.type.count)
+    bits = builder.shl(builder.zext(vector, ints), constant(ints, 16))
+    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), vector.type.count))
+
+
+def called(builder: Any, name: str, result: ir.Type, *arguments: Any, flags: tuple[str, ...] = ()) -> Any:
     """A call of an LLVM intrinsic."""
     kind = ir.FunctionType(result, [a.type for a in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments, fastmath=flags)
 
 
-def type_suffix(dtype: Any) -> str:
+def type_suffix(kind: ir.VectorType) -> str:
     """The type suffix of LLVM's intrinsics for such vectors."""
-    return f"v{LANES}f{32 if dtype == types.float32 else 64}"
+    return f"v{kind.count}{'i' if isinstance(kind.element, ir.IntType) else 'f'}{8 * number_size(kind)}"
 
 
-def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
-    """Load the numbers of ``size`` bytes that the mask selects. The others are zero and are not read."""
+def masked_load(builder: Any, where: Any, mask: Any) -> Any:
+    """Load the numbers that the mask selects. The others are zero and are not read."""
     kind = where.type.pointee
-    whole = isinstance(kind.element, ir.IntType)
-    name = f"llvm.masked.load.v{LANES}{'i' if whole else 'f'}{8 * size}.p0"
-    return called(builder, name, kind, where, INT(size), mask, constant(kind, 0 if whole else 0.0))
+    nothing = constant(kind, 0 if isinstance(kind.element, ir.IntType) else 0.0)
+    return called(
+        builder, f"llvm.masked.load.{type_suffix(kind)}.p0", kind, where, INT(number_size(kind)), mask, nothing
+    )
 
 
-def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
-    """Store the numbers of ``size`` bytes that the mask selects."""
-    called(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, INT(size), mask)
+def masked_store(builder: Any, vector: Any, where: Any, mask: Any) -> None:
+    """Store the numbers that the mask selects."""
+    name, size = f"llvm.masked.store.{type_suffix(vector.type)}.p0", INT(number_size(vector.type))
+    called(builder, name, ir.VoidType(), vector, where, size, mask)

@@ -6,15 +6,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
 from graphmill.kernels.runtime.compiled_math import EXP_FLOAT32
 from graphmill.kernels.runtime.vector_code import (
     BIT,
     FLAGS,
-    HALF,
     INT,
     INTS,
     called,
@@ -22,9 +18,10 @@ from graphmill.kernels.runtime.vector_code import (
     counting,
     first_lanes,
     masked_load,
-    scalar,
     spread_out,
     type_suffix,
+    vector_at,
+    written,
 )
 from graphmill.kernels.runtime.vector_code import (
     LANES as LANES,
@@ -32,96 +29,77 @@ from graphmill.kernels.runtime.vector_code import (
 from graphmill.kernels.runtime.words import WORD_CONSTANTS
 
 
-@intrinsic
-def larger(typing: Any, left: Any, right: Any) -> Any:
+def _same(vector: Any, *others: Any) -> Any:
+    """The signature of a function of vectors of one type."""
+    return vector(vector, *others)
+
+
+def _chosen(condition: Any, left: Any, right: Any) -> Any:
+    """The signature of a choice between two vectors."""
+    return left(condition, left, right)
+
+
+@written(_same)
+def larger(builder: Any, left: Any, right: Any) -> Any:
     """The larger of the two, by element; ``right`` where ``left`` is NaN."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *values), *values)
-
-    return left(left, right), generate
+    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
 
-@intrinsic
-def unless_finite(typing: Any, vector: Any, before: Any) -> Any:
+@written(_same)
+def unless_finite(builder: Any, vector: Any, before: Any) -> Any:
     """By element: ``before``, or NaN if ``vector`` is infinite or NaN; one instruction, where a comparison takes three."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        # Only this multiplication and addition may be fused: (x + y) · 0 instead of x · 0 + y · 0 could overflow.
-        none = builder.fmul(values[0], constant(values[0].type, 0.0), flags=("contract",))
-        return builder.fadd(none, values[1], flags=("contract",))
-
-    return vector(vector, before), generate
+    # Only this multiplication and addition may be fused: (x + y) · 0 instead of x · 0 + y · 0 could overflow.
+    none = builder.fmul(vector, constant(vector.type, 0.0), flags=("contract",))
+    return builder.fadd(none, before, flags=("contract",))
 
 
 def _as_bits(operation: str) -> Any:
-    def declare(typing: Any, vector: Any, number: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            true = builder.fcmp_ordered(operation, values[0], spread_out(builder, values[1], values[0].type))
-            return builder.zext(builder.bitcast(true, HALF), ir.IntType(64))
+    @written(lambda vector, number: types.int64(vector, vector.dtype))
+    def bits(builder: Any, vector: Any, number: Any) -> Any:
+        lanes = vector.type.count
+        true = builder.fcmp_ordered(operation, vector, spread_out(builder, number, lanes))
+        return builder.zext(builder.bitcast(true, ir.IntType(lanes)), ir.IntType(64))
 
-        return types.int64(vector, vector.dtype), generate
-
-    return declare
+    return bits
 
 
 # The elements that are at least (or above) a number, as bits of an integer; the first element is the lowest bit.
-reaching, exceeding = intrinsic(_as_bits(">=")), intrinsic(_as_bits(">"))
+reaching, exceeding = _as_bits(">="), _as_bits(">")
 
 
-@intrinsic
-def lowest_bit(typing: Any, bits: Any) -> Any:
+@written(lambda bits: types.int64(types.int64))
+def lowest_bit(builder: Any, bits: Any) -> Any:
     """The position of the lowest set bit; at least one must be set."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return called(builder, "llvm.cttz.i64", ir.IntType(64), values[0], BIT(1))
-
-    return types.int64(types.int64), generate
+    return called(builder, "llvm.cttz.i64", ir.IntType(64), bits, BIT(1))
 
 
-@intrinsic
-def count_bits(typing: Any, bits: Any) -> Any:
+@written(lambda bits: types.int64(types.int64))
+def count_bits(builder: Any, bits: Any) -> Any:
     """The number of set bits."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return called(builder, "llvm.ctpop.i64", ir.IntType(64), values[0])
-
-    return types.int64(types.int64), generate
+    return called(builder, "llvm.ctpop.i64", ir.IntType(64), bits)
 
 
-@intrinsic
-def above(typing: Any, left: Any, right: Any) -> Any:
+@written(_same)
+def above(builder: Any, left: Any, right: Any) -> Any:
     """By element: 1 where ``left`` is above ``right``, else 0."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = values[0].type
-        return builder.select(builder.fcmp_ordered(">", *values), constant(kind, 1.0), constant(kind, 0.0))
-
-    return left(left, right), generate
+    return builder.select(builder.fcmp_ordered(">", left, right), constant(left.type, 1.0), constant(left.type, 0.0))
 
 
-def _of_each(name: str, join: Any) -> Any:
+def _of_each(join: Any) -> Any:
     """Fold the halves of two vectors into one vector, and so on: a third of the instructions of sixteen reductions."""
 
-    def declare(typing: Any, vectors: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            rest = cgutils.unpack_tuple(builder, values[0], LANES)
-            half = LANES // 2
-            while half:
-                low = [i for i in range(2 * LANES) if i % (2 * half) < half]
-                lower, upper = (ir.Constant(INTS, [i + shift for i in low]) for shift in (0, half))
-                folded = []
-                for left, right in zip(rest[::2], rest[1::2], strict=True):
-                    one, other = (builder.shuffle_vector(left, right, mask) for mask in (lower, upper))
-                    folded.append(join(builder, one, other))
-                rest, half = folded, half // 2
-            return rest[0]
+    @written(lambda vectors: vectors.dtype(vectors))
+    def folded(builder: Any, vectors: Any) -> Any:
+        rest, half = [builder.extract_value(vectors, i) for i in range(LANES)], LANES // 2
+        while half:
+            low = [i for i in range(2 * LANES) if i % (2 * half) < half]
+            lower, upper = (ir.Constant(INTS, [i + shift for i in low]) for shift in (0, half))
+            pairs = zip(rest[::2], rest[1::2], strict=True)
+            rest = [join(builder, *(builder.shuffle_vector(*pair, mask) for mask in (lower, upper))) for pair in pairs]
+            half //= 2
+        return rest[0]
 
-        if not isinstance(vectors, types.UniTuple) or vectors.count != LANES:
-            raise TypingError(f"{name} of sixteen vectors")
-        return vectors.dtype(vectors), generate
-
-    return declare
+    return folded
 
 
 def _higher(builder: Any, one: Any, other: Any) -> Any:
@@ -129,97 +107,65 @@ def _higher(builder: Any, one: Any, other: Any) -> Any:
 
 
 # The highest number, or the sum, of each of sixteen vectors, as one vector.
-highest_of_each = intrinsic(_of_each("the highest number", _higher))
-total_of_each = intrinsic(_of_each("the sum", lambda builder, one, other: builder.fadd(one, other, flags=FLAGS)))
+highest_of_each = _of_each(_higher)
+total_of_each = _of_each(lambda builder, one, other: builder.fadd(one, other, flags=FLAGS))
 
 
-@intrinsic
-def where_positive(typing: Any, vector: Any, left: Any, right: Any) -> Any:
+def _positive(builder: Any, vector: Any) -> Any:
+    return builder.fcmp_ordered(">", vector, constant(vector.type, 0.0))
+
+
+@written(_chosen)
+def where_positive(builder: Any, vector: Any, left: Any, right: Any) -> Any:
     """By element: ``left`` where ``vector`` is above zero, else ``right``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        above = builder.fcmp_ordered(">", values[0], constant(values[0].type, 0.0))
-        return builder.select(above, values[1], values[2])
-
-    return left(vector, left, right), generate
+    return builder.select(_positive(builder, vector), left, right)
 
 
-@intrinsic
-def positive_bits(typing: Any, vector: Any) -> Any:
+@written(lambda vector: types.uint16(vector))
+def positive_bits(builder: Any, vector: Any) -> Any:
     """One bit per element, the first one lowest: whether it is above zero."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        above = builder.fcmp_ordered(">", values[0], constant(values[0].type, 0.0))
-        return builder.bitcast(above, ir.IntType(LANES))
-
-    return types.uint16(vector), generate
+    return builder.bitcast(_positive(builder, vector), ir.IntType(LANES))
 
 
-@intrinsic
-def where_bits(typing: Any, bits: Any, left: Any, right: Any) -> Any:
+@written(lambda bits, left, right: left(types.uint16, left, right))
+def where_bits(builder: Any, bits: Any, left: Any, right: Any) -> Any:
     """By element: ``left`` if its bit is set, else ``right``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.select(builder.bitcast(values[0], ir.VectorType(ir.IntType(1), LANES)), values[1], values[2])
-
-    return left(types.uint16, left, right), generate
+    return builder.select(builder.bitcast(bits, ir.VectorType(BIT, LANES)), left, right)
 
 
-@intrinsic
-def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
+@written(lambda vector, count, other: vector(vector, types.intp, other))
+def first_of(builder: Any, vector: Any, count: Any, other: Any) -> Any:
     """The first ``count`` elements of ``vector``, then those of ``other``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.select(first_lanes(builder, values[1]), values[0], values[2])
-
-    return vector(vector, types.intp, other), generate
+    return builder.select(first_lanes(builder, count), vector, other)
 
 
-@intrinsic
-def where_set(typing: Any, pointer: Any, at: Any, count: Any, left: Any, right: Any) -> Any:
+@written(lambda pointer, at, count, left, right: left(pointer, types.intp, types.intp, left, right))
+def where_set(builder: Any, pointer: Any, at: Any, count: Any, left: Any, right: Any) -> Any:
     """By element: ``left`` if its byte from ``at`` on is not zero, else ``right``, as after ``count`` bytes (not read)."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(ir.IntType(8), LANES)
-        where = builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer())
-        found = masked_load(builder, where, first_lanes(builder, values[2]), 1)
-        return builder.select(builder.icmp_unsigned("!=", found, constant(kind, 0)), values[3], values[4])
-
-    return left(pointer, types.intp, types.intp, left, right), generate
+    found = masked_load(builder, vector_at(builder, pointer, at), first_lanes(builder, count))
+    return builder.select(builder.icmp_unsigned("!=", found, constant(found.type, 0)), left, right)
 
 
-def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
-    def declare(typing: Any, vector: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            number = scalar(vector.dtype)
-            given = [values[0]] if start is None else [number(start), values[0]]
-            kind = ir.FunctionType(number, [v.type for v in given])
-            full = f"llvm.vector.reduce.{name}.{type_suffix(vector.dtype)}"
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), given, fastmath=flags)
+def _reduction(name: str, flags: tuple[str, ...], *start: float) -> Any:
+    @written(lambda vector: vector.dtype(vector))
+    def reduce(builder: Any, vector: Any) -> Any:
+        number = vector.type.element
+        full = f"llvm.vector.reduce.{name}.{type_suffix(vector.type)}"
+        return called(builder, full, number, *map(number, start), vector, flags=flags)
 
-        return vector.dtype(vector), generate
-
-    return declare
+    return reduce
 
 
-total = intrinsic(_reduction("fadd", FLAGS, 0.0))
-highest = intrinsic(_reduction("fmax", ("nnan", "nsz"), None))
+total = _reduction("fadd", FLAGS, 0.0)
+highest = _reduction("fmax", ("nnan", "nsz"))
 
 
-@intrinsic
-def exponential(typing: Any, vector: Any) -> Any:
+@written(_same)
+def exponential(builder: Any, x: Any) -> Any:
     """e^x by element: in fp32 the polynomial of ``compiled_math``, for x up to 88; in float64 the library's."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind, suffix = values[0].type, type_suffix(vector.dtype)
-        if vector.dtype == types.float64:
-            return called(builder, f"llvm.exp.{suffix}", kind, values[0])
-        return _exponential(builder, kind, values[0])
-
-    return vector(vector), generate
-
-
-def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
+    kind = x.type
+    if kind.element == ir.DoubleType():
+        return called(builder, f"llvm.exp.{type_suffix(kind)}", kind, x)
     log2e, ln2_high, ln2_low, taylor, smallest = EXP_FLOAT32
 
     def number(value: Any) -> ir.Constant:
@@ -244,25 +190,18 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", x, number(smallest)), number(0.0), found)
 
 
-@intrinsic
-def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: Any, kept: Any) -> Any:
+@written(lambda vector, *numbers: vector(vector, types.intp, *[types.uint32] * 3, vector.dtype))
+def keep(builder: Any, vector: Any, place: Any, low: Any, high: Any, threshold: Any, kept: Any) -> Any:
     """Each element times ``kept`` if its word is at least ``threshold``, else zero. ``place``: the first's position."""
+    low, high, threshold, kept = (spread_out(builder, n) for n in (low, high, threshold, kept))
+    first, second, third = (constant(INTS, int(c)) for c in WORD_CONSTANTS)
 
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        vector_, place_, *numbers = values
-        low_, high_, threshold_ = (spread_out(builder, n, INTS) for n in numbers[:3])
-        first, second, third = (constant(INTS, int(c)) for c in WORD_CONSTANTS)
+    def mixed(x: Any, by: int) -> Any:
+        return builder.xor(x, builder.lshr(x, constant(INTS, by)))
 
-        def mixed(x: Any, by: int) -> Any:
-            return builder.xor(x, builder.lshr(x, constant(INTS, by)))
-
-        x = builder.add(spread_out(builder, builder.trunc(place_, INT), INTS), counting())
-        x = mixed(builder.add(builder.mul(x, first), low_), 16)
-        x = mixed(builder.xor(builder.mul(x, second), high_), 15)
-        x = mixed(builder.mul(x, third), 16)
-        factor = spread_out(builder, numbers[3], vector_.type)
-        scaled = builder.fmul(vector_, factor, flags=FLAGS)
-        return builder.select(builder.icmp_unsigned(">=", x, threshold_), scaled, constant(vector_.type, 0.0))
-
-    half = types.uint32
-    return vector(vector, types.intp, half, half, half, vector.dtype), generate
+    x = builder.add(spread_out(builder, builder.trunc(place, INT)), counting())
+    x = mixed(builder.add(builder.mul(x, first), low), 16)
+    x = mixed(builder.xor(builder.mul(x, second), high), 15)
+    x = mixed(builder.mul(x, third), 16)
+    scaled = builder.fmul(vector, kept, flags=FLAGS)
+    return builder.select(builder.icmp_unsigned(">=", x, threshold), scaled, constant(vector.type, 0.0))

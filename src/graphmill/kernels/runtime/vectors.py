@@ -9,6 +9,7 @@ register, or to two or four smaller ones.
     x = load(a, at)                 sixteen numbers; load_first(a, at, n): n of them (all from 16 on), the others zero
     store(a, at, x)                 and store_first(a, at, x, n)
     spread(number), spread_at(a, at)    the number in all sixteen elements
+    load_two, load_four; spread_two, spread_four    vectors of 32 and 64 numbers; load_like(x, a, at), spread_like(x, number)
     x + y, x - y, x * y             by element; a sum of products may be fused
     total(x), highest(x)            over the sixteen elements; larger(x, y) is by element
     highest_of_each((x, ...))       the highest of each of sixteen vectors, as one vector; total_of_each((x, ...)): the sums
@@ -28,6 +29,7 @@ array, and threads would wait for each other. Do not load a vector soon after st
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -35,20 +37,22 @@ from numba import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from graphmill.kernels.runtime.compiled_math import prefetch
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.vector_code import (
     FLAGS,
-    HALF,
     Vector,
+    either,
     first_lanes,
     is_whole,
+    load_vector,
     masked_load,
     masked_store,
-    number_size,
-    scalar,
     spread_out,
+    store_vector,
     vector_at,
     widened,
+    written,
 )
 from graphmill.kernels.runtime.vector_code import (
     LANES as LANES,
@@ -64,6 +68,13 @@ def padded(width: int) -> int:
     return (width + LANES - 1) // LANES * LANES
 
 
+@jit
+def fetch(table: Any, first: int, count: int) -> None:
+    """Prefetch the cache lines of ``count`` numbers from ``first`` on, of an array or address."""
+    for place in range(first, first + count, LANES):
+        prefetch(table, place)
+
+
 @intrinsic
 def address(typing: Any, array: Any) -> Any:
     """The address of a contiguous array."""
@@ -76,17 +87,13 @@ def address(typing: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@intrinsic
-def numbers_at(typing: Any, place: Any) -> Any:
+@written(lambda place: types.CPointer(types.float32)(types.intp))
+def numbers_at(builder: Any, place: Any) -> Any:
     """The fp32 numbers at an address in bytes, such as a tensor's ``data_ptr()``.
 
     Turning a tensor into an array takes longer than a small kernel. The caller must keep the memory alive.
     """
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(types.intp), generate
+    return builder.inttoptr(place, ir.FloatType().as_pointer())
 
 
 @intrinsic
@@ -99,34 +106,21 @@ def numbers_as(typing: Any, array: Any, place: Any) -> Any:
     return types.CPointer(array.dtype)(array, types.intp), generate
 
 
-@intrinsic
-def behind(typing: Any, pointer: Any, at: Any) -> Any:
+@written(lambda pointer, at: pointer(pointer, types.intp))
+def behind(builder: Any, pointer: Any, at: Any) -> Any:
     """The address of a number."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.gep(values[0], [values[1]], inbounds=True)
-
-    return pointer(pointer, types.intp), generate
+    return builder.gep(pointer, [at], inbounds=True)
 
 
-@intrinsic
-def like(typing: Any, number: Any, value: Any) -> Any:
+@written(lambda number, value: number(number, number))
+def like(builder: Any, number: Any, value: Any) -> Any:
     """``value`` in the type of ``number``: numba makes float64 of fp32 and an integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return context.cast(builder, values[1], signature.args[1], signature.return_type)
-
-    return number(number, value), generate
+    return value
 
 
-@intrinsic
-def hold(typing: Any, array: Any) -> Any:
+@written(lambda array: types.void(array))
+def hold(builder: Any, array: Any) -> None:
     """Do nothing, but keep an array of a compiled function alive until here while only its address is used."""
-
-    def generate(context: Any, _builder: Any, _signature: Any, _values: Any) -> Any:
-        return context.get_dummy_value()
-
-    return types.void(array), generate
 
 
 @jit
@@ -138,127 +132,105 @@ def whole_lines(array: Any) -> Any:
     return numbers_as(array, (array.ctypes.data + LINE - 1) // LINE * LINE)
 
 
-@intrinsic
-def load(typing: Any, pointer: Any, at: Any) -> Any:
-    """Load sixteen numbers from ``at`` on. uint16 stands for bfloat16, which is converted to fp32."""
-    low = pointer.dtype == types.uint16
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(HALF if low else scalar(pointer.dtype), LANES)
-        found = builder.load(builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer()))
-        found.align = number_size(pointer)
-        return widened(builder, found) if low else found
-
-    return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp), generate
+def _loaded(pointer: Any, lanes: int = LANES) -> Vector:
+    """The type of a vector of a pointer's numbers. uint16 stands for bfloat16, which is converted to fp32."""
+    return Vector(types.float32 if pointer.dtype == types.uint16 else pointer.dtype, lanes)
 
 
-@intrinsic
-def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
+def _load(lanes: int) -> Any:
+    @written(lambda pointer, at: _loaded(pointer, lanes)(pointer, types.intp))
+    def load(builder: Any, pointer: Any, at: Any) -> Any:
+        return widened(builder, load_vector(builder, vector_at(builder, pointer, at, lanes)))
+
+    return load
+
+
+# Load 16, 32 or 64 numbers from ``at`` on.
+load, load_two, load_four = (_load(n * LANES) for n in (1, 2, 4))
+
+
+@written(lambda vector, pointer, at: _loaded(pointer, vector.lanes)(vector, pointer, types.intp))
+def load_like(builder: Any, vector: Any, pointer: Any, at: Any) -> Any:
+    """Load as many numbers as ``vector`` has."""
+    return widened(builder, load_vector(builder, vector_at(builder, pointer, at, vector.type.count)))
+
+
+@written(lambda pointer, at, count: _loaded(pointer)(pointer, types.intp, types.intp))
+def load_first(builder: Any, pointer: Any, at: Any, count: Any) -> Any:
     """Load ``count`` numbers from ``at`` on, then zeros, without reading further; uint16 is bfloat16, made fp32."""
-    low = pointer.dtype == types.uint16
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(HALF if low else scalar(pointer.dtype), LANES)
-        where = builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer())
-        with builder.if_else(is_whole(builder, values[2])) as (whole, part):
-            with whole:
-                found = builder.load(where)
-                found.align = number_size(pointer)
-                one = builder.block
-            with part:
-                some = masked_load(builder, where, first_lanes(builder, values[2]), number_size(pointer))
-                other = builder.block
-        both = builder.phi(kind)
-        both.add_incoming(found, one)
-        both.add_incoming(some, other)
-        return widened(builder, both) if low else both
-
-    return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp, types.intp), generate
+    where = vector_at(builder, pointer, at)
+    (found,) = either(
+        builder,
+        is_whole(builder, count),
+        lambda: [load_vector(builder, where)],
+        lambda: [masked_load(builder, where, first_lanes(builder, count))],
+    )
+    return widened(builder, found)
 
 
-@intrinsic
-def store(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
-    """Store sixteen numbers from ``at`` on."""
-
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        done = builder.store(values[2], vector_at(builder, pointer, values[0], values[1]))
-        done.align = number_size(pointer)
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.intp, vector), generate
+@written(lambda pointer, at, vector: types.void(pointer, types.intp, vector))
+def store(builder: Any, pointer: Any, at: Any, vector: Any) -> None:
+    """Store all numbers of a vector from ``at`` on."""
+    store_vector(builder, vector, vector_at(builder, pointer, at, vector.type.count))
 
 
-@intrinsic
-def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> Any:
+@written(lambda pointer, at, vector, count: types.void(pointer, types.intp, vector, types.intp))
+def store_first(builder: Any, pointer: Any, at: Any, vector: Any, count: Any) -> None:
     """Store the first ``count`` elements from ``at`` on, without writing further."""
-
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        where = vector_at(builder, pointer, values[0], values[1])
-        with builder.if_else(is_whole(builder, values[3])) as (whole, part):
-            with whole:
-                builder.store(values[2], where).align = number_size(pointer)
-            with part:
-                masked_store(builder, values[2], where, first_lanes(builder, values[3]), number_size(pointer))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.intp, vector, types.intp), generate
+    where = vector_at(builder, pointer, at)
+    with builder.if_else(is_whole(builder, count)) as (whole, part):
+        with whole:
+            store_vector(builder, vector, where)
+        with part:
+            masked_store(builder, vector, where, first_lanes(builder, count))
 
 
-@intrinsic
-def spread(typing: Any, number: Any) -> Any:
-    """The number in every element."""
+def _spread(lanes: int) -> Any:
+    @written(lambda number: Vector(number, lanes)(number))
+    def spread(builder: Any, number: Any) -> Any:
+        return spread_out(builder, number, lanes)
 
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return spread_out(builder, values[0], ir.VectorType(values[0].type, LANES))
-
-    return Vector(number)(number), generate
+    return spread
 
 
-@intrinsic
-def spread_at(typing: Any, pointer: Any, at: Any) -> Any:
+# The number in all of 16, 32 or 64 elements.
+spread, spread_two, spread_four = (_spread(n * LANES) for n in (1, 2, 4))
+
+
+@written(lambda vector, number: vector(vector, vector.dtype))
+def spread_like(builder: Any, vector: Any, number: Any) -> Any:
+    """The number in as many elements as ``vector`` has, in its precision."""
+    return spread_out(builder, number, vector.type.count)
+
+
+@written(lambda vector: types.intp(vector))
+def lanes_of(builder: Any, vector: Any) -> Any:
+    """The number of elements."""
+    return ir.IntType(64)(vector.type.count)
+
+
+@written(lambda pointer, at: Vector(pointer.dtype)(pointer, types.intp))
+def spread_at(builder: Any, pointer: Any, at: Any) -> Any:
     """The number at ``at`` in every element."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        found = builder.load(builder.gep(values[0], [values[1]], inbounds=True))
-        return spread_out(builder, found, ir.VectorType(found.type, LANES))
-
-    return Vector(pointer.dtype)(pointer, types.intp), generate
+    return spread_out(builder, builder.load(builder.gep(pointer, [at], inbounds=True)))
 
 
-def _elementwise(operation: str) -> Any:
-    def declare(typing: Any, left: Any, right: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            return getattr(builder, operation)(*values, flags=FLAGS)
+def _by_element(operation: str, *operators: Callable[..., Any]) -> None:
+    """Let operators of two vectors be an operation of LLVM's on their elements."""
 
-        return left(left, right), generate
+    @written(lambda left, right: left(left, right))
+    def combine(builder: Any, left: Any, right: Any) -> Any:
+        return getattr(builder, operation)(left, right, flags=FLAGS)
 
-    return intrinsic(declare)
+    def of_vectors(left, right):  # type: ignore[no-untyped-def]
+        both = isinstance(left, Vector) and isinstance(right, Vector)
+        return (lambda left, right: combine(left, right)) if both else None
 
-
-_add, _subtract, _multiply = _elementwise("fadd"), _elementwise("fsub"), _elementwise("fmul")
-_divide = _elementwise("fdiv")
-
-
-def _both(left: Any, right: Any) -> bool:
-    return isinstance(left, Vector) and isinstance(right, Vector)
+    for each in operators:
+        overload(each)(of_vectors)
 
 
-@overload(operator.iadd)
-@overload(operator.add)
-def _vector_add(left, right):  # type: ignore[no-untyped-def]
-    return (lambda left, right: _add(left, right)) if _both(left, right) else None
-
-
-@overload(operator.sub)
-def _vector_subtract(left, right):  # type: ignore[no-untyped-def]
-    return (lambda left, right: _subtract(left, right)) if _both(left, right) else None
-
-
-@overload(operator.mul)
-def _vector_multiply(left, right):  # type: ignore[no-untyped-def]
-    return (lambda left, right: _multiply(left, right)) if _both(left, right) else None
-
-
-@overload(operator.truediv)
-def _vector_divide(left, right):  # type: ignore[no-untyped-def]
-    return (lambda left, right: _divide(left, right)) if _both(left, right) else None
+_by_element("fadd", operator.add, operator.iadd)
+_by_element("fsub", operator.sub)
+_by_element("fmul", operator.mul)
+_by_element("fdiv", operator.truediv)

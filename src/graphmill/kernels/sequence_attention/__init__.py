@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +53,8 @@ def causal_attention(
         rate, keep = p if training else 0.0, torch.is_grad_enabled()
         found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
         return found
-    outputs = []
-    for q, k, v, bucket in zip(*(in_buckets(x, buckets) for x in (query, key, value)), buckets, strict=True):
-        q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
-        out = _attend(q, k, v, p, training)
-        outputs.append(join_heads(out, bucket, heads))
-    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+    others = [(p, training)] * len(buckets)
+    return by_buckets(_attend, (query, key, value), buckets, heads, others)
 
 
 def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
@@ -70,9 +66,20 @@ def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
     )
 
 
-def in_buckets(x: Tensor, buckets: Sequence[Bucket]) -> Sequence[Tensor]:
-    """[R, d] → the rows of each bucket; the gradient is one tensor for all buckets."""
-    return torch.split(x, [bucket.count * bucket.length for bucket in buckets])
+def by_buckets(
+    attend: Callable[..., Tensor], rows: tuple[Tensor, Tensor, Tensor], buckets: Sequence[Bucket], heads: int,
+    others: Sequence[tuple[Any, ...]],
+) -> Tensor:  # fmt: skip
+    """[R, d]: ``attend(q, k, v, *other)`` for each bucket, with its rows by head [count · heads, length, d / heads].
+
+    ``others``: more arguments for each bucket. The gradient of each of the ``rows`` is one tensor for all buckets.
+    """
+    sizes, outputs = [bucket.count * bucket.length for bucket in buckets], []
+    parts = zip(*(torch.split(x, sizes) for x in rows), strict=True)
+    for qkv, bucket, other in zip(parts, buckets, others, strict=True):
+        out = attend(*(split_heads(x, bucket, heads) for x in qkv), *other)
+        outputs.append(join_heads(out, bucket, heads))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def split_heads(rows: Tensor, bucket: Bucket, heads: int) -> Tensor:
@@ -141,7 +148,7 @@ class CompiledAttention(torch.autograd.Function):
         query, key, value, shares, *more = ctx.saved_tensors
         where, heads, p, keys, span = ctx.rest
         timed = kernels.Times(more[0], span, *more[1:]) if more else None
-        packed, _, d_table_key, d_table_value = kernels.backward(
+        packed, d_table_key, d_table_value = kernels.backward(
             query, key, value, gradients[0], shares, where, heads, p, keys, timed
         )
         return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value

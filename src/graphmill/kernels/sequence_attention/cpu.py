@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.small_products import GROUP, block
+from graphmill.kernels.runtime.jit import jit_fast
+from graphmill.kernels.runtime.register_block import register_block
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vector_math import exponential, first_of, highest, keep, larger, total
 from graphmill.kernels.runtime.vectors import (
@@ -42,9 +41,11 @@ from graphmill.kernels.runtime.words import Key, threshold_and_scale
 if TYPE_CHECKING:
     from graphmill.kernels.sequence_attention import Bucket
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _U = np.uint64
 _PIECES = 16
+GROUP = 8
+"""Number of queries that are processed at a time."""
+_eight_rows = register_block(GROUP, 1)
 
 
 class Plan(NamedTuple):
@@ -66,7 +67,7 @@ _Qkv = namedtuple("_Qkv", "q k v stride_q stride_k stride_v")
 _Numbers = namedtuple("_Numbers", "sequences words bounds longest heads width scale threshold kept")
 _Timed = namedtuple("_Timed", "times span keys values")
 _Forward = namedtuple("_Forward", "qkv out shares numbers timed")
-_Backward = namedtuple("_Backward", "qkv gradient shares packed into_keys into_values into_columns numbers timed")
+_Backward = namedtuple("_Backward", "qkv gradient shares packed into_keys into_values numbers timed")
 
 
 class Times(NamedTuple):
@@ -121,20 +122,19 @@ def forward(
 def backward(
     query: Tensor, key: Tensor, value: Tensor, gradient: Tensor, shares: Tensor, where: Plan, heads: int, p: float,
     keys: Sequence[Key], times: Times | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """Gradients of query, key and value in one [R, 3 · d], their sums over rows, and gradients of the two tables."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Gradients of query, key and value in one [R, 3 · d], and gradients of the two tables."""
     rows, dim = query.shape
     packed = query.new_empty(rows, 3 * dim)
     gradient = gradient.contiguous()
     shape = (0, 0, 0) if times is None else (heads, len(times.keys), dim // heads)
     tables = query.new_zeros(2, 0 if times is None else _PIECES, *shape)
-    columns = query.new_zeros(_PIECES, padded(3 * dim))
-    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
+    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy())
     more = gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums
     rest = _numbers(query, where, heads, p, keys), _times(times, query, heads)
     over_ranges(_backward, _Backward(_rows(query, key, value), *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
-    return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
+    return packed, into[0], into[1]
 
 
 def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> _Numbers:
@@ -165,7 +165,7 @@ def _flat(x: Tensor) -> np.ndarray:
     return x.detach().as_strided(((len(x) - 1) * x.stride(0) + x.shape[1],), (1,)).numpy()
 
 
-@_jit
+@jit_fast
 def _columns(source: Any, stride: int, start: int, column: int, width: int, length: int, out: Any) -> None:
     """Write to ``out`` the transpose of one head of some rows, in strips of 16 columns, zero-padded."""
     for j in range(length):
@@ -178,7 +178,7 @@ def _columns(source: Any, stride: int, start: int, column: int, width: int, leng
             out[to + c * _U(LANES)] = 0
 
 
-@_jit
+@jit_fast
 def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
     """Replace ``count`` numbers from ``at`` on by e^(scale · x − maximum), then zeros. Returns 1 / their sum.
 
@@ -198,7 +198,7 @@ def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
     return like(scale, 1) / total(added)
 
 
-@_jit
+@jit_fast
 def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> None:
     """Set ``relation`` [j] to the interval between ``row`` and each row from ``start`` to it."""
     now = times[row]
@@ -206,7 +206,7 @@ def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> No
         relation[j] = min(abs(now - times[start + j]), span)
 
 
-@_jit
+@jit_fast
 def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int, line: Any) -> None:
     """``line`` [j] += the row of ``left`` · the table's row of interval j. Each argument is an address and an offset."""
     (row, at), (rows, head), (out, to) = left, table, line
@@ -217,7 +217,7 @@ def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int,
         out[to + j] += total(added)
 
 
-@_jit
+@jit_fast
 def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: int, out: Any) -> None:
     """The row of ``out`` += Σ_j line[j] · the table's row of interval j. Each argument is an address and an offset."""
     (factors, at), (rows, head), (into, to) = line, table, out
@@ -228,7 +228,7 @@ def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: 
         store_first(into, to + c, added, width - c)
 
 
-@_jit
+@jit_fast
 def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int, table: Any) -> None:
     """The table's row of each interval += line[j] · ``row``. Each argument is an address and an offset."""
     (factors, at), (source, own), (into, head) = line, row, table
@@ -239,23 +239,25 @@ def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int
             store_first(into, to, load_first(into, to, width - c) + spread_at(factors, at + j) * x, width - c)
 
 
-@_jit
+@jit_fast
 def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int) -> None:
     """Set ``lines`` (address, offset, stride) to dot products of rows (likewise) with each of ``end`` columns."""
     (table, own, stride), (line, at, size) = rows, lines
     for j in range(0, end, LANES):
-        block((table, own, stride, 1), (columns, j * width, LANES, width), (line, at + j, size, False), count, LANES)
+        right, out = (columns, j * width, LANES, width), (line, at + j, size, LANES, count)
+        _eight_rows((table, own, stride, 1), right, (line, 0, 0, False), out, LANES)
 
 
-@_jit
+@jit_fast
 def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: int) -> None:
     """``out`` = ``lines`` · ``rows``, each (address, offset, stride); ``lines`` has a row and a term stride."""
     (table, beside, stride), (into, to, pitch) = rows, out
     for c in range(0, width, LANES):
-        block(lines, (table, beside + c, stride, terms), (into, to + c, pitch, False), count, width - c)
+        right, found = (table, beside + c, stride, terms), (into, to + c, pitch, width - c, count)
+        _eight_rows(lines, right, (into, 0, 0, False), found, LANES)
 
 
-@_jit
+@jit_fast
 def _forward(call: Any, first: int, last: int) -> None:
     qkv, n, t, span = call.qkv, call.numbers, call.timed, call.timed.span
     sequences, words, bounds, heads, width = n.sequences, n.words, n.bounds, n.heads, n.width
@@ -306,7 +308,7 @@ def _forward(call: Any, first: int, last: int) -> None:
     hold(spans)
 
 
-@_jit
+@jit_fast
 def _backward(call: Any, first: int, last: int) -> None:
     qkv, n, t, span = call.qkv, call.numbers, call.timed, call.timed.span
     sequences, words, bounds, heads, width = n.sequences, n.words, n.bounds, n.heads, n.width
@@ -317,7 +319,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
     queries, keys, above, result = address(qkv.q), address(qkv.k), address(call.gradient), address(call.packed)
     tables, moments = (address(t.keys), address(t.values)), address(t.times)
-    into_tables, columns_sum = (address(call.into_keys), address(call.into_values)), address(call.into_columns)
+    into_tables = (address(call.into_keys), address(call.into_values))
     dropping, timed, known = words.shape[0] > 0, t.times.shape[0] > 0, address(call.shares)
     low, high = np.uint32(0), np.uint32(0)
     for piece in range(first, last):
@@ -355,17 +357,11 @@ def _backward(call: Any, first: int, last: int) -> None:
                             _add_to_intervals((weights, i * size), relation, i + 1, row, width, (into_tables[1], table))
                 place = (start, length, column, dim)
                 _of_keys_and_values((slopes, weights, size), (queries, qkv.stride_q), above, result, place, width)
-            for c in range(0, 3 * dim, LANES):
-                own, at = piece * padded(3 * dim) + c, start * 3 * dim + c
-                added = load(columns_sum, own)
-                for j in range(length):
-                    added += load_first(result, at + j * 3 * dim, 3 * dim - c)
-                store(columns_sum, own, added)
     hold(room)
     hold(spans)
 
 
-@_jit
+@jit_fast
 def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, mask: Any, scale: Any) -> None:
     """Replace a query's ``slopes`` by its scores' gradients, and its weights by its softmax times dropout's mask."""
     (known, mine), (dropping, number, low, high, threshold, kept) = shares, mask
@@ -383,7 +379,7 @@ def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, m
         store(slopes, at + j, (load(slopes, at + j) - load(known, mine + j) * expected) * by)
 
 
-@_jit
+@jit_fast
 def _of_keys_and_values(lines: Any, queries: Any, above: Any, result: Any, place: Any, width: int) -> None:
     """Gradients of keys and values: sums over queries from a group's first row on (earlier ones do not attend to it)."""
     (slopes, weights, size), (table, stride), (start, length, column, dim) = lines, queries, place

@@ -18,16 +18,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from graphmill.kernels.sequence_attention import (
-    Bucket,
-    CompiledAttention,
-    causal_bias,
-    compiled,
-    in_buckets,
-    join_heads,
-    split_heads,
-    weights,
-)
+from graphmill.kernels.sequence_attention import Bucket, CompiledAttention, by_buckets, causal_bias, compiled, weights
 
 
 @dataclass(frozen=True)
@@ -71,16 +62,9 @@ def time_attention(
             intervals.span, table_key, table_value,
         )  # fmt: skip
         return found
-    relations = intervals.relations
-    rate = p if training else 0.0
     tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
-    outputs = []
-    rows = zip(*(in_buckets(x, buckets) for x in (query, key, value)), strict=True)
-    for (q, k, v), bucket, relation in zip(rows, buckets, relations, strict=True):
-        q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
-        out = _attend(q, k, v, _for_heads(relation, heads), *tables, rate)
-        outputs.append(join_heads(out, bucket, heads))
-    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+    others = [(_for_heads(r, heads), *tables, p if training else 0.0) for r in intervals.relations]
+    return by_buckets(_attend, (query, key, value), buckets, heads, others)
 
 
 def _heads_of(table: Tensor, heads: int) -> Tensor:

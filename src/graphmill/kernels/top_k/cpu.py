@@ -5,6 +5,7 @@ A number that k of the blocks' maxima reach is a lower bound of the k best: smal
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,19 @@ from graphmill.kernels.runtime.vector_math import (
     unless_finite,
     where_positive,
 )
-from graphmill.kernels.runtime.vectors import LANES, address, hold, like, load, load_first, padded, spread, store
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    load_four,
+    padded,
+    spread,
+    spread_four,
+    store,
+)
 
 _WIDE, _NARROW = 64, LANES
 """Size of a block. Wide blocks have fewer maxima. Narrow blocks give a tighter bound if there are few blocks for the k."""
@@ -36,6 +49,7 @@ _ENOUGH = 2
 _NOWHERE = 1 << 62
 _TURNS = 40
 """Largest number of bisection steps: the bound need not be tight."""
+_Search = namedtuple("_Search", "scores indptr items values found finite")
 # Comparisons may assume that there are no NaN; otherwise LLVM would not vectorise a maximum.
 _jit = jit(nogil=True, fastmath={"nnan", "nsz"}, error_model="numpy")
 _summing = jit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
@@ -47,9 +61,9 @@ def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.i
     k = min(k, columns)
     values = torch.full((rows, k), -torch.inf, dtype=scores.dtype)
     found = torch.full((rows, k), _NOWHERE, dtype=torch.int64)
-    numbers, finite = scores.numpy(), np.ones(rows, np.bool_)
-    arrays = (numbers, indptr, items, values.numpy(), found.numpy(), finite)
-    over_ranges(_search, (*arrays, *map(numbers.dtype.type, (-np.inf, 0))), rows, scores.numel())
+    finite = np.ones(rows, np.bool_)
+    call = _Search(scores.numpy(), indptr, items, values.numpy(), found.numpy(), finite)
+    over_ranges(_search, call, rows, scores.numel())
     return values, found, bool(finite.all())
 
 
@@ -127,7 +141,7 @@ def _of_four(numbers: Any, at: int, block: int) -> Any:
 @_summing
 def _maxima(numbers: Any, at: int, columns: int, block: int, maxima: Any, lowest: Any, zero: Any) -> bool:
     """Compute the maximum of each block, and whether all numbers are finite."""
-    wrong0, wrong1, wrong2, wrong3 = spread(zero), spread(zero), spread(zero), spread(zero)
+    wrong, more = spread_four(zero), spread(zero)
     whole, tile = columns // block, LANES * block
     tiles = columns // tile
     for t in range(tiles):
@@ -138,14 +152,12 @@ def _maxima(numbers: Any, at: int, columns: int, block: int, maxima: Any, lowest
         store(maxima, t * LANES, highest_of_each(one + two + three + four))
         # The numbers just read are in the L1 cache.
         for j in range(here, here + tile, 4 * LANES):
-            wrong0, wrong1 = unless_finite(load(numbers, j), wrong0), unless_finite(load(numbers, j + LANES), wrong1)
-            wrong2 = unless_finite(load(numbers, j + 2 * LANES), wrong2)
-            wrong3 = unless_finite(load(numbers, j + 3 * LANES), wrong3)
+            wrong = unless_finite(load_four(numbers, j), wrong)
     for b in range(tiles * LANES, whole):
         maxima[b] = highest(_of_block(numbers, at + b * block, block))
     for j in range(at + tiles * tile, at + whole * block, LANES):
-        wrong0 = unless_finite(load(numbers, j), wrong0)
-    finite = total((wrong0 + wrong1) + (wrong2 + wrong3)) == zero
+        more = unless_finite(load(numbers, j), more)
+    finite = total(wrong) + total(more) == zero
     if whole * block < columns:
         maxima[whole] = lowest
         for j in range(at + whole * block, at + columns):
@@ -164,9 +176,7 @@ def _bits(count: int) -> int:
 def _reaching(numbers: Any, at: int, count: int, bound: Any) -> int:
     """Which of ``count`` numbers (at most 64) reach the bound, as bits."""
     if count == _WIDE:
-        low = reaching(load(numbers, at), bound) | reaching(load(numbers, at + LANES), bound) << LANES
-        high = reaching(load(numbers, at + 2 * LANES), bound) | reaching(load(numbers, at + 3 * LANES), bound) << LANES
-        return low | high << 2 * LANES
+        return reaching(load_four(numbers, at), bound)
     bits = 0
     for j in range(0, count, LANES):
         bits |= reaching(load_first(numbers, at + j, count - j), bound) << j
@@ -244,18 +254,9 @@ def _by_heap(
 
 
 @_jit
-def _search(
-    scores: Any,
-    indptr: Any,
-    items: Any,
-    values: Any,
-    found: Any,
-    finite: Any,
-    lowest: Any,
-    zero: Any,
-    first: int,
-    last: int,
-) -> None:
+def _search(call: Any, first: int, last: int) -> None:
+    scores, indptr, items, values, found = call.scores, call.indptr, call.items, call.values, call.found
+    lowest, zero = scores.dtype.type(-np.inf), scores.dtype.type(0)
     k, columns = values.shape[1], scores.shape[1]
     block = _WIDE if columns >= _ENOUGH * k * _WIDE else _NARROW
     count, room = -(-columns // block), min(4 * k + _WIDE, _MOST)
@@ -265,7 +266,7 @@ def _search(
     for row in range(first, last):
         at = row * columns
         if not _maxima(numbers, at, columns, block, highs, lowest, zero):
-            finite[row] = False
+            call.finite[row] = False
             continue
         for e in range(indptr[row], indptr[row + 1]):
             left_out[items[e]] = True

@@ -14,15 +14,15 @@ import numpy as np
 from torch import Tensor
 
 from graphmill.kernels.bi_interaction.sparse_rows import even_pieces
-from graphmill.kernels.hgt.cpu.row_parts import ENOUGH, dot, dots_of, fetch, gather, softmax
+from graphmill.kernels.hgt.cpu.row_parts import ENOUGH, dot, dots_of, gather, softmax
 from graphmill.kernels.products.cpu import SIX, whole_blocks
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vector_math import exponential, larger
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
+    fetch,
     hold,
     like,
     load,
@@ -35,7 +35,6 @@ from graphmill.kernels.runtime.vectors import (
     whole_lines,
 )
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Rows that are projected together."""
 _AHEAD = 8
@@ -67,7 +66,7 @@ def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: T
     arguments = (*tables, tails.numpy(), tail_bounds, projected.data_ptr())
     over_ranges(_project, arguments, len(tails), len(tails) * width * matrices.shape[1] // LANES)
     starts = indptr.numpy()
-    pieces = even_pieces(starts, 0, len(starts) - 1, _EDGES_OF_A_ROW)
+    pieces = even_pieces(starts, _EDGES_OF_A_ROW)
     given = (*tables, translations.data_ptr(), heads.numpy(), head_bounds, starts, tail.numpy(), edges.numpy())
     work = len(heads) * width * matrices.shape[1] // LANES + len(tail) * width
     over_ranges(_score, _Score(*given, projected.data_ptr(), logits.data_ptr(), pieces), len(pieces) - 1, work)
@@ -80,21 +79,12 @@ def softmax_of_rows(logits: Tensor, indptr: Tensor) -> Tensor:
     out = logits.new_empty(len(logits) + LANES)
     out[: len(logits)] = logits
     starts = indptr.numpy()
-    pieces = even_pieces(starts, 0, len(starts) - 1, 1)
+    pieces = even_pieces(starts, 1)
     over_ranges(_softmax, (out.numpy(), starts, pieces), len(pieces) - 1, LANES * len(out))
     return out[: len(logits)]
 
 
-@_jit
-def _group_of(bounds: Any, row: int) -> int:
-    """The group of a row."""
-    group = 0
-    while bounds[group + 1] <= row:
-        group += 1
-    return group
-
-
-@_jit
+@jit_fast
 def _padded_matrix(matrices: Any, group: int, depth: int, width: int, room: Any) -> None:
     """Copy a group's matrix with rows zero-padded to whole vectors."""
     line, start = padded(width), group * depth * width
@@ -103,7 +93,7 @@ def _padded_matrix(matrices: Any, group: int, depth: int, width: int, room: Any)
             store(room, t * line + c, load_first(matrices, start + t * width + c, width - c))
 
 
-@_jit
+@jit_fast
 def _project(
     nodes: int, pitch: int, matrices: int, depth: int, width: int, tails: Any, bounds: Any, out: int, first: int,
     last: int,
@@ -118,8 +108,7 @@ def _project(
     )
     one, given = whole_lines(map_room), whole_lines(rooms)
     found = (_TOGETHER + SIX) * deep
-    group = _group_of(bounds, first)
-    start, packed = first, -1
+    group, start, packed = 0, first, -1
     while start < last:
         while bounds[group + 1] <= start:
             group += 1
@@ -127,7 +116,7 @@ def _project(
             _padded_matrix(maps, group, depth, width, one)
             packed = group
         size = min(min(_TOGETHER, last - start), bounds[group + 1] - start)
-        gather((table, pitch, 0), tails, start, size, depth, (given, 0, deep))
+        gather((table, 0, pitch), tails, start, size, depth, (given, 0, deep))
         whole_blocks((given, 0, deep, 1), (one, 0, line, depth), (given, found, line, False), size, width)
         # Not written to ``out`` directly: the last block has six rows, and the next rows may belong to another thread.
         for c in range(0, size * line, LANES):
@@ -137,7 +126,7 @@ def _project(
     hold(rooms)
 
 
-@_jit
+@jit_fast
 def _score(call: Any, first: int, last: int) -> None:
     bounds, indptr, edges = call.bounds, call.indptr, call.edges
     if first >= last:
@@ -154,8 +143,7 @@ def _score(call: Any, first: int, last: int) -> None:
     begin, end = call.pieces[first], call.pieces[last]
     if begin >= end:
         return
-    group = _group_of(bounds, begin)
-    start, packed = begin, -1
+    group, start, packed = 0, begin, -1
     while start < end:
         while bounds[group + 1] <= start:
             group += 1
@@ -165,7 +153,7 @@ def _score(call: Any, first: int, last: int) -> None:
                 store(one, move + c, load_first(moves, group * call.width + c, call.width - c))
             packed = group
         size = min(min(_TOGETHER, end - start), bounds[group + 1] - start)
-        gather((table, call.pitch, 0), call.heads, start, size, call.depth, (given, 0, deep))
+        gather((table, 0, call.pitch), call.heads, start, size, call.depth, (given, 0, deep))
         whole_blocks((given, 0, deep, 1), (one, 0, line, call.depth), (given, found, line, False), size, call.width)
         _tanh_of(given, found, one, move, size, line)
         for i in range(size):
@@ -188,7 +176,7 @@ def _score(call: Any, first: int, last: int) -> None:
     hold(rooms)
 
 
-@_jit
+@jit_fast
 def _tanh_of(room: Any, at: int, beside: Any, move: int, rows: int, line: int) -> None:
     """Replace rows by tanh(row + translation), as 1 − 2 / (e^2x + 1), to about 1e-7 at any magnitude; NaN stays NaN."""
     one, two = spread(like(room[at], 1)), spread(like(room[at], 2))
@@ -201,7 +189,7 @@ def _tanh_of(room: Any, at: int, beside: Any, move: int, rows: int, line: int) -
             store(room, at + r * line + c, one - two / (power + one))
 
 
-@_jit
+@jit_fast
 def _softmax(out: Any, indptr: Any, pieces: Any, first: int, last: int) -> None:
     numbers = address(out)
     lowest, zero = like(out[0], -np.inf), like(out[0], 0)

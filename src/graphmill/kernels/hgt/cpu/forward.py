@@ -33,18 +33,18 @@ from graphmill.kernels.hgt.cpu.row_parts import (
     dot,
     dots_of,
     end_of,
-    fetch,
     gather,
     matrix,
     onto_target,
     softmax,
     times,
 )
-from graphmill.kernels.runtime.compiled_math import FAST, exp
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.compiled_math import exp
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.vectors import (
     LANES,
     behind,
+    fetch,
     like,
     load,
     load_first,
@@ -54,8 +54,6 @@ from graphmill.kernels.runtime.vectors import (
     store,
     store_first,
 )
-
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 class Targets(NamedTuple):
@@ -73,7 +71,7 @@ class Targets(NamedTuple):
     highest: Any
 
 
-@_jit
+@jit_fast
 def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):  # type: ignore[no-untyped-def]
     """Add one relation's messages for heads ``heads[0]:heads[1]`` to its ``targets``.
 
@@ -102,7 +100,7 @@ def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):
         ends = ends_of(kinds.near, sources, column, width, relation.compact)
         for start in range(0, len(nodes), relation.together):
             size = min(relation.together, len(nodes) - start)
-            gather((queries, targets.q_pitch, column), nodes, start, size, width, (given, 0, line))
+            gather((queries, column, targets.q_pitch), nodes, start, size, width, (given, 0, line))
             if relation.on_target:
                 times(given, 0, maps, 0, given, turned, size, width, line)
             for i in range(size):
@@ -122,13 +120,14 @@ def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):
             _merge(targets, kinds, (nodes, start, size), behind(given, found), totals, tops, width, h)
 
 
-@_jit
+@jit_fast
 def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: ignore[no-untyped-def]
     """The logits of some targets' edges, tile by tile of the sources."""
     width = width_of(lanes, relation.width)
     (start, size), line, indptr, index = span, padded(width), relation.indptr, relation.index
     count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
     near, masked, lowest = tile >= count, len(relation.kept) > 0, like(f, -np.inf)
+    keys, to_k, key_pitch = ends.keys
     for until in range(tile, count + tile, tile):
         for i in range(size):
             row, begin, end = i * line, places[i], indptr[start + i + 1]
@@ -139,7 +138,7 @@ def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: i
                 e, many = next_edge, min(LANES, stop - next_edge)
                 if near:
                     fetch_sources(ends, index, e, relation.edges, width)
-                found = dots_of(queries, row, (index, e, stop - 1), (ends.keys, ends.to_k, ends.key_pitch), width)
+                found = dots_of(queries, row, (index, e, stop - 1), ends.keys, width)
                 store_first(logits, e - origin, spread(f) * found, many)
                 if masked:
                     for other in range(e, e + many):
@@ -149,29 +148,29 @@ def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: i
             for e in range(next_edge, stop):
                 if near and e + AHEAD < relation.edges:
                     fetch_source(ends, np.int64(index[e + AHEAD]), width)
-                s = f * dot(queries, row, ends.keys, ends.to_k + np.int64(index[e]) * ends.key_pitch, width)
+                s = f * dot(queries, row, keys, to_k + np.int64(index[e]) * key_pitch, width)
                 if masked and relation.kept[e] == 0:
                     s = lowest
                 logits[e - origin] = s
 
 
-@_jit
+@jit_fast
 def _sums(relation, ends, rows, span, shares, places, totals, lanes):  # type: ignore[no-untyped-def]
     """Sum the values of some targets' edges, weighted by the softmax, tile by tile of the sources."""
     width = width_of(lanes, relation.width)
     (start, size), line, indptr = span, padded(width), relation.indptr
     count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
-    near, values = tile >= count, (ends.values, ends.to_v, ends.value_pitch)
+    near = tile >= count
     for until in range(tile, count + tile, tile):
         for i in range(size):
             begin, end = places[i], indptr[start + i + 1]
             stop = end if near else end_of(relation.index, begin, end, until)
             places[i] = stop
             if totals[i] > 0:
-                onto_target(rows, i * line, (shares, origin), (relation.index, begin, stop), values, width)
+                onto_target(rows, i * line, (shares, origin), (relation.index, begin, stop), ends.values, width)
 
 
-@_jit
+@jit_fast
 def _merge(targets, kinds, span, rows, totals, tops, width, h):  # type: ignore[no-untyped-def]
     """Merge the sums of some targets into the softmax over all relations, with both rescaled to the higher maximum."""
     (nodes, start, size), line, column = span, padded(width), h * width

@@ -21,34 +21,31 @@ from graphmill.kernels.hgt.cpu.forward import Targets, forward
 from graphmill.kernels.hgt.cpu.relation import Kinds, Relation, Sources
 from graphmill.kernels.hgt.cpu.relation_table import columns_of, maps_of, masks_of, relation_table_of, workspace
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import TypeRows
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.hgt.relations import Rows, TypeRows, Weights
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vector_math import total
 from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, spread, store_first
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
 """Head widths that are compile-time constants (``relation.width_of``). For others, loops have remainders."""
 _Forward = namedtuple("_Forward", "table places masks kind own tables maps room width targets lanes")
 _Backward = namedtuple("_Backward", "table places masks kind own maps room width lanes")
 _HeadProducts = namedtuple("_HeadProducts", "kind own left left_pitch right right_pitch out heads width")
 
-Matrices = tuple[Tensor, Tensor, Tensor]
-"""W^K and W^V [relations, h, D, D] and prior [relations, h], contiguous within each relation; or their gradients."""
 Softmax = tuple[Tensor, Tensor, Tensor]
 """Σ α·v [targets, h·D]; the softmax's total Σ exp(a − highest) and highest = max a, both [targets, h] in one tensor."""
 
 
 def all_forward(
-    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Matrices,
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Weights,
     kept: Sequence[Tensor | None], found: Softmax,
 ) -> None:  # fmt: skip
     """Fill ``found`` with messages of the ``chosen`` relations into one type. Before, total is 0 and highest is −∞.
 
     ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]; they may be bfloat16 while the others
-    are fp32. ``kept``: for each chosen relation bool [E], False for an edge without a message.
+    are fp32. ``matrices`` are contiguous within each relation. ``kept``: for each chosen relation bool [E], False for an
+    edge without a message.
     """
     queries, keys, values = rows
     heads, width = matrices[0].shape[1:3]
@@ -63,9 +60,8 @@ def all_forward(
 
 
 def all_backward(
-    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[TypeRows, TypeRows, TypeRows], matrices: Matrices,
-    kept: Sequence[Tensor | None], softmax: tuple[TypeRows, TypeRows, TypeRows, TypeRows],
-    d_rows: tuple[TypeRows, TypeRows, TypeRows], d_matrices: Matrices,
+    graph: MessageGraph, chosen: tuple[int, ...], rows: Rows, matrices: Weights, kept: Sequence[Tensor | None],
+    softmax: tuple[TypeRows, TypeRows, TypeRows], d_rows: Rows, d_matrices: Weights,
 ) -> None:  # fmt: skip
     """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
 
@@ -76,7 +72,7 @@ def all_backward(
     heads, width = matrices[0].shape[1:3]
     of_rows = next(d for d in softmax[0] if d is not None)
     table = relation_table_of(graph, chosen, 4, matrices[0])
-    d_out, log_total, delta, _ = softmax
+    d_out, log_total, delta = softmax
     every = (*rows, d_out, *d_rows, log_total, delta)
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
     maps, kinds = (*maps_of(matrices), *maps_of(d_matrices)), (EMPTY[of_rows.dtype], EMPTY[matrices[0].dtype])
@@ -106,7 +102,7 @@ EMPTY: dict[torch.dtype, np.ndarray] = {
 _BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.int64))
 
 
-@_jit
+@jit_fast
 def _relation(row, mask, width):  # type: ignore[no-untyped-def]
     """A relation from its row of the table and the address of its edges' mask, 0 if there is none."""
     edges, sources, targets = row[5], row[6], row[7]
@@ -125,20 +121,26 @@ def _relation(row, mask, width):  # type: ignore[no-untyped-def]
     )
 
 
-@_jit
+@jit_fast
 def _scratch_of(room, part):  # type: ignore[no-untyped-def]
     """Addresses of a part's scratch buffers."""
     start = room[4] + part * room[5]
     return start + room[6], start + room[7], start + room[8], start + room[9], start + room[10], start + room[11]
 
 
-@_jit
+@jit_fast
 def _heads_of(part, room):  # type: ignore[no-untyped-def]
     """The first head of a part of the work, and one past its last."""
     return room[3] * part // room[2], room[3] * (part + 1) // room[2]
 
 
-@_jit
+@jit_fast
+def _matrices_at(maps, number):  # type: ignore[no-untyped-def]
+    """Addresses of a relation's W^K, W^V and prior, or of their gradients."""
+    return maps[0] + number * maps[1], maps[2] + number * maps[3], maps[4] + number * maps[5]
+
+
+@jit_fast
 def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped-def]
     """Divide each target's sums by its total; the result is 0 for a target without messages."""
     sums, totals = numbers_as(own_kind, tables.sums), numbers_as(own_kind, tables.totals)
@@ -154,7 +156,7 @@ def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped
                     store_first(sums, at + c, share * load_first(sums, at + c, width - c), width - c)
 
 
-@_jit
+@jit_fast
 def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
     table, places, masks, kind, own = call.table, call.places, call.masks, call.kind, call.own
     tables, maps, room, width, lanes = call.tables, call.maps, call.room, call.width, call.lanes
@@ -165,8 +167,7 @@ def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
             relation = _relation(row, masks[j], width)
             near = room[0] + 2 * part * room[1]
             sources = Sources(there[0], there[1], there[2], there[3], near, near + room[1])
-            r = row[0]
-            matrices = (maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5])
+            matrices = _matrices_at(maps, row[0])
             if relation.compact:
                 forward(relation, Kinds(kind, own, own), sources, tables, matrices, scratch, lanes, heads)
             else:
@@ -174,7 +175,7 @@ def _all_forward(call, first, last):  # type: ignore[no-untyped-def]
         _divide(own, tables, call.targets, width, heads)
 
 
-@_jit
+@jit_fast
 def _all_backward(call, first, last):  # type: ignore[no-untyped-def]
     table, places, masks, kind, own = call.table, call.places, call.masks, call.kind, call.own
     maps, room, width, lanes = call.maps, call.room, call.width, call.lanes
@@ -185,20 +186,16 @@ def _all_backward(call, first, last):  # type: ignore[no-untyped-def]
             relation = _relation(row, masks[j], width)
             near, each, r = room[0] + 4 * part * room[1], room[1], row[0]
             sources = Sources(there[2], there[3], there[4], there[5], near, near + each)
-            of_targets = (at[0], at[1], at[8], at[9], at[6], at[7], at[14], at[15], at[16], at[17])
-            of_sources = (there[10], there[11], there[12], there[13], near + 2 * each, near + 3 * each)
-            slopes = Slopes(*of_targets, *of_sources)
-            matrices = (
-                maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5], maps[6] + r * maps[7],
-                maps[8] + r * maps[9], maps[10] + r * maps[11],
-            )  # fmt: skip
+            into = Sources(there[10], there[11], there[12], there[13], near + 2 * each, near + 3 * each)
+            slopes = Slopes(at[0], at[1], at[8], at[9], at[6], at[7], at[14], at[15], at[16], at[17], into)
+            matrices = (_matrices_at(maps[:6], r), _matrices_at(maps[6:], r))
             if relation.compact:
                 backward(relation, Kinds(kind, own, own), sources, slopes, matrices, scratch, lanes, heads)
             else:
                 backward(relation, Kinds(kind, own, kind), sources, slopes, matrices, scratch, lanes, heads)
 
 
-@_jit
+@jit_fast
 def _head_products(call, first, last):  # type: ignore[no-untyped-def]
     heads, width = call.heads, call.width
     x, y, found = numbers_as(call.kind, call.left), numbers_as(call.kind, call.right), numbers_as(call.own, call.out)

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphmill.kernels.hgt.cpu.row_parts import TOGETHER, fetch, gather, transformed
+from graphmill.kernels.hgt.cpu.row_parts import TOGETHER, gather, transformed
 from graphmill.kernels.products.cpu import SIX
-from graphmill.kernels.runtime.compiled_math import FAST
-from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.vectors import LANES, LINE, behind, numbers_as, padded
+from graphmill.kernels.runtime.jit import jit_fast
+from graphmill.kernels.runtime.vectors import LANES, LINE, behind, fetch, numbers_as, padded
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 PLACES = np.empty(0, np.int64)
 
 
@@ -46,15 +44,11 @@ class Ends(NamedTuple):
     """The source rows that edges read or add to: for keys and values the table, the head's first column, the stride."""
 
     keys: Any
-    to_k: Any
-    key_pitch: Any
     values: Any
-    to_v: Any
-    value_pitch: Any
 
 
 class Sources(NamedTuple):
-    """Addresses and row strides of the tables of k and v, and addresses of the buffers for packed sources."""
+    """Addresses and row strides of the tables of k and v or their gradients, and addresses of buffers for packed sources."""
 
     k: Any
     k_pitch: Any
@@ -82,47 +76,45 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
     return [-(-n // LINE) * LINE for n in (*(size * n for n in numbers), 8 * together)]
 
 
-@_jit
+@jit_fast
 def width_of(lanes, given):  # type: ignore[no-untyped-def]
     """A head's width: 16 numbers per entry of ``lanes``, a compile-time constant if this is a tuple of two or four."""
     return LANES * len(lanes) if len(lanes) > 1 else given
 
 
-@_jit
+@jit_fast
 def ends_of(kind, sources, column, width, compact):  # type: ignore[no-untyped-def]
-    """The rows that edges read: the packed sources, or the rows of all nodes."""
-    if compact:
-        line = padded(width)
-        return Ends(numbers_as(kind, sources.near_k), 0, line, numbers_as(kind, sources.near_v), 0, line)
-    return Ends(
-        numbers_as(kind, sources.k), column, sources.k_pitch, numbers_as(kind, sources.v), column, sources.v_pitch
-    )
+    """The rows that edges read or add to: the packed sources, or the rows of all nodes."""
+    line, at = padded(width), 0 if compact else column
+    k, v = (sources.near_k, sources.near_v) if compact else (sources.k, sources.v)
+    k_pitch, v_pitch = (line, line) if compact else (sources.k_pitch, sources.v_pitch)
+    return Ends((numbers_as(kind, k), at, k_pitch), (numbers_as(kind, v), at, v_pitch))
 
 
-@_jit
+@jit_fast
 def side_by_side(relation, kinds, sources, maps, given, lanes, column):  # type: ignore[no-untyped-def]
     """Pack one head of the sources into the buffers, multiplied by the matrices if these are on the sources' side."""
     width = width_of(lanes, relation.width)
-    line, nodes, count = padded(width), relation.source_nodes, len(relation.source_nodes)
-    keys, values = numbers_as(kinds.rows, sources.k), numbers_as(kinds.rows, sources.v)
-    to_keys, to_values = numbers_as(kinds.own, sources.near_k), numbers_as(kinds.own, sources.near_v)
+    nodes, given_rows = relation.source_nodes, ends_of(kinds.rows, sources, column, width, False)
+    packed = ends_of(kinds.own, sources, column, width, True)
     if relation.on_target:
-        gather((keys, sources.k_pitch, column), nodes, 0, count, width, (to_keys, 0, line))
-        gather((values, sources.v_pitch, column), nodes, 0, count, width, (to_values, 0, line))
+        gather(given_rows.keys, nodes, 0, len(nodes), width, packed.keys)
+        gather(given_rows.values, nodes, 0, len(nodes), width, packed.values)
     else:
-        transformed((keys, sources.k_pitch, column), nodes, width, maps, given, to_keys)
-        transformed((values, sources.v_pitch, column), nodes, width, behind(maps, width * line), given, to_values)
+        transformed(given_rows.keys, nodes, width, maps, given, packed.keys[0])
+        transformed(given_rows.values, nodes, width, behind(maps, width * padded(width)), given, packed.values[0])
 
 
-@_jit
+@jit_fast
 def fetch_sources(ends, index, e, edges, width):  # type: ignore[no-untyped-def]
     """Prefetch the rows of the sixteen edges after those that begin at ``e``."""
     for other in range(e + LANES, min(e + 2 * LANES, edges)):
         fetch_source(ends, np.int64(index[other]), width)
 
 
-@_jit
+@jit_fast
 def fetch_source(ends, source, width):  # type: ignore[no-untyped-def]
     """Prefetch one source's rows."""
-    fetch(ends.keys, ends.to_k + source * ends.key_pitch, width)
-    fetch(ends.values, ends.to_v + source * ends.value_pitch, width)
+    (keys, to_k, key_pitch), (values, to_v, value_pitch) = ends.keys, ends.values
+    fetch(keys, to_k + source * key_pitch, width)
+    fetch(values, to_v + source * value_pitch, width)

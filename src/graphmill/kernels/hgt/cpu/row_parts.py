@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.kernels.products.cpu import SIX, whole_blocks
-from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.compiled_math import exp
+from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.vector_math import (
     exponential,
     first_of,
@@ -19,9 +19,22 @@ from graphmill.kernels.runtime.vector_math import (
     total_of_each,
     where_set,
 )
-from graphmill.kernels.runtime.vectors import LANES, like, load, load_first, padded, spread, store, store_first
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    fetch,
+    like,
+    load,
+    load_first,
+    load_four,
+    load_like,
+    load_two,
+    padded,
+    spread,
+    spread_like,
+    store,
+    store_first,
+)
 
-_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 TOGETHER = 8 * SIX
 """Number of rows in a block, of targets and of sources that are multiplied."""
 AHEAD = 8
@@ -30,20 +43,13 @@ ENOUGH = LANES // 2
 """With at least this many edges left, sixteen edges are multiplied at once, even if some of them are unused."""
 
 
-@_jit
-def fetch(table, first, width):  # type: ignore[no-untyped-def]
-    """Prefetch a row's cache lines."""
-    for place in range(first, first + width, LANES):
-        prefetch(table, place)
-
-
-@_jit
+@jit_fast
 def gather(rows, nodes, start, size, width, into):  # type: ignore[no-untyped-def]
     """Copy the rows of nodes ``start`` to ``start + size`` into a contiguous buffer, and prefetch the next ones.
 
-    ``rows``: table, row stride, first column. ``into``: buffer, offset, row stride.
+    ``rows``: table, first column, row stride. ``into``: buffer, offset, row stride.
     """
-    (table, pitch, column), (room, to, line) = rows, into
+    (table, column, pitch), (room, to, line) = rows, into
     for i in range(start + size, min(start + size + size, len(nodes))):
         fetch(table, nodes[i] * pitch + column, width)
     for i in range(size):
@@ -52,10 +58,10 @@ def gather(rows, nodes, start, size, width, into):  # type: ignore[no-untyped-de
             store(room, place + c, load_first(table, at + c, width - c))
 
 
-@_jit
+@jit_fast
 def scatter(rows, nodes, start, size, width, given):  # type: ignore[no-untyped-def]
     """Add rows of a contiguous buffer to the rows of nodes ``start`` to ``start + size``. See :func:`gather`."""
-    (table, pitch, column), (room, at, line) = rows, given
+    (table, column, pitch), (room, at, line) = rows, given
     for i in range(size):
         to, place = nodes[start + i] * pitch + column, at + i * line
         for c in range(0, width, LANES):
@@ -63,7 +69,7 @@ def scatter(rows, nodes, start, size, width, given):  # type: ignore[no-untyped-
             store_first(table, to + c, found, width - c)
 
 
-@_jit
+@jit_fast
 def matrix(table, at, width, turned, room):  # type: ignore[no-untyped-def]
     """Copy a matrix [D, D], or its transpose, with rows zero-padded to whole vectors."""
     line = padded(width)
@@ -74,19 +80,19 @@ def matrix(table, at, width, turned, room):  # type: ignore[no-untyped-def]
             room[i * line + j] = 0
 
 
-@_jit
+@jit_fast
 def times(left, at, matrix, of_matrix, out, to, rows, width, line):  # type: ignore[no-untyped-def]
     """out[to + r · line + c] = Σ_t left[at + r · line + t] · matrix[of_matrix + t · line + c]: rows times a matrix."""
     whole_blocks((left, at, line, 1), (matrix, of_matrix, line, width), (out, to, line, False), rows, width)
 
 
-@_jit
+@jit_fast
 def add_gradient(left, at, right, beside, out, to, rows, width, line):  # type: ignore[no-untyped-def]
     """out[to + i · line + c] += Σ_r left[at + r · line + i] · right[beside + r · line + c]: the matrix's gradient."""
     whole_blocks((left, at, 1, line), (right, beside, line, rows), (out, to, line, True), width, width)
 
 
-@_jit
+@jit_fast
 def transformed(rows, nodes, width, maps, room, out):  # type: ignore[no-untyped-def]
     """Rows of all nodes (:func:`gather`) times a matrix, in a contiguous buffer."""
     line = padded(width)
@@ -96,7 +102,7 @@ def transformed(rows, nodes, width, maps, room, out):  # type: ignore[no-untyped
         times(room, 0, maps, 0, out, start * line, size, width, line)
 
 
-@_jit
+@jit_fast
 def most_edges(indptr, together):  # type: ignore[no-untyped-def]
     """Largest number of edges of ``together`` consecutive targets."""
     most, last = 0, len(indptr) - 1
@@ -105,7 +111,7 @@ def most_edges(indptr, together):  # type: ignore[no-untyped-def]
     return most
 
 
-@_jit
+@jit_fast
 def end_of(source, begin, end, until):  # type: ignore[no-untyped-def]
     """The first edge of one target whose source is at least ``until``."""
     while begin < end and source[begin] < until:
@@ -113,7 +119,7 @@ def end_of(source, begin, end, until):  # type: ignore[no-untyped-def]
     return begin
 
 
-@_jit
+@jit_fast
 def _products(left, i, right, j, width):  # type: ignore[no-untyped-def]
     """Sixteen partial sums of a dot product of ``width`` numbers; ``left`` is zero-padded to whole vectors."""
     sums = load(left, i) * load_first(right, j, width)
@@ -122,18 +128,18 @@ def _products(left, i, right, j, width):  # type: ignore[no-untyped-def]
     return sums
 
 
-@_jit
+@jit_fast
 def dot(left, i, right, j, width):  # type: ignore[no-untyped-def]
     """Dot product of ``width`` numbers; ``left`` is zero-padded to whole vectors."""
     return total(_products(left, i, right, j, width))
 
 
-@_jit
+@jit_fast
 def _at(index, e, last, to, pitch):  # type: ignore[no-untyped-def]
     return to + np.int64(index[min(e, last)]) * pitch
 
 
-@_jit
+@jit_fast
 def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
     """A row's dot products with the rows of 16 edges from ``e`` on, as one vector; after ``last``, it is repeated."""
     (index, e, last), (right, to, pitch) = edges, rows
@@ -159,7 +165,7 @@ def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
     )
 
 
-@_jit
+@jit_fast
 def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
     """Replace each logit x by e^(x − highest). Returns their sum and the highest; the sum is 0 if all logits are −∞."""
     if stop - begin < ENOUGH:
@@ -184,7 +190,7 @@ def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
     return total(sums), top
 
 
-@_jit
+@jit_fast
 def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no-untyped-def]
     """Replace q·k and dα of a target's edges by g = f · the gradients of their logits, and by α; returns Σ g · q·k.
 
@@ -217,95 +223,50 @@ def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no
     return total(sums)
 
 
-@_jit
-def _add_times(room, to, factor, table, at, width):  # type: ignore[no-untyped-def]
-    """Add to a row that is padded to whole vectors."""
-    factors = spread(factor)
-    for c in range(0, width, LANES):
-        store(room, to + c, load(room, to + c) + factors * load_first(table, at + c, width - c))
+@jit_fast
+def _more(sums, of_edges, edges, table):  # type: ignore[no-untyped-def]
+    """``sums``, one vector of a whole row that stays in registers, and the rows of edges times their factors."""
+    (factors, origin), (index, begin, stop), (rows, at, pitch) = of_edges, edges, table
+    for e in range(begin, stop):
+        sums += spread_like(sums, factors[e - origin]) * load_like(sums, rows, at + np.int64(index[e]) * pitch)
+    return sums
 
 
-@_jit
-def _add_times_first(table, to, factor, room, at, width):  # type: ignore[no-untyped-def]
-    """Add from a row that is padded to whole vectors."""
-    factors = spread(factor)
-    for c in range(0, width, LANES):
-        found = load_first(table, to + c, width - c) + factors * load(room, at + c)
-        store_first(table, to + c, found, width - c)
-
-
-@_jit
-def _two(table, at):  # type: ignore[no-untyped-def]
-    return load(table, at), load(table, at + LANES)
-
-
-@_jit
-def _four(table, at):  # type: ignore[no-untyped-def]
-    return load(table, at), load(table, at + LANES), load(table, at + 2 * LANES), load(table, at + 3 * LANES)
-
-
-@_jit
-def _two_more(row, factors, other):  # type: ignore[no-untyped-def]
-    return row[0] + factors * other[0], row[1] + factors * other[1]
-
-
-@_jit
-def _four_more(row, factors, other):  # type: ignore[no-untyped-def]
-    return (
-        row[0] + factors * other[0],
-        row[1] + factors * other[1],
-        row[2] + factors * other[2],
-        row[3] + factors * other[3],
-    )
-
-
-@_jit
-def _put_two(table, at, row):  # type: ignore[no-untyped-def]
-    store(table, at, row[0])
-    store(table, at + LANES, row[1])
-
-
-@_jit
-def _put_four(table, at, row):  # type: ignore[no-untyped-def]
-    store(table, at, row[0])
-    store(table, at + LANES, row[1])
-    store(table, at + 2 * LANES, row[2])
-    store(table, at + 3 * LANES, row[3])
-
-
-@_jit
+@jit_fast
 def onto_target(room, to, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
     """Add the rows of a target's edges, times their factors, to a row. With 32 and 64 numbers the sums stay in registers."""
-    (factors, origin), (index, begin, stop), (rows, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
-        four = _four(room, to)
-        for e in range(begin, stop):
-            four = _four_more(four, spread(factors[e - origin]), _four(rows, at + np.int64(index[e]) * pitch))
-        _put_four(room, to, four)
+        store(room, to, _more(load_four(room, to), of_edges, edges, table))
     elif width == 2 * LANES:
-        two = _two(room, to)
-        for e in range(begin, stop):
-            two = _two_more(two, spread(factors[e - origin]), _two(rows, at + np.int64(index[e]) * pitch))
-        _put_two(room, to, two)
+        store(room, to, _more(load_two(room, to), of_edges, edges, table))
     else:
+        (factors, origin), (index, begin, stop), (rows, at, pitch) = of_edges, edges, table
         for e in range(begin, stop):
-            _add_times(room, to, factors[e - origin], rows, at + np.int64(index[e]) * pitch, width)
+            factor, place = spread(factors[e - origin]), at + np.int64(index[e]) * pitch
+            for c in range(0, width, LANES):
+                store(room, to + c, load(room, to + c) + factor * load_first(rows, place + c, width - c))
 
 
-@_jit
+@jit_fast
+def _add_row(row, of_edges, edges, table):  # type: ignore[no-untyped-def]
+    """Add ``row``, one vector, times edges' factors to the edges' rows."""
+    (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
+    for e in range(begin, stop):
+        to = at + np.int64(index[e]) * pitch
+        store(onto, to, load_like(row, onto, to) + spread_like(row, factors[e - origin]) * row)
+
+
+@jit_fast
 def onto_source(room, row, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
     """Add a target's row times edges' factors to the edges' rows. A row of 32 or 64 numbers stays in registers."""
-    (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
-        four = _four(room, row)
-        for e in range(begin, stop):
-            to = at + np.int64(index[e]) * pitch
-            _put_four(onto, to, _four_more(_four(onto, to), spread(factors[e - origin]), four))
+        _add_row(load_four(room, row), of_edges, edges, table)
     elif width == 2 * LANES:
-        two = _two(room, row)
-        for e in range(begin, stop):
-            to = at + np.int64(index[e]) * pitch
-            _put_two(onto, to, _two_more(_two(onto, to), spread(factors[e - origin]), two))
+        _add_row(load_two(room, row), of_edges, edges, table)
     else:
+        (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
         for e in range(begin, stop):
-            _add_times_first(onto, at + np.int64(index[e]) * pitch, factors[e - origin], room, row, width)
+            factor, to = spread(factors[e - origin]), at + np.int64(index[e]) * pitch
+            for c in range(0, width, LANES):
+                found = load_first(onto, to + c, width - c) + factor * load(room, row + c)
+                store_first(onto, to + c, found, width - c)
