@@ -99,11 +99,16 @@ class CardFiles:
 
     @cached_property
     def differences(self) -> Differences:
-        """``section.name`` → its value and the default, where they differ. Settings that the chosen loss does not read
-        are left out."""
+        """``section.name`` → its value and the default with the chosen loss, where they differ. Settings that this loss does
+        not read are left out."""
         if self.recipe not in RECIPES:
             return {}
-        default, own = settings_model(self.recipe).model_validate({}).model_dump(mode="json"), self._understood
+        model, own = settings_model(self.recipe), self._understood
+        default = model().model_dump(mode="json")
+        if loss := getattr(getattr(own, "objective", None), "loss", None):  # other defaults may depend on it
+            usual = default["objective"]["loss"]
+            default = model.model_validate({"objective": {"loss": loss}}).model_dump(mode="json")
+            default["objective"]["loss"] = usual
         unread = getattr(own, "unread", {})
         found: Differences = {}
         for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():

@@ -18,9 +18,9 @@ from graphmill.systems.kgat import recipe as kgat
 from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.recipe import KgatRecipe
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.mmgcn import recipe as mmgcn
 from graphmill.systems.mmgcn.recipe import MmgcnRecipe
 from graphmill.systems.mmgcn.settings import MmgcnSettings
+from graphmill.systems.recommenders import multimodal
 from graphmill.systems.recommenders import recipe as shared
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def test_steps_of_music4all(monkeypatch: pytest.MonkeyPatch) -> None:
     """4,040,936 training pairs: 1,974 steps of 2,048, the last one short; 987 of 4,096; 62 of 65,536."""
     view = view_of(14_125, 80_735, 4_040_936, 14_125)
     monkeypatch.setattr(shared, "interaction_view", lambda graph: view)
-    monkeypatch.setattr(mmgcn, "user_item_graph", lambda *arguments: torch.empty(0))
+    monkeypatch.setattr(multimodal, "user_item_graph", lambda *arguments: torch.empty(0))
     graph: Any = SimpleNamespace(num_nodes=94_860)
     for batch, steps, rest in ((2048, 1974, 232), (4096, 987, 2280), (65_536, 62, 43_240)):
         # 2,048 is what a file that says nothing has.
