@@ -104,7 +104,7 @@ class CardFiles:
         if self.recipe not in RECIPES:
             return {}
         model, own = settings_model(self.recipe), self._understood
-        default = model().model_dump(mode="json")
+        default = model.model_validate({}).model_dump(mode="json")
         if loss := getattr(getattr(own, "objective", None), "loss", None):  # other defaults may depend on it
             usual = default["objective"]["loss"]
             default = model.model_validate({"objective": {"loss": loss}}).model_dump(mode="json")
