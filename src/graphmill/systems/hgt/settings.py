@@ -25,9 +25,9 @@ class HgtModel(Settings):
         64, "Width of lookup tables and layers; a multiple of num_heads. Loss link_contrastive: 256 by default", ge=1
     )
     num_layers: int = setting(0, "Number of HGT layers; 0: none. Loss link_contrastive: 2 by default", ge=0, le=8)
-    num_heads: int = setting(4, "Number of attention heads. Loss link_contrastive: 8 by default", ge=1)
+    num_heads: int = setting(4, "Number of attention heads of a layer. Loss link_contrastive: 8 by default", ge=1)
     dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
-    layer_norm: bool = setting(True, "Apply LayerNorm per node type after the skip connection")
+    layer_norm: bool = setting(True, "Apply LayerNorm per node type after a layer's skip connection")
     output_norm: bool = setting(
         True, "Apply LayerNorm to the embedding itself, so that nodes with many links do not have longer vectors"
     )
