@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+from graphmill.graph.co_occurrence import row_blocks
 from graphmill.sampling.keyed import generator, sampled
 
 if TYPE_CHECKING:
@@ -240,11 +241,8 @@ def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
 
 def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
     """Ranges of rows of a sparse matrix with a few million numbers each, or a single row."""
-    first = 0
-    while first < len(indptr) - 1:
-        last = max(int(np.searchsorted(indptr, indptr[first] + _BLOCK_NUMBERS, side="right")) - 1, first + 1)
-        yield slice(int(indptr[first]), int(indptr[last]))
-        first = last
+    for first, end in row_blocks(np.diff(indptr), _BLOCK_NUMBERS):
+        yield slice(int(indptr[first]), int(indptr[end]))
 
 
 def _rows_of(indptr: NDArray[Any], part: slice) -> NDArray[Any]:
