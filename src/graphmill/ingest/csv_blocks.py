@@ -141,19 +141,13 @@ def read_blocks(
 def _work(
     data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[CsvBlock], T]
 ) -> tuple[T, list[Reject]]:
-    block = _parse(data, first_line, regular, layout)
-    return digest(block), block.rejects
-
-
-def _parse(data: bytes, first_line: int, regular: bool, layout: CsvLayout) -> CsvBlock:
-    if regular:
-        try:
-            table, lines = read_fast(data, first_line, layout)
-            return CsvBlock(table, Lines(first_line, lines))
-        except Doubt:
-            pass
-    table, lines, rejects = read_carefully(data, first_line, layout)
-    return CsvBlock(table, Lines(first_line, lines), rejects)
+    try:
+        if not regular:
+            raise Doubt
+        (table, lines), rejects = read_fast(data, first_line, layout), list[Reject]()
+    except Doubt:
+        table, lines, rejects = read_carefully(data, first_line, layout)
+    return digest(CsvBlock(table, Lines(first_line, lines), rejects)), rejects
 
 
 def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:

@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.csv_parsers import BLANK, Column
 from graphmill.ingest.files import Source, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.parquet import ParquetTable
-
-_BLANK = " \t\r\n\v\f\u00a0"
 
 
 @dataclass(frozen=True)
@@ -61,20 +59,19 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
             f"{shown(path)} has {len(matrix):,} rows, but {shown(ids)} has {len(key):,} ids; "
             "there must be one for each row, in the same order"
         )
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(matrix, dtype=np.float32)
-    return FeatureRows(key, kind, values, np.arange(1, len(key) + 1), [])
+    return FeatureRows(key, kind, matrix, np.arange(1, len(key) + 1), [])
 
 
 def load_matrix(path: str | Path) -> np.ndarray:
-    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything
-    else."""
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
+    anything else."""
     with Source(path, text=False) as source:
         data = source.read()
     matrix = load_npy(io.BytesIO(data), shown(path), "write it with numpy.save")
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
-    return matrix
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
@@ -182,13 +179,13 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
         column = block.table[name].combine_chunks()
         values[:, position], odd = numbers_of(column, mark)
         wrong[odd, position] = True
-        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, _BLANK), ""), bool)
+        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, BLANK), ""), bool)
     kept = np.flatnonzero(~wrong.any(axis=1))
     lines = block.lines.of(np.arange(rows))
     rejects = []
     for row, position in _firsts(wrong):
         value = block.table[columns[position]][row].as_py()
-        reason = "not a number" if value.strip(_BLANK) else "blank"
+        reason = "not a number" if value.strip(BLANK) else "blank"
         rejects.append(Reject(int(lines[row]), columns[position], reason, value[:MAX_SHOWN]))
     where = pa.array(kept)
     keys = block.table[key].combine_chunks().take(where)
@@ -201,7 +198,7 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
 
     A comma counts as decimal comma if ``delimiter`` is another character.
     """
-    text = pc.utf8_trim(column, _BLANK)
+    text = pc.utf8_trim(column, BLANK)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     wrong = np.zeros(0, np.int64)
     with np.errstate(over="ignore"):

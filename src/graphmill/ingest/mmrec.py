@@ -183,14 +183,12 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
             f"{shown(file)}: row i is item i, but the items have names and not numbers; use the format node_features with "
             "the ids of its rows, or features: [none]"
         )
-    matrix = load_matrix(file)
-    if len(matrix) != len(items):
+    values = load_matrix(file)
+    if len(values) != len(items):
         raise InputError(
-            f"{shown(file)} has {len(matrix):,} rows, but there are {len(items):,} items (the largest number and one); row "
+            f"{shown(file)} has {len(values):,} rows, but there are {len(items):,} items (the largest number and one); row "
             "i must be item i, so this is another data set's file, or the interactions were numbered anew"
         )
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(matrix, dtype=np.float32)
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise InputError(
@@ -201,10 +199,9 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
 
 
 def _examine(path: str) -> IngestReport:
-    def recipe(result: IngestResult) -> str:
-        return "mmgcn" if result.features else "bpr_mf"
-
-    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, recipe)
+    return examined(
+        path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, lambda r: "mmgcn" if r.features else "bpr_mf"
+    )
 
 
 def _recognises(look: Look) -> int:
