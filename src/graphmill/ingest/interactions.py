@@ -36,29 +36,22 @@ class Interactions:
 
     def take(self, rows: np.ndarray) -> Interactions:
         """The interactions ``rows`` (mask or numbers), with the remaining ids in order of first appearance."""
-        users, user = _compact(self.users, self.user[rows])
-        items, item = _compact(self.items, self.item[rows])
-        return Interactions(
-            users,
-            items,
-            user,
-            item,
-            None if self.times is None else self.times.take(rows),
-            None if self.weight is None else self.weight[rows],
-        )
+        (users, user), (items, item) = _coded(pa.array(self.user[rows])), _coded(pa.array(self.item[rows]))
+        times = None if self.times is None else self.times.take(rows)
+        weight = None if self.weight is None else self.weight[rows]
+        return Interactions(self.users.take(users), self.items.take(items), user, item, times, weight)
 
 
 def encode(users: pa.Array, items: pa.Array, times: Times | None, weight: np.ndarray | None) -> Interactions:
     """Ids as codes, in order of first appearance."""
-    user, item = users.dictionary_encode(), items.dictionary_encode()
-    return Interactions(
-        user.dictionary.cast(pa.string()),
-        item.dictionary.cast(pa.string()),
-        user.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        item.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        times,
-        weight,
-    )
+    (users, user), (items, item) = _coded(users), _coded(items)
+    return Interactions(users.cast(pa.string()), items.cast(pa.string()), user, item, times, weight)
+
+
+def _coded(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The distinct values in order of first appearance, and each one's number (int64)."""
+    encoded = values.dictionary_encode()
+    return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def interaction_tables(
@@ -134,11 +127,6 @@ def _first(rejects: Sequence[Reject]) -> str:
     for line, column, reason, value in rejects[:1]:
         return f"on line {line}{f', {column}' if column else ''}: {reason} ({value!r})"
     return ""
-
-
-def _compact(ids: pa.Array, codes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    encoded = pa.array(codes).dictionary_encode()
-    return ids.take(encoded.dictionary), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _core(interactions: Interactions, k: int) -> Interactions:

@@ -155,8 +155,10 @@ def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[
 def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: bool, times: Times | None) -> Assembled:
     """The tables of the mentions that become nodes, and of the edges between them."""
     unnamed = pc.equal(pc.binary_length(kept.name), 0)
+    index = pa.array(kept.index if indexed else np.arange(len(kept), dtype=np.int64))
+    name, source = pc.if_else(unnamed, kept.id, kept.name), kept.source.dictionary_encode()
     return Assembled(
-        _node_table(kept, unnamed, indexed),
+        pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES),
         edges,
         rejects,
         int(kept.renamed.sum()),
@@ -175,14 +177,6 @@ def _contradiction(mentions: Mentions, mention: int, first: int, side: Side, lin
         f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
     )
     return Reject(line, column, reason, value[:MAX_SHOWN])
-
-
-def _node_table(kept: Mentions, unnamed: pa.BooleanArray, indexed: bool) -> pa.Table:
-    index = kept.index if indexed else np.arange(len(kept), dtype=np.int64)
-    name = pc.if_else(unnamed, kept.id, kept.name)
-    return pa.table(
-        [pa.array(index), kept.id, kept.type.dictionary_encode(), name, kept.source.dictionary_encode()], NODES
-    )
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:

@@ -66,19 +66,14 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
     """The distinct mentions of nodes in ``block``, and its edges by their numbers among these."""
     relation = category_of(block.table, layout.relation, layout.relation_constant)
     display = category_of(block.table, layout.display_relation) if layout.display_relation else relation
-    ends, codes, positions = [], [], []
-    for number, side in enumerate((layout.head, layout.tail)):
-        mentions, code, first = _side(block, side, number, layout.indexed)
-        ends.append(mentions)
-        codes.append(code)
-        positions.append(2 * first.astype(np.int64) + number)
-    order = np.argsort(np.concatenate(positions))
+    heads, head, first_of_head = _side(block, layout.head, 0, layout.indexed)
+    tails, tail, first_of_tail = _side(block, layout.tail, 1, layout.indexed)
+    order = np.argsort(np.concatenate((2 * first_of_head.astype(np.int64), 2 * first_of_tail.astype(np.int64) + 1)))
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    heads = len(ends[0])
-    head, tail = rank[:heads][codes[0]], rank[heads:][codes[1]]
+    head, tail = rank[: len(heads)][head], rank[len(heads) :][tail]
     times = edge_times(block.table, layout.timestamp) if layout.timestamp else (None, None, {})
-    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines, *times)
+    return take(concat([heads, tails]), order), EdgeRows(head, tail, relation, display, block.lines, *times)
 
 
 def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:

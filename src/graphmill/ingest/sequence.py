@@ -8,6 +8,7 @@ faults; a file with a fault is read line by line, so that each reject has its li
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -209,13 +210,8 @@ def _blank_or_padded(ids: pa.Array) -> bool:
 def _careful(data: bytes, layout: _Layout) -> tuple[dict[str, Any], list[Reject]]:
     kept: dict[str, list[Any]] = {column: [] for column in layout.columns if column}
     rejects: list[Reject] = []
-    header = bool(layout.header)
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        if header:
-            header = False
-            continue
+    lines = ((number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip())
+    for number, line in islice(lines, bool(layout.header), None):
         row = _row(line, layout)
         if isinstance(row, tuple):
             column, reason = row

@@ -85,19 +85,19 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
     rejects: list[tuple[str, Reject]] = []
-    found = _Columns(choose(settings.engine, files.values()), settings.timed)
+    kind = DiskArray if choose(settings.engine, files.values()) else InMemory
     entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
     seen: Counter[str] = Counter()
-    for name, file in files.items():
-        found.add(_triples(file, entities, relations, rejects, seen, settings.timed), SPLITS.index(name))
-    columns, rows_read = found.finish(), sum(found.of_split) + len(rejects)
+    triples = {name: _triples(file, entities, relations, rejects, seen, settings.timed) for name, file in files.items()}
+    columns = _columns(triples, kind, settings.timed)
+    rows_read = len(columns["split"]) + len(rejects)
     if 0 < settings.max_rejects < len(rejects):
         where, first = rejects[0]
         raise InputError(
             f"{len(rejects):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
             f"{where}, line {first.line}: {first.reason}"
         )
-    if not found.of_split[0]:
+    if columns["split"][:1].tolist() != [0]:  # train comes first
         some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
         raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
     labels = _names(all_files.get("names", ""), list(entities.number))
@@ -154,27 +154,20 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-class _Columns:
-    """The triples read so far, as columns: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
-
-    def __init__(self, on_disk: bool, timed: bool) -> None:
-        kind = DiskArray if on_disk else InMemory
-        self.of_split = [0] * len(SPLITS)
-        self._columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
-        self._columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
-
-    def add(self, triples: Iterator[tuple[int, int, int, int]], split: int) -> None:
-        """Adds all triples of a split: head, relation, tail, and time (0 without times)."""
-        while part := list(islice(triples, _PENDING)):
-            columns = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
-            columns["split"] = np.full(len(part), split)
-            for name, column in self._columns.items():
-                column.append(columns[name])
-            self.of_split[split] += len(part)
-
-    def finish(self) -> dict[str, np.ndarray]:
-        """Each column (E,)."""
-        return {name: column.finish() for name, column in self._columns.items()}
+def _columns(
+    triples: dict[str, Iterator[tuple[int, int, int, int]]], kind: type[DiskArray] | type[InMemory], timed: bool
+) -> dict[str, np.ndarray]:
+    """The triples of each split, one after the other, as columns: ``head``, ``relation``, ``tail`` int32, ``split``,
+    ``timestamp``."""
+    columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
+    columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
+    for split, found in triples.items():
+        while part := list(islice(found, _PENDING)):
+            rows = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
+            rows["split"] = np.full(len(part), SPLITS.index(split))
+            for name, column in columns.items():
+                column.append(rows[name])
+    return {name: column.finish() for name, column in columns.items()}
 
 
 def _triples(
