@@ -119,16 +119,8 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         Times(*(whole[name].to_numpy() for name in _TIME)) if "timestamp" in chosen else None,
         whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
     )
-    result = interaction_tables(
-        interactions,
-        name,
-        rejects=refused,
-        rows=rows,
-        k_core=settings.k_core,
-        strict=settings.strict,
-        max_rejects=settings.max_rejects,
-        ordered=interactions.times is not None,
-    )
+    ordered = interactions.times is not None
+    result = interaction_tables(interactions, name, settings, rejects=refused, rows=rows, ordered=ordered)
     result.counts["below_min_weight"] = light
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
         shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")

@@ -91,15 +91,8 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
         whole_times(times.to_numpy(zero_copy_only=False)) if isinstance(times, pa.Array) else times,
         found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None,
     )
-    result = interaction_tables(
-        interactions,
-        name,
-        rejects=rejects,
-        rows=len(found["user"]) + len(rejects),
-        k_core=settings.k_core,
-        strict=settings.strict,
-        max_rejects=settings.max_rejects,
-    )
+    rows = len(found["user"]) + len(rejects)
+    result = interaction_tables(interactions, name, settings, rejects=rejects, rows=rows)
     if numbers := [column for column, role in zip(layout.header, layout.columns, strict=False) if not role]:
         result.notes.append(row_number_note(numbers))
     if times is None:

@@ -117,30 +117,21 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
 
 
-def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
+def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str | Path]:
     """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
 
     Raises :class:`InputError` if there is no training file.
     """
-    settings = settings or TriplesSettings()
-    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
-    given = {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
-    alone = path and "://" not in str(path) and Path(path).is_file()
-    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in FILES.items()}
-    return files | {role: file for role, file in found.items() if file}
-
-
-def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
-    found: dict[str, str | Path] = {}
-    if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
-        given, path = given | {"train": path}, ""
-    for split in SPLITS:
-        if file := given[split] or _in_directory(path, f"{split}.txt"):
-            found[split] = file
-    if "train" not in found:
+    alone = bool(path) and "://" not in str(path) and Path(path).is_file()
+    given: dict[str, str | Path] = {split: getattr(settings, split) for split in SPLITS}
+    given |= {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
+    given["train"] = given["train"] or (path if alone else "")
+    usual = {split: f"{split}.txt" for split in SPLITS} | FILES
+    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
+    if not found["train"]:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
-    return found
+    return {role: file for role, file in found.items() if file}
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
