@@ -51,7 +51,9 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     ids = str(path).removesuffix(".npy") + ".ids.txt"
     if ids_path:
         ids = within(str(path).rpartition("/")[0] or ".", ids_path)
-    key, kind = _load_ids(ids)
+    _, lines = text_lines(ids)
+    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
+    key, kind = pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
     if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
         key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
@@ -72,12 +74,6 @@ def load_matrix(path: str | Path) -> np.ndarray:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(matrix, dtype=np.float32)
-
-
-def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
-    _, lines = text_lines(path)
-    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
-    return pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
 
 
 def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
@@ -161,14 +157,9 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
         for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
-    return FeatureRows(
-        pa.concat_arrays([p.key for p in parts]),
-        pa.concat_arrays([p.type for p in parts]),
-        np.concatenate([p.values for p in parts]),
-        np.concatenate([p.line for p in parts]),
-        rejects,
-        notes,
-    )
+    keys, kinds = (pa.concat_arrays([getattr(part, name) for part in parts]) for name in ("key", "type"))
+    values, line = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "line"))
+    return FeatureRows(keys, kinds, values, line, rejects, notes)
 
 
 def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
@@ -233,11 +224,8 @@ def _choose(
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {listed(names)}")
-    chosen, left_out = (
-        (list(columns), [])
-        if columns
-        else without_row_numbers([c for c in names if c != key and (not kind or c != kind)])
-    )
+    others = [c for c in names if c not in ((key, kind) if kind else (key,))]
+    chosen, left_out = (list(columns), []) if columns else without_row_numbers(others)
     if not chosen:
         raise InputError(f"{file} has no feature columns besides {', '.join([key, *left_out])}")
     return chosen, (row_number_note(left_out),) if left_out else ()

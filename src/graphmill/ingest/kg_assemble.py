@@ -79,7 +79,8 @@ class Assembly:
         foreign = owner != np.arange(len(owner))
         head, tail = self._ends("head"), self._ends("tail")
         relation, display = self._column("relation"), self._column("display_relation")
-        times, units = (self._ends("timestamp"), self._ends("unit")) if self._timestamp else (None, None)
+        zeros = np.zeros(len(head), np.int32)
+        times = Times(self._ends("timestamp"), zeros, self._ends("unit")) if self._timestamp else None
         bad, rejects = self._bad_times()
         usable = ~(foreign[head] | foreign[tail] | bad)
         if foreign.any():
@@ -89,16 +90,15 @@ class Assembly:
         if not usable.all():
             head, tail = head[usable], tail[usable]
             relation, display = relation.filter(pa.array(usable)), display.filter(pa.array(usable))
-            times, units = (None, None) if times is None or units is None else (times[usable], units[usable])
+            times = None if times is None else times.take(usable)
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
         order, row_of = rows_of_nodes(mentions, used, self._indexed)
         edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
         if times is not None:
-            edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
-        timed = None if times is None or units is None else Times(times, np.zeros(len(times), np.int32), units)
-        timed = None if timed is None else timed.take(timed.second != NO_TIME)
-        return assembled(take(mentions, order), edges, rejects, self._indexed, timed)
+            edges = edges.append_column("timestamp", pa.array(times.second, pa.int64()))
+            times = times.take(times.second != NO_TIME)
+        return assembled(take(mentions, order), edges, rejects, self._indexed, times)
 
     def _ends(self, end: str) -> np.ndarray:
         return np.concatenate([getattr(rows, end) for rows in self._rows] or [_EMPTY])
