@@ -142,12 +142,9 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
         asked = getattr(columns, role)
         if asked == "none" and role not in ("user", "item"):
             continue
-        if asked:
-            if asked not in names:
-                raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
-            chosen[role] = asked
-            continue
-        if found := first_named(names, known):
+        if asked and asked not in names:
+            raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
+        if found := asked or first_named(names, known):
             chosen[role] = found
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")

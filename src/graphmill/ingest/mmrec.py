@@ -149,16 +149,14 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
-    chosen = {}
+    chosen = {role: first_named(names, options) for role, options in known.items()}
     for role, options in known.items():
-        found = first_named(names, options)
-        if not found:
+        if not chosen[role]:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
                 f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
                 f"is separated by tabs.{remedy}"
             )
-        chosen[role] = found
     return chosen
 
 
