@@ -165,19 +165,11 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     sets = [
         (n, graph.features(items.name, n), graph.feature_mask(items.name, n)) for n in graph.feature_sets(items.name)
     ]
-    return Interactions(
-        *shape,
-        users.offset,
-        items.offset,
-        train,
-        to_rows(train.columns, train.row, items.count, users.count),
-        held["valid"],
-        held["test"],
-        {name or UNNAMED: values for name, values, _ in sets if values is not None},
-        {name or UNNAMED: mask for name, _, mask in sets if mask is not None},
-        dropped,
-        {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))},
-    )
+    features = {name or UNNAMED: values for name, values, _ in sets if values is not None}
+    present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
+    unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
+    rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet)
 
 
 def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> CsrPattern:

@@ -191,16 +191,14 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
     """
     text = pc.utf8_trim(column, BLANK)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    wrong = np.zeros(0, np.int64)
     with np.errstate(over="ignore"):
         try:
-            return pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32), wrong
+            values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+            return values.astype(np.float32), np.zeros(0, np.int64)
         except pa.ArrowInvalid:
             found = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
-    bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
-    values = np.array([np.nan if number is None else number for number in found], np.float64)
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32), np.flatnonzero(bad)
+        bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
+        return np.array([np.nan if n is None else n for n in found], np.float64).astype(np.float32), np.flatnonzero(bad)
 
 
 def _number(text: str) -> float | None:

@@ -113,14 +113,10 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         whole = whole.filter(pa.array(keep))
     elif min_weight:
         raise SettingsError(f"{name} has no weight column, so min_weight cannot be honoured; name it in columns.weight")
-    interactions = encode(
-        text_of(whole, "user"),
-        text_of(whole, "item"),
-        Times(*(whole[name].to_numpy() for name in _TIME)) if "timestamp" in chosen else None,
-        whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
-    )
-    ordered = interactions.times is not None
-    result = interaction_tables(interactions, name, settings, rejects=refused, rows=rows, ordered=ordered)
+    times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
+    weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
+    interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
+    result = interaction_tables(interactions, name, settings, rejects=refused, rows=rows, ordered=times is not None)
     result.counts["below_min_weight"] = light
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
         shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")

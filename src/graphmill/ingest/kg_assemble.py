@@ -157,15 +157,9 @@ def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: b
     unnamed = pc.equal(pc.binary_length(kept.name), 0)
     index = pa.array(kept.index if indexed else np.arange(len(kept), dtype=np.int64))
     name, source = pc.if_else(unnamed, kept.id, kept.name), kept.source.dictionary_encode()
-    return Assembled(
-        pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES),
-        edges,
-        rejects,
-        int(kept.renamed.sum()),
-        int(kept.resourced.sum()),
-        int(pc.sum(unnamed).as_py() or 0),
-        times,
-    )
+    nodes = pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES)
+    renamed, resourced = int(kept.renamed.sum()), int(kept.resourced.sum())
+    return Assembled(nodes, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
 
 
 def _contradiction(mentions: Mentions, mention: int, first: int, side: Side, line: int) -> Reject:

@@ -294,17 +294,13 @@ def _edges(
     user: np.ndarray, item: np.ndarray, split: np.ndarray, facts: np.ndarray, num_users: int, names: list[str]
 ) -> pa.Table:
     interactions = interaction_edges(user, item, split, num_users)
-    used = np.unique(facts[:, 1])
+    head, relation, tail = facts.T
+    used = np.unique(relation)
     labels = [names[r] if r < len(names) else f"relation {r}" for r in used]
     twice = {label for label in labels if labels.count(label) > 1}
     labels = [f"{label} ({r})" if label in twice else label for label, r in zip(labels, used, strict=True)]
-    known = edge_table(
-        facts[:, 0] + num_users,
-        facts[:, 2] + num_users,
-        np.zeros(len(facts), np.uint8),
-        np.searchsorted(used, facts[:, 1]),
-        labels,
-    )
+    train = np.zeros(len(facts), np.uint8)
+    known = edge_table(head + num_users, tail + num_users, train, np.searchsorted(used, relation), labels)
     return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
 
 

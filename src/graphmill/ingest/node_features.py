@@ -101,14 +101,9 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
             f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
             f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
         )
-    return IngestResult(
-        nodes,
-        EDGES.empty_table(),
-        reject_table((file, reject) for reject in rejects),
-        {feature_key(kind, settings.name): feature_table(node, values)},
-        counts,
-        [*_notes(counts, kind), *rows.notes],
-    )
+    refused = reject_table((file, reject) for reject in rejects)
+    features = {feature_key(kind, settings.name): feature_table(node, values)}
+    return IngestResult(nodes, EDGES.empty_table(), refused, features, counts, [*_notes(counts, kind), *rows.notes])
 
 
 def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:

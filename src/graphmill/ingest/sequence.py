@@ -85,12 +85,10 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     if found is None:
         found, rejects = _careful(data, layout)
     times = found.get("timestamp")
-    interactions = encode(
-        found["user"],
-        found["item"],
-        whole_times(times.to_numpy(zero_copy_only=False)) if isinstance(times, pa.Array) else times,
-        found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None,
-    )
+    if isinstance(times, pa.Array):
+        times = whole_times(times.to_numpy(zero_copy_only=False))
+    weight = found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None
+    interactions = encode(found["user"], found["item"], times, weight)
     rows = len(found["user"]) + len(rejects)
     result = interaction_tables(interactions, name, settings, rejects=rejects, rows=rows)
     if numbers := [column for column, role in zip(layout.header, layout.columns, strict=False) if not role]:

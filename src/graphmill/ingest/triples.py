@@ -187,9 +187,6 @@ def _triples(
         yield entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time
 
 
-# ---------------------------------------------------------------------- dictionaries
-
-
 def _symbols(file: str | Path) -> _Symbols:
     """The symbols of a dictionary in the order of their indices; empty without a dictionary.
 
@@ -198,23 +195,22 @@ def _symbols(file: str | Path) -> _Symbols:
     if not file:
         return _Symbols()
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
-    where: dict[int, int] = {}
     for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index in by_index:
             raise InputError(
-                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line {where[index]}, to "
-                f"{by_index[index]!r}; each symbol needs an index of its own"
+                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line "
+                f"{line_of[by_index[index]]}, to {by_index[index]!r}; each symbol needs an index of its own"
             )
         if symbol in line_of:
             raise InputError(f"{name}, line {number}: {symbol!r} is on line {line_of[symbol]}, too; name each once")
-        by_index[index], where[index], line_of[symbol] = symbol, number, number
+        by_index[index], line_of[symbol] = symbol, number
     if not by_index:
         raise InputError(f"{name} is empty; leave the dictionary out to have one made")
     for expected, index in enumerate(sorted(by_index)):
         if index != expected:
             raise InputError(
-                f"{name}: index {expected} is missing (line {where[index]} has {index}); indices must run from "
+                f"{name}: index {expected} is missing (line {line_of[by_index[index]]} has {index}); indices must run from "
                 f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
             )
     return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)
@@ -242,9 +238,6 @@ def _index(text: str, file: str, line: int) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InputError(f"{file}, line {line}: index {text[:MAX_SHOWN]!r} is not a whole number ≥ 0")
     return int(text)
-
-
-# ---------------------------------------------------------------------- tables
 
 
 def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:

@@ -166,9 +166,8 @@ def compare_to_baselines(
     ``others``: further baselines by name, such as "knn". ``seed``: for the bootstrap.
     """
     thresholds = thresholds or RankingThresholds()
-    rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
-    if no_message is not None:
-        rankings["no_message"] = no_message
+    plain_model = {} if no_message is None else {"no_message": no_message}
+    rankings = {"model": model, "degree": degree, **(others or {}), "random": random, **plain_model}
     _require_same_queries(rankings)
     ratios = {
         "mrr_over_degree": _ratio(model, degree),

@@ -138,18 +138,9 @@ def rank_links(
         table = np.stack([found.above, found.tied, found.options, degree, half_link])
         tables.append(table)
         areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
-        relations.append(
-            RelationRanking(
-                relation.relation,
-                relation.name,
-                len(degree),
-                relation.candidates,
-                _rank_metrics(table, ks) | areas,
-                _by_degree(table, ks),
-                _by_half_link(table, ks),
-                1.0 / found.realistic,
-            )
-        )
+        about = relation.relation, relation.name, len(degree), relation.candidates, _rank_metrics(table, ks) | areas
+        bins = _by_degree(table, ks), _by_half_link(table, ks)
+        relations.append(RelationRanking(*about, *bins, 1.0 / found.realistic))
     whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
     for kind in ("auc_uniform", "auc_degree") if auc_negatives else ():
