@@ -126,8 +126,14 @@ class Assembly:
         for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
             at_head = owner[rows.head[row]] != rows.head[row]
             mention = int(rows.head[row] if at_head else rows.tail[row])
-            side = self._sides[0 if at_head else 1]
-            rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
+            first, side = int(owner[mention]), self._sides[0 if at_head else 1]
+            here, there = ((mentions.type[m].as_py(), mentions.id[m].as_py()) for m in (mention, first))
+            column, value = (side.type, here[0]) if here[0] != there[0] else (side.id, here[1])
+            reason = (
+                f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
+                f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
+            )
+            rejects.append(Reject(line, column, reason, value[:MAX_SHOWN]))
         return rejects
 
 
@@ -160,17 +166,6 @@ def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: b
     nodes = pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES)
     renamed, resourced = int(kept.renamed.sum()), int(kept.resourced.sum())
     return Assembled(nodes, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
-
-
-def _contradiction(mentions: Mentions, mention: int, first: int, side: Side, line: int) -> Reject:
-    here = mentions.type[mention].as_py(), mentions.id[mention].as_py()
-    there = mentions.type[first].as_py(), mentions.id[first].as_py()
-    column, value = (side.type, here[0]) if here[0] != there[0] else (side.id, here[1])
-    reason = (
-        f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
-        f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
-    )
-    return Reject(line, column, reason, value[:MAX_SHOWN])
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:

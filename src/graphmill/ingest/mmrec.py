@@ -127,21 +127,16 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
     folder = str(table).rpartition("/")[0] or "."
     out: dict[str, str | Path] = {}
     for entry in wanted:
-        if entry == "none":
-            continue
         if entry == "auto":
-            if "://" in folder:
-                continue
-            for file in sorted(Path(folder).iterdir()):
-                if parts := _FEATURES.fullmatch(file.name):
-                    out[parts["name"] + parts["rest"]] = file
-            continue
-        name, equals, file_name = entry.partition("=")
-        if not (name and equals and file_name):
-            raise InputError(
-                f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
-            )
-        out[name] = within(folder, file_name)
+            there = [] if "://" in folder else sorted(Path(folder).iterdir())
+            out |= {found["name"] + found["rest"]: file for file in there if (found := _FEATURES.fullmatch(file.name))}
+        elif entry != "none":
+            name, _, file_name = entry.partition("=")
+            if not (name and file_name):
+                raise InputError(
+                    f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
+                )
+            out[name] = within(folder, file_name)
     if "interactions" in out:
         raise InputError("features: a set cannot be named 'interactions'; name it otherwise")
     return out

@@ -197,11 +197,8 @@ def _examine(path: str) -> IngestReport:
         rows = load_rows(path, settings)
     except InputError as error:
         return IngestReport(file, "node_features", listed, problem=str(error))
-    counts = {
-        "rows": len(rows.key) + len(rows.rejects),
-        "rejected_rows": len(rows.rejects),
-        "width": rows.values.shape[1],
-    }
+    refused = len(rows.rejects)
+    counts = {"rows": len(rows.key) + refused, "rejected_rows": refused, "width": rows.values.shape[1]}
     bad = [{"file": file, **r._asdict()} for r in sorted(rows.rejects)[:FIRST_REJECTS]]
     listing = yaml.safe_dump({"sources": [source]}, sort_keys=False, allow_unicode=True)
     return IngestReport(file, "node_features", listed, remarks, "", counts, list(rows.notes), rejects=bad, defs=listing)
