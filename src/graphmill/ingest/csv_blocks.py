@@ -142,10 +142,11 @@ def read_blocks(
 def _work(
     data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[CsvBlock], T]
 ) -> tuple[T, list[Reject]]:
+    rejects: list[Reject] = []
     try:
         if not regular:
             raise Doubt
-        (table, lines), rejects = read_fast(data, first_line, layout), list[Reject]()
+        table, lines = read_fast(data, first_line, layout)
     except Doubt:
         table, lines, rejects = read_carefully(data, first_line, layout)
     return digest(CsvBlock(table, Lines(first_line, lines), rejects)), rejects

@@ -93,8 +93,8 @@ def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Ment
     table, lines = block.table, block.lines.of(np.arange(block.table.num_rows))
     index = table[side.index].combine_chunks().to_numpy() if indexed else np.zeros(0, dtype=np.int64)
     key = text_of(table, side.id), text_of(table, side.type, side.constant)
-    told, at = (text_of(table, side.name), text_of(table, side.source)), 2 * lines + number
-    none = np.zeros(len(lines), dtype=bool)
+    told = text_of(table, side.name), text_of(table, side.source)
+    at, none = 2 * lines + number, np.zeros(len(lines), dtype=bool)
     return _merged(Mentions(index, *key, *told, at, at, none, none, lines), indexed)
 
 

@@ -166,8 +166,8 @@ def compare_to_baselines(
     ``others``: further baselines by name, such as "knn". ``seed``: for the bootstrap.
     """
     thresholds = thresholds or RankingThresholds()
-    plain_model = {} if no_message is None else {"no_message": no_message}
-    rankings = {"model": model, "degree": degree, **(others or {}), "random": random, **plain_model}
+    rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
+    rankings |= {} if no_message is None else {"no_message": no_message}
     _require_same_queries(rankings)
     ratios = {
         "mrr_over_degree": _ratio(model, degree),

@@ -123,15 +123,13 @@ def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0) ->
     heads = []
     for queries, relation in zip(tails.relations, graph.relations, strict=True):
         edges = graph.edges(relation.index)
-        in_train = np.asarray(edges.split) == TRAIN
-        asked, train = (
-            (queries.tails, queries.heads),
-            (np.asarray(edges.dst)[in_train], np.asarray(edges.src)[in_train]),
-        )
+        train = np.asarray(edges.split) == TRAIN
+        learnt = np.asarray(edges.dst)[train], np.asarray(edges.src)[train]
         known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr))
         number, name = queries.relation + len(graph.relations), f"inverse of {queries.name}"
         sizes = counts[relation.target], counts[relation.source]
-        heads.append(relation_queries(number, name, asked, train, [(queries.known_tails, known)], *sizes))
+        known_pairs = [(queries.known_tails, known)]
+        heads.append(relation_queries(number, name, (queries.tails, queries.heads), learnt, known_pairs, *sizes))
     return LinkQueries(split, (*tails.relations, *heads))
 
 
