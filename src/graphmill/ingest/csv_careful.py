@@ -125,12 +125,7 @@ def _read_records(
                 found_on.append(line)
                 for values, value in zip(kept, found, strict=True):
                     values.append(value)
-    arrays = [
-        pa.array(values, pa.string()).dictionary_encode()
-        if c.kind == "category"
-        else pa.array(values, layout.schema.field(c.name).type)
-        for c, values in zip(layout.columns, kept, strict=True)
-    ]
+    arrays = [pa.array(values, kind) for values, kind in zip(kept, layout.schema.types, strict=True)]
     return pa.table(arrays, layout.schema), np.array(found_on, dtype=np.int64)
 
 
