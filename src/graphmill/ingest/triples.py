@@ -85,7 +85,7 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
     rejects: list[tuple[str, Reject]] = []
-    kind = DiskArray if choose(settings.engine, files.values()) else InMemory
+    kind: type[DiskArray] | type[InMemory] = DiskArray if choose(settings.engine, files.values()) else InMemory
     entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
     seen: Counter[str] = Counter()
     triples = {name: _triples(file, entities, relations, rejects, seen, settings.timed) for name, file in files.items()}
