@@ -94,5 +94,6 @@ def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[s
             ends.append(np.stack((src, dst)))
         if relation.target == anchor:
             ends.append(np.stack((dst, src)))
-    found = to_rows(*np.concatenate(ends, axis=1), *shape)
+    row, column = np.concatenate(ends, axis=1)
+    found = to_rows(row, column, *shape)
     return scipy.sparse.csr_array((np.ones(len(found), np.int32), found.columns, found.indptr), shape=shape)

@@ -72,7 +72,7 @@ class EdgeColumns:
         if keep.all():
             return self
         columns = {name: getattr(self, name) for name in ("head", "tail", "relation", "display", "split")}
-        kept = {name: None if values is None else values[keep] for name, values in columns.items()}
+        kept: dict[str, Any] = {name: None if values is None else values[keep] for name, values in columns.items()}
         return replace(self, **kept, attributes={name: values[keep] for name, values in self.attributes.items()})
 
 
