@@ -61,7 +61,10 @@ def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
         if not batch.num_rows:
             continue
         block = pa.Table.from_batches([batch])
-        _require_keys(path, block, row)
+        for name in ("node_id", "node_type"):
+            blank = pc.equal(block.column(name), "").to_numpy()
+            if blank.any():
+                raise InputError(f"{path.name}: {name} is blank in row {row + int(np.argmax(blank)) + 1}")
         vectors = _numbers(path, block.column("embedding").combine_chunks(), row, width)
         width = vectors.shape[1]
         lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), width)
@@ -82,13 +85,6 @@ def _header(path: Path) -> list[str]:
             return next(csv.reader(file), [])
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise InputError(f"{path.name} is not a readable CSV file ({_reason(error)})") from None
-
-
-def _require_keys(path: Path, block: pa.Table, row: int) -> None:
-    for name in ("node_id", "node_type"):
-        blank = pc.equal(block.column(name), "").to_numpy()
-        if blank.any():
-            raise InputError(f"{path.name}: {name} is blank in row {row + int(np.argmax(blank)) + 1}")
 
 
 def _numbers(path: Path, texts: Any, row: int, width: int) -> NDArray[np.float32]:

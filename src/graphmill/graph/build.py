@@ -19,7 +19,7 @@ from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publ
 from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.large import build_large, can_be_large, would_not_fit
 from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out
-from graphmill.graph.numbering import EdgeColumns, Numbering, categories, number_nodes, read_edges
+from graphmill.graph.numbering import categories, number_nodes, read_edges
 from graphmill.graph.relations import (
     RelationDraft,
     add_inverse_relations,
@@ -29,7 +29,7 @@ from graphmill.graph.relations import (
     unit_of,
 )
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
-from graphmill.graph.settings import GraphSettings, SplitSettings
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import Pairs, draw_splits, node_keys, number_pairs
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -77,9 +77,12 @@ def build_graph(
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
     excluded_edges = len(columns.head) - len(inside.head)
     about_split: dict[str, Any] = {}
-    if inside.split is None and settings.split.method in (time_split.METHOD, group_split.METHOD):
-        split_source = settings.split.method
-        inside, about_split = _split_links(inside, nodes, type_of_row, known_types, settings.split, root)
+    if inside.split is None and settings.split.method == time_split.METHOD:
+        by_time = time_split.split_by_time(inside, settings.split)
+        inside, about_split, split_source = by_time.edges, by_time.to_dict(), time_split.METHOD
+    elif inside.split is None and settings.split.method == group_split.METHOD:
+        inside, groups = group_split.split_by_group(inside, nodes, type_of_row, known_types, settings.split, root)
+        about_split, split_source = {"groups": groups}, group_split.METHOD
     drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
     if settings.add_reverse == "missing":
         drafts = add_missing_reverses(drafts)
@@ -87,7 +90,9 @@ def build_graph(
         drafts = add_inverse_relations(drafts)
 
     table = node_table(nodes, numbering)
-    src, dst = _global_ends(drafts, numbering)
+    offset = {name: np.int32(first) for name, first in numbering.first.items()}
+    src = np.concatenate([draft.src + offset[draft.key[0]] for draft in drafts])
+    dst = np.concatenate([draft.dst + offset[draft.key[2]] for draft in drafts])
     pairs = number_pairs(src, dst, numbering.num_nodes)
     split = _splits(drafts, pairs, table, settings)
     aligned = align_features(features or {}, numbering, type_of_row, known_types)
@@ -104,22 +109,6 @@ def build_graph(
         {"excluded_edges": excluded_edges, "split_source": split_source, **about_split},
     )
     return publish(made, settings, out)
-
-
-def _split_links(
-    edges: EdgeColumns,
-    nodes: pa.Table,
-    type_of_row: npt.NDArray[np.int32],
-    types: Sequence[str],
-    settings: SplitSettings,
-    root: Path,
-) -> tuple[EdgeColumns, dict[str, Any]]:
-    """The edges with the split of links by time or by groups, and its part of the report."""
-    if settings.method == time_split.METHOD:
-        by_time = time_split.split_by_time(edges, settings)
-        return by_time.edges, by_time.to_dict()
-    edges, report = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
-    return edges, {"groups": report}
 
 
 def _audit(
@@ -140,16 +129,6 @@ def _audit(
         keys = [draft.key for draft in drafts]
         return replace(found, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
     return found
-
-
-def _global_ends(
-    drafts: Sequence[RelationDraft], numbering: Numbering
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    offset = {name: np.int32(first) for name, first in numbering.first.items()}
-    return (
-        np.concatenate([draft.src + offset[draft.key[0]] for draft in drafts]),
-        np.concatenate([draft.dst + offset[draft.key[2]] for draft in drafts]),
-    )
 
 
 def _splits(

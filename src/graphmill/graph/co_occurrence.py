@@ -56,7 +56,6 @@ def row_blocks(work: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, in
     """Ranges of rows, in order, with at most ``most`` of ``work`` in total (or a single row)."""
     done, first = np.concatenate(([0], np.cumsum(work))), 0
     while first < len(work):
-        end = int(np.searchsorted(done, done[first] + most, side="right")) - 1
-        end = max(end, first + 1)
+        end = max(int(np.searchsorted(done, done[first] + most, side="right")) - 1, first + 1)
         yield first, end
         first = end

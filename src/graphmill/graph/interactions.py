@@ -162,22 +162,14 @@ def interaction_view(graph: TypedGraph) -> Interactions:
         dropped["held_out_known_in_train"] += int(known.sum())
         dropped["held_out_of_users_without_training"] += int(cold.sum())
         held[name] = to_rows(u[~known & ~cold], i[~known & ~cold], *shape)
-    names = graph.feature_sets(items.name)
-    features = {name or UNNAMED: graph.features(items.name, name) for name in names}
-    present = {name or UNNAMED: graph.feature_mask(items.name, name) for name in names}
-    return Interactions(
-        *shape,
-        users.offset,
-        items.offset,
-        train,
-        to_rows(train.columns, train.row, items.count, users.count),
-        held["valid"],
-        held["test"],
-        {name: values for name, values in features.items() if values is not None},
-        {name: mask for name, mask in present.items() if mask is not None},
-        dropped,
-        {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))},
-    )
+    sets = [
+        (n, graph.features(items.name, n), graph.feature_mask(items.name, n)) for n in graph.feature_sets(items.name)
+    ]
+    features = {name or UNNAMED: values for name, values, _ in sets if values is not None}
+    present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
+    unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
+    rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet)
 
 
 def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> CsrPattern:

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from graphmill.errors import InputError
 from graphmill.graph.co_occurrence import row_blocks
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.interactions import to_rows
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -83,18 +83,17 @@ def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[s
             f"the graph has no relation {', '.join(map(repr, unknown))} between {anchor!r} and {neighbour!r}; "
             f"it has {', '.join(map(repr, known)) or 'none'}"
         )
-    keys = [np.empty(0, np.int64)]
+    ends = [np.empty((2, 0), np.int32)]
     for relation in between:
         if names and relation.name not in names:
             continue
         edges = graph.edges(relation)
         train = edges.split == TRAIN
-        src, dst = edges.src[train].astype(np.int64), edges.dst[train].astype(np.int64)
+        src, dst = edges.src[train], edges.dst[train]
         if relation.source == anchor:
-            keys.append(src * shape[1] + dst)
+            ends.append(np.stack((src, dst)))
         if relation.target == anchor:
-            keys.append(dst * shape[1] + src)
-    key = sorted_unique(np.concatenate(keys))
-    row, column = np.divmod(key, shape[1])
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
-    return scipy.sparse.csr_array((np.ones(len(key), np.int32), column, indptr), shape=shape)
+            ends.append(np.stack((dst, src)))
+    row, column = np.concatenate(ends, axis=1)
+    found = to_rows(row, column, *shape)
+    return scipy.sparse.csr_array((np.ones(len(found), np.int32), found.columns, found.indptr), shape=shape)

@@ -6,7 +6,7 @@ This module decides which nodes and edges are in the graph. ``relations`` groups
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,15 +71,9 @@ class EdgeColumns:
         """The edges for which ``keep`` (E,) is true."""
         if keep.all():
             return self
-        return EdgeColumns(
-            self.head[keep],
-            self.tail[keep],
-            self.relation[keep],
-            self.relation_names,
-            None if self.display is None else self.display[keep],
-            None if self.split is None else self.split[keep],
-            {name: values[keep] for name, values in self.attributes.items()},
-        )
+        columns = {name: getattr(self, name) for name in ("head", "tail", "relation", "display", "split")}
+        kept: dict[str, Any] = {name: None if values is None else values[keep] for name, values in columns.items()}
+        return replace(self, **kept, attributes={name: values[keep] for name, values in self.attributes.items()})
 
 
 ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}

@@ -83,10 +83,6 @@ class RelationDraft:
         """(E,) int64, ascending: dst · num_source + src."""
         return self.dst * np.int64(self.num_source) + self.src
 
-    def reverse_key(self) -> npt.NDArray[np.int64]:
-        """(E,) int64: the ``sort_key`` that each edge's reverse has in the mirror relation."""
-        return self.src * np.int64(self.num_target) + self.dst
-
     def reversed(self, key: Key, pick: npt.NDArray[np.bool_]) -> RelationDraft:
         """The reverses of the picked edges, as edges of ``key``. All count as added; they are not sorted."""
         rows = {name: values[pick] for name, values in self.arrays.items()}
@@ -244,7 +240,8 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
 
 def _is_held(draft: RelationDraft, mirror: RelationDraft | None) -> npt.NDArray[np.bool_]:
     """(E,) bool: whether the mirror relation holds the reverse of each edge."""
-    return held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+    wanted = draft.src * np.int64(draft.num_target) + draft.dst
+    return held_in(wanted, None if mirror is None else mirror.sort_key())
 
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:

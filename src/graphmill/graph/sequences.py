@@ -130,10 +130,8 @@ def _relation(graph: TypedGraph) -> Relation:
     found = []
     for relation in graph.relations:
         edges = graph.edges(relation)
-        if edges.position is not None:
-            ordered = bool((np.asarray(edges.position) != NO_PLACE).any())
-        else:
-            ordered = edges.timestamp is not None
+        timed, position = edges.timestamp is not None, edges.position
+        ordered = timed if position is None else bool((np.asarray(position) != NO_PLACE).any())
         if ordered and not relation.added_reverse and relation.source != relation.target:
             found.append(relation)
     if len(found) != 1:

@@ -90,13 +90,6 @@ def content_hash(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest; it is synced to disk when this returns."""
-    path = directory / MANIFEST
-    path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _sync(path)
-
-
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a graph that this version can read.
 
@@ -176,7 +169,8 @@ def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
             if read_manifest(out) == manifest:
                 check_files(out, manifest, "always")
                 return
-    write_manifest(directory, manifest)
+    (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(directory / MANIFEST)
     _sync(directory)
     if out.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))

@@ -123,7 +123,8 @@ def read_blocks(
     ``digest`` runs in the parsing threads, so that blocks can be freed afterwards. Only a few blocks are in memory at a
     time. Raises the :class:`InputError` of reading.
     """
-    threads = max(1, min(_MAX_THREADS, _usable_cpus()))
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, min(_MAX_THREADS, cpus))
     pending: deque[Future[tuple[T, list[Reject]]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="ingest") as pool:
         try:
@@ -141,19 +142,14 @@ def read_blocks(
 def _work(
     data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[CsvBlock], T]
 ) -> tuple[T, list[Reject]]:
-    block = _parse(data, first_line, regular, layout)
-    return digest(block), block.rejects
-
-
-def _parse(data: bytes, first_line: int, regular: bool, layout: CsvLayout) -> CsvBlock:
-    if regular:
-        try:
-            table, lines = read_fast(data, first_line, layout)
-            return CsvBlock(table, Lines(first_line, lines))
-        except Doubt:
-            pass
-    table, lines, rejects = read_carefully(data, first_line, layout)
-    return CsvBlock(table, Lines(first_line, lines), rejects)
+    rejects: list[Reject] = []
+    try:
+        if not regular:
+            raise Doubt
+        table, lines = read_fast(data, first_line, layout)
+    except Doubt:
+        table, lines, rejects = read_carefully(data, first_line, layout)
+    return digest(CsvBlock(table, Lines(first_line, lines), rejects)), rejects
 
 
 def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
@@ -173,7 +169,3 @@ def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> I
             yield piece, line, regular
             line += int(np.count_nonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")))
         rest = data[end:]
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

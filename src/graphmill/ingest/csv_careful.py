@@ -6,7 +6,7 @@ It passes as much as possible to the fast parser, and reads only single records 
 import csv
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from graphmill.ingest.tables import MAX_SHOWN
 
 _PARTS, _FEW_RECORDS = 8, 64
 _LARGEST = 2**63 - 1
+_TOO_LONG = f"longer than {MAX_FIELD_BYTES:,} bytes"
 _NUMBER = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]+", re.ASCII)
 
 _Part = tuple[pa.Table, np.ndarray]
@@ -117,58 +118,44 @@ def _read_records(
     for record, line in zip(group, lines, strict=True):
         raw = data[record.start : record.end]
         if raw not in (b"\n", b"\r\n", b"\r", b""):
-            found = _read_record(raw, record.fault, layout, positions)
-            if isinstance(found, Fault):
-                rejects.append(Reject(line, found.column, found.reason, found.value[:MAX_SHOWN]))
+            found = _read_record(raw, line, record.fault, layout, positions)
+            if isinstance(found, Reject):
+                rejects.append(found)
             else:
                 found_on.append(line)
                 for values, value in zip(kept, found, strict=True):
                     values.append(value)
-    arrays = [
-        pa.array(values, pa.string()).dictionary_encode()
-        if c.kind == "category"
-        else pa.array(values, layout.schema.field(c.name).type)
-        for c, values in zip(layout.columns, kept, strict=True)
-    ]
+    arrays = [pa.array(values, kind) for values, kind in zip(kept, layout.schema.types, strict=True)]
     return pa.table(arrays, layout.schema), np.array(found_on, dtype=np.int64)
 
 
-class Fault(NamedTuple):
-    """Why a value cannot be used."""
-
-    column: str
-    reason: str
-    value: str
-
-
-def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | Fault:
-    """The values of one record, or the reason why it cannot be used."""
+def _read_record(raw: bytes, line: int, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | Reject:
+    """The values of one record, which starts on ``line``, or its reject."""
     # Bytes that are not UTF-8 become lone surrogates, which show later in which field they are.
     text = raw.decode("utf-8", errors="surrogateescape")
     try:
         fields = [] if fault else layout.split(text)
     except csv.Error as error:
-        fault = "a carriage return within the row" if "new-line" in str(error) else _too_long()
+        fault = "a carriage return within the row" if "new-line" in str(error) else _TOO_LONG
     if not fault and len(fields) != len(layout.header):
         fault = f"expected {len(layout.header)} fields, found {len(fields)}"
         spanned = raw.rstrip(b"\r\n").count(b"\n")
         fault += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
     if fault:
-        return Fault("", fault, _printable(text.rstrip("\r\n")))
+        return Reject(line, "", fault, _printable(text.rstrip("\r\n")))
     values = []
     for column, position in zip(layout.columns, positions, strict=True):
-        value = checked_value(fields[position], column)
-        if isinstance(value, Fault):
+        value = checked_value(fields[position], column, line)
+        if isinstance(value, Reject):
             return value
         values.append(value)
     return values
 
 
-def checked_value(text: str, column: Column) -> str | int | Fault:
-    """The value of a cell by the rules of its column, or its error."""
-    reason = _why_unusable(text, column)
-    if reason:
-        return Fault(column.name, reason, _printable(text))
+def checked_value(text: str, column: Column, line: int) -> str | int | Reject:
+    """The value of a cell of the row on ``line`` by the rules of its column, or its reject."""
+    if reason := _why_unusable(text, column):
+        return Reject(line, column.name, reason, _printable(text))
     return _whole(text) if column.kind == "whole" else text
 
 
@@ -183,7 +170,7 @@ def _why_unusable(text: str, column: Column) -> str:
     if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
         return "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
     if len(text.encode()) > MAX_FIELD_BYTES:
-        return _too_long()
+        return _TOO_LONG
     bare = text.strip(BLANK)
     if column.required and not bare:
         return "blank"
@@ -203,15 +190,7 @@ def _why_no_whole(bare: str) -> str:
     return ""
 
 
-def _too_long() -> str:
-    return f"longer than {MAX_FIELD_BYTES:,} bytes"
-
-
 def _printable(text: str) -> str:
-    """Text that can be stored as UTF-8: bytes that were none are shown as \\xNN."""
-    return (
-        text[: 4 * MAX_SHOWN]
-        .encode("utf-8", "surrogateescape")
-        .decode("utf-8", "backslashreplace")
-        .replace("\0", "\\0")
-    )
+    """The beginning of a text, as it can be stored in UTF-8: bytes that were none are shown as \\xNN."""
+    shown = text[: 4 * MAX_SHOWN].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return shown.replace("\0", "\\0")[:MAX_SHOWN]

@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.csv_parsers import BLANK, Column
 from graphmill.ingest.files import Source, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.parquet import ParquetTable
-
-_BLANK = " \t\r\n\v\f\u00a0"
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,9 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     ids = str(path).removesuffix(".npy") + ".ids.txt"
     if ids_path:
         ids = within(str(path).rpartition("/")[0] or ".", ids_path)
-    key, kind = _load_ids(ids)
+    _, lines = text_lines(ids)
+    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
+    key, kind = pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
     if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
         key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
@@ -61,26 +61,19 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
             f"{shown(path)} has {len(matrix):,} rows, but {shown(ids)} has {len(key):,} ids; "
             "there must be one for each row, in the same order"
         )
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(matrix, dtype=np.float32)
-    return FeatureRows(key, kind, values, np.arange(1, len(key) + 1), [])
+    return FeatureRows(key, kind, matrix, np.arange(1, len(key) + 1), [])
 
 
 def load_matrix(path: str | Path) -> np.ndarray:
-    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything
-    else."""
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
+    anything else."""
     with Source(path, text=False) as source:
         data = source.read()
     matrix = load_npy(io.BytesIO(data), shown(path), "write it with numpy.save")
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
-    return matrix
-
-
-def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
-    _, lines = text_lines(path)
-    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
-    return pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
@@ -164,14 +157,9 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
         for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
-    return FeatureRows(
-        pa.concat_arrays([p.key for p in parts]),
-        pa.concat_arrays([p.type for p in parts]),
-        np.concatenate([p.values for p in parts]),
-        np.concatenate([p.line for p in parts]),
-        rejects,
-        notes,
-    )
+    keys, kinds = (pa.concat_arrays([getattr(part, name) for part in parts]) for name in ("key", "type"))
+    values, line = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "line"))
+    return FeatureRows(keys, kinds, values, line, rejects, notes)
 
 
 def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
@@ -182,13 +170,13 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
         column = block.table[name].combine_chunks()
         values[:, position], odd = numbers_of(column, mark)
         wrong[odd, position] = True
-        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, _BLANK), ""), bool)
+        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, BLANK), ""), bool)
     kept = np.flatnonzero(~wrong.any(axis=1))
     lines = block.lines.of(np.arange(rows))
     rejects = []
     for row, position in _firsts(wrong):
         value = block.table[columns[position]][row].as_py()
-        reason = "not a number" if value.strip(_BLANK) else "blank"
+        reason = "not a number" if value.strip(BLANK) else "blank"
         rejects.append(Reject(int(lines[row]), columns[position], reason, value[:MAX_SHOWN]))
     where = pa.array(kept)
     keys = block.table[key].combine_chunks().take(where)
@@ -201,18 +189,16 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
 
     A comma counts as decimal comma if ``delimiter`` is another character.
     """
-    text = pc.utf8_trim(column, _BLANK)
+    text = pc.utf8_trim(column, BLANK)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    wrong = np.zeros(0, np.int64)
     with np.errstate(over="ignore"):
         try:
-            return pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32), wrong
+            values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+            return values.astype(np.float32), np.zeros(0, np.int64)
         except pa.ArrowInvalid:
             found = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
-    bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
-    values = np.array([np.nan if number is None else number for number in found], np.float64)
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32), np.flatnonzero(bad)
+        bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
+        return np.array([np.nan if n is None else n for n in found], np.float64).astype(np.float32), np.flatnonzero(bad)
 
 
 def _number(text: str) -> float | None:
@@ -236,11 +222,8 @@ def _choose(
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {listed(names)}")
-    chosen, left_out = (
-        (list(columns), [])
-        if columns
-        else without_row_numbers([c for c in names if c != key and (not kind or c != kind)])
-    )
+    others = [c for c in names if c not in ((key, kind) if kind else (key,))]
+    chosen, left_out = (list(columns), []) if columns else without_row_numbers(others)
     if not chosen:
         raise InputError(f"{file} has no feature columns besides {', '.join([key, *left_out])}")
     return chosen, (row_number_note(left_out),) if left_out else ()

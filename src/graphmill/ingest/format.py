@@ -80,9 +80,7 @@ class Look:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The first lines of a text file that are not blank, at most a hundred; empty for other files."""
-        if self.is_folder:
-            return []
+        """The first lines of a text file that are not blank, at most a hundred; empty for other files and folders."""
         try:
             with Source(self.path) as source:
                 text = source.read(PREVIEW_BYTES).decode("utf-8", errors="replace")

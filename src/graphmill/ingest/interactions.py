@@ -36,43 +36,34 @@ class Interactions:
 
     def take(self, rows: np.ndarray) -> Interactions:
         """The interactions ``rows`` (mask or numbers), with the remaining ids in order of first appearance."""
-        users, user = _compact(self.users, self.user[rows])
-        items, item = _compact(self.items, self.item[rows])
-        return Interactions(
-            users,
-            items,
-            user,
-            item,
-            None if self.times is None else self.times.take(rows),
-            None if self.weight is None else self.weight[rows],
-        )
+        (users, user), (items, item) = _coded(pa.array(self.user[rows])), _coded(pa.array(self.item[rows]))
+        times = None if self.times is None else self.times.take(rows)
+        weight = None if self.weight is None else self.weight[rows]
+        return Interactions(self.users.take(users), self.items.take(items), user, item, times, weight)
 
 
 def encode(users: pa.Array, items: pa.Array, times: Times | None, weight: np.ndarray | None) -> Interactions:
     """Ids as codes, in order of first appearance."""
-    user, item = users.dictionary_encode(), items.dictionary_encode()
-    return Interactions(
-        user.dictionary.cast(pa.string()),
-        item.dictionary.cast(pa.string()),
-        user.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        item.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        times,
-        weight,
-    )
+    (users, user), (items, item) = _coded(users), _coded(items)
+    return Interactions(users.cast(pa.string()), items.cast(pa.string()), user, item, times, weight)
+
+
+def _coded(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The distinct values in order of first appearance, and each one's number (int64)."""
+    encoded = values.dictionary_encode()
+    return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def interaction_tables(
     interactions: Interactions,
     name: str,
+    settings: Any,
     *,
     rejects: Sequence[Reject],
     rows: int,
-    k_core: int = 0,
-    strict: bool = False,
     ordered: bool = True,
-    max_rejects: int = 0,
 ) -> IngestResult:
-    """Nodes and edges of one source.
+    """Nodes and edges of one source, by its ``k_core``, ``strict`` and ``max_rejects`` among the ``settings``.
 
     Edges have, beyond the standard columns, ``position`` int32 (index in the user's sequence: by time to the
     nanosecond, ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight``, if there are any. A
@@ -84,13 +75,13 @@ def interaction_tables(
     Raises :class:`InputError` if nothing is left, for more than ``max_rejects`` rejects (0: no limit), and with
     ``strict`` for the first reject or duplicate row.
     """
-    first = _first(rejects)
-    if 0 < max_rejects < len(rejects):
+    first, k_core = _first(rejects), settings.k_core
+    if 0 < settings.max_rejects < len(rejects):
         raise InputError(
-            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
-            "this the right format? Raise max_rejects to continue without them"
+            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}), the first "
+            f"{first}; is this the right format? Raise max_rejects to continue without them"
         )
-    if strict and rejects:
+    if settings.strict and rejects:
         raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")
     if not len(interactions.user):
         because = f": {len(rejects)} rows were refused, the first {first}" if rejects else ""
@@ -117,7 +108,7 @@ def interaction_tables(
         ("duplicate_rows", "repeat a user, item and time"),
         ("times_of_another_unit", "have a time of another unit"),
     ):
-        if strict and counts[odd]:
+        if settings.strict and counts[odd]:
             raise InputError(f"{name}: {counts[odd]} rows {words}; mend them, or set strict: false")
     notes += [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
     return IngestResult(
@@ -131,14 +122,9 @@ def interaction_tables(
 
 def _first(rejects: Sequence[Reject]) -> str:
     """The place and the error of the first reject."""
-    for line, column, reason, value in rejects[:1]:
-        return f"on line {line}{f', {column}' if column else ''}: {reason} ({value!r})"
-    return ""
-
-
-def _compact(ids: pa.Array, codes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    encoded = pa.array(codes).dictionary_encode()
-    return ids.take(encoded.dictionary), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return next(
+        (f"on line {r.line}{f', {r.column}' if r.column else ''}: {r.reason} ({r.value!r})" for r in rejects), ""
+    )
 
 
 def _core(interactions: Interactions, k: int) -> Interactions:

@@ -113,22 +113,10 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         whole = whole.filter(pa.array(keep))
     elif min_weight:
         raise SettingsError(f"{name} has no weight column, so min_weight cannot be honoured; name it in columns.weight")
-    interactions = encode(
-        text_of(whole, "user"),
-        text_of(whole, "item"),
-        Times(*(whole[name].to_numpy() for name in _TIME)) if "timestamp" in chosen else None,
-        whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
-    )
-    result = interaction_tables(
-        interactions,
-        name,
-        rejects=refused,
-        rows=rows,
-        k_core=settings.k_core,
-        strict=settings.strict,
-        max_rejects=settings.max_rejects,
-        ordered=interactions.times is not None,
-    )
+    times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
+    weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
+    interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
+    result = interaction_tables(interactions, name, settings, rejects=refused, rows=rows, ordered=times is not None)
     result.counts["below_min_weight"] = light
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
         shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
@@ -150,12 +138,9 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
         asked = getattr(columns, role)
         if asked == "none" and role not in ("user", "item"):
             continue
-        if asked:
-            if asked not in names:
-                raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
-            chosen[role] = asked
-            continue
-        if found := first_named(names, known):
+        if asked and asked not in names:
+            raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
+        if found := asked or first_named(names, known):
             chosen[role] = found
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")

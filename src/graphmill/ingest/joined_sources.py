@@ -52,8 +52,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
         )
     row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
     added = second.filter(pa.array(new))
-    index = pa.array(np.arange(first.num_rows, first.num_rows + added.num_rows))
-    added = added.set_column(0, "index", index)
+    added = added.set_column(0, "index", pa.array(np.arange(first.num_rows, first.num_rows + added.num_rows)))
     nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
     edges = knowledge.edges
     if "split" in edges.column_names:
@@ -61,13 +60,12 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
         edges = edges.drop_columns("split")
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
-    joined = _stacked(result.edges, edges)
     unmet = int((new & of_items[1]).sum())
     own = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
     return replace(
         result,
         nodes=nodes,
-        edges=joined,
+        edges=_stacked(result.edges, edges),
         rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
         counts=result.counts
         | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},

@@ -79,7 +79,8 @@ class Assembly:
         foreign = owner != np.arange(len(owner))
         head, tail = self._ends("head"), self._ends("tail")
         relation, display = self._column("relation"), self._column("display_relation")
-        times, units = (self._ends("timestamp"), self._ends("unit")) if self._timestamp else (None, None)
+        zeros = np.zeros(len(head), np.int32)
+        times = Times(self._ends("timestamp"), zeros, self._ends("unit")) if self._timestamp else None
         bad, rejects = self._bad_times()
         usable = ~(foreign[head] | foreign[tail] | bad)
         if foreign.any():
@@ -89,16 +90,15 @@ class Assembly:
         if not usable.all():
             head, tail = head[usable], tail[usable]
             relation, display = relation.filter(pa.array(usable)), display.filter(pa.array(usable))
-            times, units = (None, None) if times is None or units is None else (times[usable], units[usable])
+            times = None if times is None else times.take(usable)
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
         order, row_of = rows_of_nodes(mentions, used, self._indexed)
         edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
         if times is not None:
-            edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
-        timed = None if times is None or units is None else Times(times, np.zeros(len(times), np.int32), units)
-        timed = None if timed is None else timed.take(timed.second != NO_TIME)
-        return assembled(take(mentions, order), edges, rejects, self._indexed, timed)
+            edges = edges.append_column("timestamp", pa.array(times.second, pa.int64()))
+            times = times.take(times.second != NO_TIME)
+        return assembled(take(mentions, order), edges, rejects, self._indexed, times)
 
     def _ends(self, end: str) -> np.ndarray:
         return np.concatenate([getattr(rows, end) for rows in self._rows] or [_EMPTY])
@@ -126,8 +126,14 @@ class Assembly:
         for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
             at_head = owner[rows.head[row]] != rows.head[row]
             mention = int(rows.head[row] if at_head else rows.tail[row])
-            side = self._sides[0 if at_head else 1]
-            rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
+            first, side = int(owner[mention]), self._sides[0 if at_head else 1]
+            here, there = ((mentions.type[m].as_py(), mentions.id[m].as_py()) for m in (mention, first))
+            column, value = (side.type, here[0]) if here[0] != there[0] else (side.id, here[1])
+            reason = (
+                f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
+                f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
+            )
+            rejects.append(Reject(line, column, reason, value[:MAX_SHOWN]))
         return rejects
 
 
@@ -155,34 +161,11 @@ def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[
 def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: bool, times: Times | None) -> Assembled:
     """The tables of the mentions that become nodes, and of the edges between them."""
     unnamed = pc.equal(pc.binary_length(kept.name), 0)
-    return Assembled(
-        _node_table(kept, unnamed, indexed),
-        edges,
-        rejects,
-        int(kept.renamed.sum()),
-        int(kept.resourced.sum()),
-        int(pc.sum(unnamed).as_py() or 0),
-        times,
-    )
-
-
-def _contradiction(mentions: Mentions, mention: int, first: int, side: Side, line: int) -> Reject:
-    here = mentions.type[mention].as_py(), mentions.id[mention].as_py()
-    there = mentions.type[first].as_py(), mentions.id[first].as_py()
-    column, value = (side.type, here[0]) if here[0] != there[0] else (side.id, here[1])
-    reason = (
-        f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
-        f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
-    )
-    return Reject(line, column, reason, value[:MAX_SHOWN])
-
-
-def _node_table(kept: Mentions, unnamed: pa.BooleanArray, indexed: bool) -> pa.Table:
-    index = kept.index if indexed else np.arange(len(kept), dtype=np.int64)
-    name = pc.if_else(unnamed, kept.id, kept.name)
-    return pa.table(
-        [pa.array(index), kept.id, kept.type.dictionary_encode(), name, kept.source.dictionary_encode()], NODES
-    )
+    index = pa.array(kept.index if indexed else np.arange(len(kept), dtype=np.int64))
+    name, source = pc.if_else(unnamed, kept.id, kept.name), kept.source.dictionary_encode()
+    nodes = pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES)
+    renamed, resourced = int(kept.renamed.sum()), int(kept.resourced.sum())
+    return Assembled(nodes, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:

@@ -144,7 +144,8 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
     columns and, if another delimiter would explain it, names that delimiter.
     """
     if columns == KgColumns():
-        columns = _primekg()
+        primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+        columns = KgColumns(relation="relation", display_relation="display_relation", **primekg)
     head, tail = (
         Side(*(getattr(columns, f"{end}_{part}") for part in (*_PARTS, "type_constant"))) for end in ("head", "tail")
     )
@@ -160,11 +161,6 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
     ignored = tuple(name for name in header if name not in names)
     parts = columns.relation, columns.relation_constant, columns.display_relation, head, tail, columns.timestamp
     return KgLayout(*parts, found, ignored)
-
-
-def _primekg() -> KgColumns:
-    parts = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
-    return KgColumns(relation="relation", display_relation="display_relation", **parts)
 
 
 def _check_header(wanted: list[str], header: tuple[str, ...], delimiter: str, file: str) -> None:

@@ -66,19 +66,14 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
     """The distinct mentions of nodes in ``block``, and its edges by their numbers among these."""
     relation = category_of(block.table, layout.relation, layout.relation_constant)
     display = category_of(block.table, layout.display_relation) if layout.display_relation else relation
-    ends, codes, positions = [], [], []
-    for number, side in enumerate((layout.head, layout.tail)):
-        mentions, code, first = _side(block, side, number, layout.indexed)
-        ends.append(mentions)
-        codes.append(code)
-        positions.append(2 * first.astype(np.int64) + number)
-    order = np.argsort(np.concatenate(positions))
+    heads, head, first_of_head = _side(block, layout.head, 0, layout.indexed)
+    tails, tail, first_of_tail = _side(block, layout.tail, 1, layout.indexed)
+    order = np.argsort(np.concatenate((2 * first_of_head.astype(np.int64), 2 * first_of_tail.astype(np.int64) + 1)))
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    heads = len(ends[0])
-    head, tail = rank[:heads][codes[0]], rank[heads:][codes[1]]
+    head, tail = rank[: len(heads)][head], rank[len(heads) :][tail]
     times = edge_times(block.table, layout.timestamp) if layout.timestamp else (None, None, {})
-    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines, *times)
+    return take(concat([heads, tails]), order), EdgeRows(head, tail, relation, display, block.lines, *times)
 
 
 def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
@@ -95,28 +90,29 @@ def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict
 
 def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:
     """The distinct mentions at one end (``number`` 0 or 1) of the edges, the mention of each row, each one's first row."""
-    table = block.table
-    index = table[side.index].combine_chunks() if indexed else pa.nulls(0, pa.int64())
-    ids = text_of(table, side.id)
-    types = text_of(table, side.type, side.constant)
-    names = text_of(table, side.name)
-    sources = text_of(table, side.source)
-    code, first = _distinct(index, ids, types, indexed)
-    rows = np.arange(len(code))
-    named, renamed = first_filled(names, code, first, rows)
-    sourced, resourced = first_filled(sources, code, first, rows)
-    where = pa.array(first)
-    mentions = Mentions(
-        index.take(where).to_numpy() if indexed else np.zeros(0, dtype=np.int64),
-        ids.take(where),
-        types.take(where),
-        names.take(pa.array(named)),
-        sources.take(pa.array(sourced)),
-        2 * block.lines.of(named) + number,
-        2 * block.lines.of(sourced) + number,
-        renamed,
-        resourced,
-        block.lines.of(first),
+    table, lines = block.table, block.lines.of(np.arange(block.table.num_rows))
+    index = table[side.index].combine_chunks().to_numpy() if indexed else np.zeros(0, dtype=np.int64)
+    key = text_of(table, side.id), text_of(table, side.type, side.constant)
+    told = text_of(table, side.name), text_of(table, side.source)
+    at, none = 2 * lines + number, np.zeros(len(lines), dtype=bool)
+    return _merged(Mentions(index, *key, *told, at, at, none, none, lines), indexed)
+
+
+def _merged(every: Mentions, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:
+    """The distinct ones of mentions that may repeat, the number of each mention's own, and each one's first row (int32)."""
+    code, first = _distinct(pa.array(every.index), every.id, every.type, indexed)
+    named, renamed = first_filled(every.name, code, first, every.name_at)
+    sourced, resourced = first_filled(every.source, code, first, every.source_at)
+    renamed[code[every.renamed]] = True
+    resourced[code[every.resourced]] = True
+    mentions = replace(
+        take(every, first),
+        name=every.name.take(pa.array(named)),
+        source=every.source.take(pa.array(sourced)),
+        name_at=every.name_at[named],
+        source_at=every.source_at[sourced],
+        renamed=renamed,
+        resourced=resourced,
     )
     return mentions, code, first
 
@@ -222,20 +218,6 @@ class NodeTable:
 
     def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
         """Add the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
-        every = concat([self.mentions, *blocks])
-        code, first = _distinct(pa.array(every.index), every.id, every.type, self.indexed)
-        named, renamed = first_filled(every.name, code, first, every.name_at)
-        sourced, resourced = first_filled(every.source, code, first, every.source_at)
-        renamed[code[every.renamed]] = True
-        resourced[code[every.resourced]] = True
-        self.mentions = replace(
-            take(every, first),
-            name=every.name.take(pa.array(named)),
-            source=every.source.take(pa.array(sourced)),
-            name_at=every.name_at[named],
-            source_at=every.source_at[sourced],
-            renamed=renamed,
-            resourced=resourced,
-        )
+        self.mentions, code, _ = _merged(concat([self.mentions, *blocks]), self.indexed)
         ends = np.cumsum([len(code) - sum(map(len, blocks)), *map(len, blocks)])
         return [code[start:end] for start, end in pairwise(ends)]

@@ -97,9 +97,10 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     texts = {role: text_lines(file) for role, file in files.items() if role not in LISTS}
-    largest = _plausible(
-        sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines), lists
-    )
+    # Every number up to the largest one becomes a node, so one wrong digit could fill the memory.
+    cells = sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines)
+    listed = max((number for found in lists.values() for number in found), default=0)
+    largest = min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
     user, item, split = _interactions(texts, lists, rejects, largest)
     facts = _facts(*texts["knowledge"], lists, rejects, largest) if "knowledge" in texts else np.zeros((0, 3), np.int64)
     if not len(user) and not len(facts):
@@ -163,12 +164,6 @@ class _Rejects(list[tuple[str, Reject]]):
             raise InputError(
                 f"{self._path}: {len(self)} entries cannot be used, {limit}; {_first(self)}; is this the right format?"
             )
-
-
-def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
-    """The largest plausible number: every number up to it becomes a node, so one wrong digit could fill the memory."""
-    listed = max((number for found in lists.values() for number in found), default=0)
-    return min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
 
 
 def _number(text: str, largest: int = _LARGEST) -> int:
@@ -299,17 +294,13 @@ def _edges(
     user: np.ndarray, item: np.ndarray, split: np.ndarray, facts: np.ndarray, num_users: int, names: list[str]
 ) -> pa.Table:
     interactions = interaction_edges(user, item, split, num_users)
-    used = np.unique(facts[:, 1])
+    head, relation, tail = facts.T
+    used = np.unique(relation)
     labels = [names[r] if r < len(names) else f"relation {r}" for r in used]
     twice = {label for label in labels if labels.count(label) > 1}
     labels = [f"{label} ({r})" if label in twice else label for label, r in zip(labels, used, strict=True)]
-    known = edge_table(
-        facts[:, 0] + num_users,
-        facts[:, 2] + num_users,
-        np.zeros(len(facts), np.uint8),
-        np.searchsorted(used, facts[:, 1]),
-        labels,
-    )
+    train = np.zeros(len(facts), np.uint8)
+    known = edge_table(head + num_users, tail + num_users, train, np.searchsorted(used, relation), labels)
     return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
 
 

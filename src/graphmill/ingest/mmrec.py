@@ -127,21 +127,16 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
     folder = str(table).rpartition("/")[0] or "."
     out: dict[str, str | Path] = {}
     for entry in wanted:
-        if entry == "none":
-            continue
         if entry == "auto":
-            if "://" in folder:
-                continue
-            for file in sorted(Path(folder).iterdir()):
-                if parts := _FEATURES.fullmatch(file.name):
-                    out[parts["name"] + parts["rest"]] = file
-            continue
-        name, equals, file_name = entry.partition("=")
-        if not (name and equals and file_name):
-            raise InputError(
-                f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
-            )
-        out[name] = within(folder, file_name)
+            there = [] if "://" in folder else sorted(Path(folder).iterdir())
+            out |= {found["name"] + found["rest"]: file for file in there if (found := _FEATURES.fullmatch(file.name))}
+        elif entry != "none":
+            name, _, file_name = entry.partition("=")
+            if not (name and file_name):
+                raise InputError(
+                    f"features: {entry!r} is not name=file, such as image=image_feat.npy, and not auto or none"
+                )
+            out[name] = within(folder, file_name)
     if "interactions" in out:
         raise InputError("features: a set cannot be named 'interactions'; name it otherwise")
     return out
@@ -149,16 +144,14 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
-    chosen = {}
+    chosen = {role: first_named(names, options) for role, options in known.items()}
     for role, options in known.items():
-        found = first_named(names, options)
-        if not found:
+        if not chosen[role]:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
                 f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
                 f"is separated by tabs.{remedy}"
             )
-        chosen[role] = found
     return chosen
 
 
@@ -183,14 +176,12 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
             f"{shown(file)}: row i is item i, but the items have names and not numbers; use the format node_features with "
             "the ids of its rows, or features: [none]"
         )
-    matrix = load_matrix(file)
-    if len(matrix) != len(items):
+    values = load_matrix(file)
+    if len(values) != len(items):
         raise InputError(
-            f"{shown(file)} has {len(matrix):,} rows, but there are {len(items):,} items (the largest number and one); row "
+            f"{shown(file)} has {len(values):,} rows, but there are {len(items):,} items (the largest number and one); row "
             "i must be item i, so this is another data set's file, or the interactions were numbered anew"
         )
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(matrix, dtype=np.float32)
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise InputError(
@@ -201,10 +192,9 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
 
 
 def _examine(path: str) -> IngestReport:
-    def recipe(result: IngestResult) -> str:
-        return "mmgcn" if result.features else "bpr_mf"
-
-    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, recipe)
+    return examined(
+        path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, lambda r: "mmgcn" if r.features else "bpr_mf"
+    )
 
 
 def _recognises(look: Look) -> int:

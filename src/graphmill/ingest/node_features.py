@@ -75,9 +75,10 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
     rows = load_rows(path, settings)
     skipped = 0
     if len(rows.type):
-        own = pc.equal(rows.type, kind)
-        skipped = len(rows.key) - int(pc.sum(own).as_py() or 0)
-        rows = _take(rows, np.flatnonzero(own.to_numpy(zero_copy_only=False)))
+        own = pc.equal(rows.type, kind).to_numpy(zero_copy_only=False)
+        skipped, where = int((~own).sum()), pa.array(own)
+        key, types = rows.key.filter(where), rows.type.filter(where)
+        rows = replace(rows, key=key, type=types, values=rows.values[own], line=rows.line[own])
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
     found, rejects = _match(rows, nodes, of_type, settings, file)
     kept = np.flatnonzero(found >= 0)
@@ -100,14 +101,9 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
             f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
             f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
         )
-    return IngestResult(
-        nodes,
-        EDGES.empty_table(),
-        reject_table((file, reject) for reject in rejects),
-        {feature_key(kind, settings.name): feature_table(node, values)},
-        counts,
-        [*_notes(counts, kind), *rows.notes],
-    )
+    refused = reject_table((file, reject) for reject in rejects)
+    features = {feature_key(kind, settings.name): feature_table(node, values)}
+    return IngestResult(nodes, EDGES.empty_table(), refused, features, counts, [*_notes(counts, kind), *rows.notes])
 
 
 def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:
@@ -141,13 +137,6 @@ def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
     if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
     raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
-
-
-def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
-    where = pa.array(which)
-    return replace(
-        rows, key=rows.key.take(where), type=rows.type.take(where), values=rows.values[which], line=rows.line[which]
-    )
 
 
 def _match(
@@ -208,11 +197,8 @@ def _examine(path: str) -> IngestReport:
         rows = load_rows(path, settings)
     except InputError as error:
         return IngestReport(file, "node_features", listed, problem=str(error))
-    counts = {
-        "rows": len(rows.key) + len(rows.rejects),
-        "rejected_rows": len(rows.rejects),
-        "width": rows.values.shape[1],
-    }
+    refused = len(rows.rejects)
+    counts = {"rows": len(rows.key) + refused, "rejected_rows": refused, "width": rows.values.shape[1]}
     bad = [{"file": file, **r._asdict()} for r in sorted(rows.rejects)[:FIRST_REJECTS]]
     listing = yaml.safe_dump({"sources": [source]}, sort_keys=False, allow_unicode=True)
     return IngestReport(file, "node_features", listed, remarks, "", counts, list(rows.notes), rejects=bad, defs=listing)

@@ -37,13 +37,10 @@ def records(data: bytes, delimiter: bytes, final: bool) -> Iterator[Record]:
         if newline < 0 and not final:
             return
         line_end = newline + 1 if newline >= 0 else size
-        if data.find(b'"', position, line_end) < 0:
-            record = Record(position, line_end)
-        else:
-            found = _quoted_record(data, position, line_end, delimiter, final)
-            if found is None:
-                return
-            record = found
+        quoted = data.find(b'"', position, line_end) >= 0
+        record = _quoted_record(data, position, line_end, delimiter, final) if quoted else Record(position, line_end)
+        if record is None:
+            return
         yield record
         position = record.end
 
@@ -113,10 +110,7 @@ def cut(data: bytes, delimiter: bytes, final: bool) -> tuple[int, bool]:
         end = _regular_end(data, quotes, final)
         if end and _longest_quoted(quotes, end) <= MAX_FIELD_BYTES:
             return end, True
-    end = 0
-    for record in records(data, delimiter, final):
-        end = record.end
-    return end, False
+    return max((record.end for record in records(data, delimiter, final)), default=0), False
 
 
 def _regular_end(data: bytes, quotes: np.ndarray, final: bool) -> int:

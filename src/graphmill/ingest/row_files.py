@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
-from graphmill.ingest.csv_careful import Fault, checked_value
+from graphmill.ingest.csv_careful import checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, lines_of, shown
 from graphmill.ingest.records import MAX_FIELD_BYTES
@@ -315,9 +315,9 @@ def checked_block(columns: dict[str, pa.StringArray], lines: np.ndarray, layout:
     for row in np.flatnonzero(suspects).tolist():
         for column in layout.columns:
             text = columns[column.name][row].as_py()
-            found = checked_value(text, column)
-            if isinstance(found, Fault):
-                rejects.append(Reject(int(lines[row]), found.column, found.reason, found.value[:MAX_SHOWN]))
+            found = checked_value(text, column, int(lines[row]))
+            if isinstance(found, Reject):
+                rejects.append(found)
                 bad[row] = True
                 break
             values[column.name, row] = found

@@ -8,6 +8,7 @@ faults; a file with a fault is read line by line, so that each reject has its li
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,21 +85,12 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     if found is None:
         found, rejects = _careful(data, layout)
     times = found.get("timestamp")
-    interactions = encode(
-        found["user"],
-        found["item"],
-        whole_times(times.to_numpy(zero_copy_only=False)) if isinstance(times, pa.Array) else times,
-        found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None,
-    )
-    result = interaction_tables(
-        interactions,
-        name,
-        rejects=rejects,
-        rows=len(found["user"]) + len(rejects),
-        k_core=settings.k_core,
-        strict=settings.strict,
-        max_rejects=settings.max_rejects,
-    )
+    if isinstance(times, pa.Array):
+        times = whole_times(times.to_numpy(zero_copy_only=False))
+    weight = found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None
+    interactions = encode(found["user"], found["item"], times, weight)
+    rows = len(found["user"]) + len(rejects)
+    result = interaction_tables(interactions, name, settings, rejects=rejects, rows=rows)
     if numbers := [column for column, role in zip(layout.header, layout.columns, strict=False) if not role]:
         result.notes.append(row_number_note(numbers))
     if times is None:
@@ -209,13 +201,8 @@ def _blank_or_padded(ids: pa.Array) -> bool:
 def _careful(data: bytes, layout: _Layout) -> tuple[dict[str, Any], list[Reject]]:
     kept: dict[str, list[Any]] = {column: [] for column in layout.columns if column}
     rejects: list[Reject] = []
-    header = bool(layout.header)
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        if header:
-            header = False
-            continue
+    lines = ((number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip())
+    for number, line in islice(lines, bool(layout.header), None):
         row = _row(line, layout)
         if isinstance(row, tuple):
             column, reason = row

@@ -37,13 +37,7 @@ NODES = pa.schema(
 )
 EDGES = pa.schema([("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32())])
 REJECTS = pa.schema(
-    [
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("column", pa.string()),
-        ("reason", pa.string()),
-        ("value", pa.string()),
-    ]
+    [("file", pa.string()), ("line", pa.int64()), *((name, pa.string()) for name in ("column", "reason", "value"))]
 )
 
 MAX_SHOWN = 120

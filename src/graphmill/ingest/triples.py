@@ -85,19 +85,19 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
     rejects: list[tuple[str, Reject]] = []
-    found = _Columns(choose(settings.engine, files.values()), settings.timed)
+    kind: type[DiskArray] | type[InMemory] = DiskArray if choose(settings.engine, files.values()) else InMemory
     entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
     seen: Counter[str] = Counter()
-    for name, file in files.items():
-        found.add(_triples(file, entities, relations, rejects, seen, settings.timed), SPLITS.index(name))
-    columns, rows_read = found.finish(), sum(found.of_split) + len(rejects)
+    triples = {name: _triples(file, entities, relations, rejects, seen, settings.timed) for name, file in files.items()}
+    columns = _columns(triples, kind, settings.timed)
+    rows_read = len(columns["split"]) + len(rejects)
     if 0 < settings.max_rejects < len(rejects):
         where, first = rejects[0]
         raise InputError(
             f"{len(rejects):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
             f"{where}, line {first.line}: {first.reason}"
         )
-    if not found.of_split[0]:
+    if columns["split"][:1].tolist() != [0]:  # train comes first
         some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
         raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
     labels = _names(all_files.get("names", ""), list(entities.number))
@@ -117,30 +117,21 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
 
 
-def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
+def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str | Path]:
     """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
 
     Raises :class:`InputError` if there is no training file.
     """
-    settings = settings or TriplesSettings()
-    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
-    given = {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
-    alone = path and "://" not in str(path) and Path(path).is_file()
-    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in FILES.items()}
-    return files | {role: file for role, file in found.items() if file}
-
-
-def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
-    found: dict[str, str | Path] = {}
-    if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
-        given, path = given | {"train": path}, ""
-    for split in SPLITS:
-        if file := given[split] or _in_directory(path, f"{split}.txt"):
-            found[split] = file
-    if "train" not in found:
+    alone = bool(path) and "://" not in str(path) and Path(path).is_file()
+    given: dict[str, str | Path] = {split: getattr(settings, split) for split in SPLITS}
+    given |= {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
+    given["train"] = given["train"] or (path if alone else "")
+    usual = {split: f"{split}.txt" for split in SPLITS} | FILES
+    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
+    if not found["train"]:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
-    return found
+    return {role: file for role, file in found.items() if file}
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -154,27 +145,20 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-class _Columns:
-    """The triples read so far, as columns: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
-
-    def __init__(self, on_disk: bool, timed: bool) -> None:
-        kind = DiskArray if on_disk else InMemory
-        self.of_split = [0] * len(SPLITS)
-        self._columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
-        self._columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
-
-    def add(self, triples: Iterator[tuple[int, int, int, int]], split: int) -> None:
-        """Adds all triples of a split: head, relation, tail, and time (0 without times)."""
-        while part := list(islice(triples, _PENDING)):
-            columns = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
-            columns["split"] = np.full(len(part), split)
-            for name, column in self._columns.items():
-                column.append(columns[name])
-            self.of_split[split] += len(part)
-
-    def finish(self) -> dict[str, np.ndarray]:
-        """Each column (E,)."""
-        return {name: column.finish() for name, column in self._columns.items()}
+def _columns(
+    triples: dict[str, Iterator[tuple[int, int, int, int]]], kind: type[DiskArray] | type[InMemory], timed: bool
+) -> dict[str, np.ndarray]:
+    """The triples of each split, one after the other, as columns: ``head``, ``relation``, ``tail`` int32, ``split``,
+    ``timestamp``."""
+    columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
+    columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
+    for split, found in triples.items():
+        while part := list(islice(found, _PENDING)):
+            rows = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
+            rows["split"] = np.full(len(part), SPLITS.index(split))
+            for name, column in columns.items():
+                column.append(rows[name])
+    return {name: column.finish() for name, column in columns.items()}
 
 
 def _triples(
@@ -203,9 +187,6 @@ def _triples(
         yield entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time
 
 
-# ---------------------------------------------------------------------- dictionaries
-
-
 def _symbols(file: str | Path) -> _Symbols:
     """The symbols of a dictionary in the order of their indices; empty without a dictionary.
 
@@ -214,23 +195,22 @@ def _symbols(file: str | Path) -> _Symbols:
     if not file:
         return _Symbols()
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
-    where: dict[int, int] = {}
     for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Counter()):
         index = _index(text, name, number)
         if index in by_index:
             raise InputError(
-                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line {where[index]}, to "
-                f"{by_index[index]!r}; each symbol needs an index of its own"
+                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line "
+                f"{line_of[by_index[index]]}, to {by_index[index]!r}; each symbol needs an index of its own"
             )
         if symbol in line_of:
             raise InputError(f"{name}, line {number}: {symbol!r} is on line {line_of[symbol]}, too; name each once")
-        by_index[index], where[index], line_of[symbol] = symbol, number, number
+        by_index[index], line_of[symbol] = symbol, number
     if not by_index:
         raise InputError(f"{name} is empty; leave the dictionary out to have one made")
     for expected, index in enumerate(sorted(by_index)):
         if index != expected:
             raise InputError(
-                f"{name}: index {expected} is missing (line {where[index]} has {index}); indices must run from "
+                f"{name}: index {expected} is missing (line {line_of[by_index[index]]} has {index}); indices must run from "
                 f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
             )
     return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)
@@ -258,9 +238,6 @@ def _index(text: str, file: str, line: int) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InputError(f"{file}, line {line}: index {text[:MAX_SHOWN]!r} is not a whole number ≥ 0")
     return int(text)
-
-
-# ---------------------------------------------------------------------- tables
 
 
 def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from graphmill.ingest.disk import as_column
 from graphmill.ingest.tables import EDGES, NODES
 
 USER, ITEM, RELATION = "user", "item", "interacted"
@@ -50,22 +51,19 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
 def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
     """The nodes of all (type, ids), one type after the other."""
     sizes = [len(ids) for _, ids in parts]
-    kinds = pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat(np.arange(len(parts), dtype=np.int32), sizes)), pa.array([kind for kind, _ in parts])
-    )
-    total = sum(sizes)
-    label = pa.DictionaryArray.from_arrays(pa.array(np.zeros(total, np.int32)), pa.array([source]))
+    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
+    label = as_column(np.zeros(len(kinds), np.int32), [source])
     names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
     ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
     named = pa.concat_arrays([name.cast(pa.string()) for name in names])
-    return pa.table([pa.array(np.arange(total)), ids, kinds, named, label], NODES)
+    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, named, label], NODES)
 
 
 def edge_table(
     head: np.ndarray, tail: np.ndarray, split: np.ndarray, relation: np.ndarray, names: Sequence[str]
 ) -> pa.Table:
     """Edges between rows of the node table; ``relation`` (codes) is an index into ``names``."""
-    category = pa.DictionaryArray.from_arrays(pa.array(relation.astype(np.int32)), pa.array(list(names), pa.string()))
+    category = as_column(relation.astype(np.int32), list(names))
     ends = [pa.array(end.astype(np.int32)) for end in (head, tail)]
     return pa.table([category, category, *ends, pa.array(split.astype(np.uint8))], EDGES_WITH_SPLIT)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+from graphmill.graph.co_occurrence import row_blocks
 from graphmill.sampling.keyed import generator, sampled
 
 if TYPE_CHECKING:
@@ -214,9 +215,7 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
     user = np.repeat(np.arange(len(counts)), counts)
     # These words key the draw. Do not change them: it would hold out other items and change every baseline.
     out = (generator(_SEED, "held out for floors").random(len(user)) < 0.1) & (counts[user] > 1)
-    first = np.zeros(len(user), bool)
-    first[train.indptr[:-1][counts > 0]] = True  # one item of each user stays
-    out &= ~first
+    out[train.indptr[:-1][counts > 0]] = False  # one item of each user stays
 
     def part(mask: NDArray[np.bool_]) -> KnownItems:
         indptr = np.concatenate(([0], np.cumsum(np.bincount(user[mask], minlength=len(counts)))))
@@ -240,11 +239,8 @@ def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
 
 def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
     """Ranges of rows of a sparse matrix with a few million numbers each, or a single row."""
-    first = 0
-    while first < len(indptr) - 1:
-        last = max(int(np.searchsorted(indptr, indptr[first] + _BLOCK_NUMBERS, side="right")) - 1, first + 1)
-        yield slice(int(indptr[first]), int(indptr[last]))
-        first = last
+    for first, end in row_blocks(np.diff(indptr), _BLOCK_NUMBERS):
+        yield slice(int(indptr[first]), int(indptr[end]))
 
 
 def _rows_of(indptr: NDArray[Any], part: slice) -> NDArray[Any]:

@@ -5,7 +5,6 @@ that explains them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -80,52 +79,43 @@ TYPE_CONTRAST = 0.2
 RANK_CONTRAST = 2.0
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """``name``: one of :data:`FAILURES`, "" if healthy. ``detail``: one sentence on the failure and its place, "" if
-    healthy."""
+def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> tuple[str, str]:
+    """The most specific name of the failure, of :data:`FAILURES`, and one sentence on it and its place; "" if healthy.
 
-    name: str
-    detail: str
-
-
-HEALTHY = Diagnosis("", "")
+    ``link_signal``: mean |AMRI| of the link ranking, nan without one.
+    """
+    return next(_found(figures, thresholds, link_signal), ("", ""))
 
 
-def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Diagnosis:
-    """The most specific name of the failure. ``link_signal``: mean |AMRI| of the link ranking, nan without one."""
-    return next(_found(figures, thresholds, link_signal), HEALTHY)
-
-
-def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[Diagnosis]:
+def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[tuple[str, str]]:
     """All failures that the figures show, the most specific first."""
     cosine, rogue, uniformity = figures.cosines.overall, figures.rogue, figures.uniformity.value
     if count := figures.non_finite:
-        yield Diagnosis(NON_FINITE, f"{count} of {figures.rows} rows hold NaN or infinity{_where(figures, 0)}.")
+        yield NON_FINITE, f"{count} of {figures.rows} rows hold NaN or infinity{_where(figures, 0)}."
     if figures.live < 2:
-        yield Diagnosis(COMPLETE_COLLAPSE, f"Only {figures.live} of {figures.rows} rows are not zero.")
+        yield COMPLETE_COLLAPSE, f"Only {figures.live} of {figures.rows} rows are not zero."
     if figures.dead > thresholds.dead_rows_max:
-        yield Diagnosis(DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}.")
+        yield DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}."
     yield from _types_at_a_point(figures, thresholds)
     if cosine >= thresholds.complete_cosine_min:
-        yield Diagnosis(COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {cosine:.3f}.")
+        yield COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {cosine:.3f}."
     if rogue.share > thresholds.rogue_share_max:
         what = "variance" if rogue.variance_share >= rogue.cosine_share else "mean cosine"
         which = ", ".join(str(dimension) for dimension in rogue.dimensions)
-        yield Diagnosis(ROGUE_DIMENSION, f"Dimension {which} (from 0) carries {rogue.share:.0%} of the {what}.")
+        yield ROGUE_DIMENSION, f"Dimension {which} (from 0) carries {rogue.share:.0%} of the {what}."
     if cosine > thresholds.mean_cosine_max:
-        yield Diagnosis(CONE, f"All rows share a direction: mean cosine {cosine:.2f}.")
+        yield CONE, f"All rows share a direction: mean cosine {cosine:.2f}."
     if figures.duplicated_share > thresholds.duplicated_share_max:
-        yield Diagnosis(DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly.")
+        yield DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly."
     yield from _low_rank(figures, thresholds)
     # Types above the bound, even if they do not differ much from the others.
     if tight := [own for own in figures.types if at_a_point(own, thresholds)]:
-        yield Diagnosis(COLLAPSED_TYPE, f"Mean cosine within type {_cosines(tight)}.")
+        yield COLLAPSED_TYPE, f"Mean cosine within type {_cosines(tight)}."
     # The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone.
     if uniformity > thresholds.uniformity_max:
-        yield Diagnosis(CONE, f"The rows are concentrated on the sphere: uniformity {uniformity:.2f}.")
+        yield CONE, f"The rows are concentrated on the sphere: uniformity {uniformity:.2f}."
     if link_signal < thresholds.link_signal_min:  # never with nan, without a ranking
-        yield Diagnosis(
+        yield (
             SHUFFLED_IDS,
             "The vectors are healthy, but held-out links rank no better than by chance (mean |AMRI| "
             f"{link_signal:.2f}): vectors and ids do not belong together, or the model learned nothing.",
@@ -142,22 +132,22 @@ def _cosines(types: list[TypeFigures]) -> str:
     return ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in types)
 
 
-def _types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Iterator[Diagnosis]:
+def _types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Iterator[tuple[str, str]]:
     judged = [own for own in figures.types if own.judged]
     collapsed = [own for own in judged if at_a_point(own, thresholds)]
     rest = [own.cosine for own in judged if own not in collapsed]
     if rest and (sharp := [own for own in collapsed if own.cosine - np.mean(rest) >= TYPE_CONTRAST]):
         shown = f"{_cosines(sharp)}; {np.mean(rest):.2f} in the other types"
-        yield Diagnosis(COLLAPSED_TYPE, f"Mean cosine within type {shown}.")
+        yield COLLAPSED_TYPE, f"Mean cosine within type {shown}."
     if len(judged) > 1 and not rest and figures.cosines.separation >= TYPE_CONTRAST:
-        yield Diagnosis(
+        yield (
             TYPE_ONLY,
             f"All {len(judged)} types are points: mean cosine {figures.cosines.within:.2f} within types, "
             f"{figures.cosines.between:.2f} between them.",
         )
 
 
-def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Iterator[Diagnosis]:
+def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Iterator[tuple[str, str]]:
     judged = [own for own in figures.types if own.judged]
     thin = [own for own in judged if narrow(own, thresholds)]
     rich = [own.effective_rank for own in judged if own not in thin]
@@ -165,9 +155,9 @@ def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Iterator[Diagno
     stands_out = bool(thin and rich) and np.mean(rich) >= RANK_CONTRAST * np.mean([own.effective_rank for own in thin])
     if stands_out or (thin and len(judged) > 1 and not whole):
         shown = ", ".join(f"'{own.name}' (effective rank {own.effective_rank:.1f})" for own in thin)
-        yield Diagnosis(COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}.")
+        yield COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}."
     if thin or whole:
-        yield Diagnosis(
+        yield (
             SUBSPACE,
             f"{figures.components_90} of {figures.available} possible components hold 90 % of the variance; "
             f"effective rank {figures.effective_rank:.1f}.",

@@ -98,6 +98,7 @@ def figures_of(
     moments = moments_of(kept, types[live], len(names), rows.norms[live], block_rows)
     centred, uncentred = spectrum_of(moments.covariance), spectrum_of(moments.second)
     available = max(min(d, len(live) - 1), 0)
+    broken = [np.bincount(types[mask], minlength=len(names)).tolist() for mask in (~rows.finite, rows.dead)]
     return Figures(
         rows=n,
         dimensions=d,
@@ -118,7 +119,7 @@ def figures_of(
         uniformity=uniformity_of(X, live, rows.norms, seed),
         rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
         types=_type_figures(moments, types, names, rows, thresholds.type_rows_min),
-        broken_by_type=_broken(types, names, rows),
+        broken_by_type={name: (a, b) for name, a, b in zip(names, *broken, strict=True) if a or b},
     )
 
 
@@ -146,9 +147,3 @@ def _type_figures(
             )
         )
     return tuple(found)
-
-
-def _broken(types: NDArray[Any], names: tuple[str, ...], rows: RowFigures) -> dict[str, tuple[int, int]]:
-    non_finite = np.bincount(types[~rows.finite], minlength=len(names))
-    dead = np.bincount(types[rows.dead], minlength=len(names))
-    return {name: (int(a), int(b)) for name, a, b in zip(names, non_finite, dead, strict=True) if a or b}

@@ -134,10 +134,10 @@ def health_report(
     thresholds = thresholds or HealthThresholds()
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
     link_signal = ranking.signal if ranking is not None else float("nan")
-    diagnosis = diagnose(figures, thresholds, link_signal)
+    failure, detail = diagnose(figures, thresholds, link_signal)
     evidence = Evidence(X, types, figures, thresholds, disease_type, link_signal)
     verdicts = tuple(found for check in CHECKS if (found := check.verdict(evidence, settings)) is not None)
-    return HealthReport(figures, verdicts, diagnosis.name, diagnosis.detail, thresholds, seed, link_signal)
+    return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
 
 
 def _require_fitting(X: NDArray[Any], types: NDArray[Any], type_names: Sequence[str]) -> None:

@@ -167,8 +167,7 @@ def compare_to_baselines(
     """
     thresholds = thresholds or RankingThresholds()
     rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
-    if no_message is not None:
-        rankings["no_message"] = no_message
+    rankings |= {} if no_message is None else {"no_message": no_message}
     _require_same_queries(rankings)
     ratios = {
         "mrr_over_degree": _ratio(model, degree),

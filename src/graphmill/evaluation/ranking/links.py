@@ -125,34 +125,23 @@ def rank_links(
     """
     relations: list[RelationRanking] = []
     tables = [np.zeros((5, 0), dtype=np.int64)]
+    kinds = (("auc_uniform", uniform_weights), ("auc_degree", degree_weights)) if auc_negatives else ()
     for relation in queries.relations:
         if not len(relation.heads):
             continue
-        negatives = {}
-        if auc_negatives:
-            for kind, weights in (("auc_uniform", uniform_weights), ("auc_degree", degree_weights)):
-                negatives[kind] = draw_negatives(relation, weights(relation), auc_negatives, seed, kind)
+        negatives = {k: draw_negatives(relation, weights(relation), auc_negatives, seed, k) for k, weights in kinds}
         found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
         degree = relation.train_degree[relation.tails]
         half_link = 2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)  # indices of HALF_LINKS
         table = np.stack([found.above, found.tied, found.options, degree, half_link])
         tables.append(table)
         areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
-        relations.append(
-            RelationRanking(
-                relation.relation,
-                relation.name,
-                len(degree),
-                relation.candidates,
-                _rank_metrics(table, ks) | areas,
-                _by_degree(table, ks),
-                _by_half_link(table, ks),
-                1.0 / found.realistic,
-            )
-        )
+        about = relation.relation, relation.name, len(degree), relation.candidates, _rank_metrics(table, ks) | areas
+        bins = _by_degree(table, ks), _by_half_link(table, ks)
+        relations.append(RelationRanking(*about, *bins, 1.0 / found.realistic))
     whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
-    for kind in ("auc_uniform", "auc_degree") if auc_negatives else ():
+    for kind, _ in kinds:
         micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
     return LinkRanking(

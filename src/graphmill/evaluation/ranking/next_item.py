@@ -33,8 +33,7 @@ class NextItemRanks:
 
         hr@k = P(rank ≤ k);  ndcg@k = E[1 / log2(rank + 1); rank ≤ k];  mrr = E[1 / rank].
         """
-        found = self.values(names, ks)
-        return {name: mean(value) for name, value in found.items()}
+        return {name: mean(value) for name, value in self.values(names, ks).items()}
 
     def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
         """The metrics of :meth:`metrics` for each target [Q], before averaging."""

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.sampling.keyed import sampled
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 Int64 = NDArray[np.int64]
-
-#: Numbers of the splits in a typed graph.
-SPLITS = {"train": 0, "valid": 1, "test": 2}
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,8 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
     ``max_per_relation``: largest number of queries per relation, drawn by ``seed``; 0 takes all. The filter is always
     complete. Raises :class:`InputError` if the graph has no link in that split.
     """
-    if split not in SPLITS:
-        raise InputError(f"there is no split '{split}'; known are {', '.join(SPLITS)}")
+    if split not in SPLIT_NAMES:
+        raise InputError(f"there is no split '{split}'; known are {', '.join(SPLIT_NAMES)}")
     counts = {node_type.name: node_type.count for node_type in graph.node_types}
     found = []
     for relation in graph.relations:
@@ -103,10 +101,10 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         heads, candidates = counts[relation.source], counts[relation.target]
         keys = np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst)
         part = np.asarray(edges.split)
-        asked = sorted_unique(keys[part == SPLITS[split]])
+        asked = sorted_unique(keys[part == SPLIT_NAMES.index(split)])
         if max_per_relation:
             asked = sampled(asked, max_per_relation, "link-queries", seed, split, relation.index)
-        train = sorted_unique(keys[part == SPLITS["train"]])
+        train = sorted_unique(keys[part == TRAIN])
         name = f"{relation.source} · {relation.name} · {relation.target}"
         found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(found))
@@ -125,19 +123,13 @@ def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0) ->
     heads = []
     for queries, relation in zip(tails.relations, graph.relations, strict=True):
         edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == 0
+        train = np.asarray(edges.split) == TRAIN
+        learnt = np.asarray(edges.dst)[train], np.asarray(edges.src)[train]
         known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr))
-        heads.append(
-            relation_queries(
-                queries.relation + len(graph.relations),
-                f"inverse of {queries.name}",
-                (queries.tails, queries.heads),
-                (np.asarray(edges.dst)[train], np.asarray(edges.src)[train]),
-                [(queries.known_tails, known)],
-                counts[relation.target],
-                counts[relation.source],
-            )
-        )
+        number, name = queries.relation + len(graph.relations), f"inverse of {queries.name}"
+        sizes = counts[relation.target], counts[relation.source]
+        known_pairs = [(queries.known_tails, known)]
+        heads.append(relation_queries(number, name, (queries.tails, queries.heads), learnt, known_pairs, *sizes))
     return LinkQueries(split, (*tails.relations, *heads))
 
 

@@ -19,10 +19,6 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 
 
-def _alone(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values
-
-
 @dataclass
 class Share:
     """This process's share of an evaluation. ``add``: elementwise sum over all ranks. ``interrupted`` and ``stop``: a
@@ -32,7 +28,7 @@ class Share:
 
     rank: int = 0
     world: int = 1
-    add: Callable[[NDArray[np.float64]], NDArray[np.float64]] = _alone
+    add: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda values: values
     interrupted: Callable[[], bool] = lambda: False
     stop: Callable[[], None] = lambda: None
     blocks: int = 0
@@ -42,11 +38,6 @@ class Share:
     def at_once(self, on_cpu: int, on_accelerator: int) -> int:
         """The block size: ``on_cpu`` fits the cache, and ``on_accelerator`` is larger because of the cost of each call."""
         return max((on_accelerator if self.accelerator else on_cpu) // self.parts, 1)
-
-    def takes_next(self) -> bool:
-        """Whether the next block belongs to this rank. Every rank must call this once for every block, in the same order."""
-        self.blocks += 1
-        return (self.blocks - 1) % self.world == self.rank
 
     def merge(self, arrays: Sequence[NDArray[Any]], error: TrainingError | None = None) -> list[NDArray[Any]]:
         """Merge arrays that are zero for other ranks' rows: returns the complete arrays on every rank, with the same dtypes.
@@ -63,12 +54,8 @@ class Share:
             raise error or TrainingError("scores are not finite (found by another process): the model has diverged")
         if flat[1]:
             self.stop()
-        out, offset = [], 2
-        for array in arrays:
-            part = flat[offset : offset + array.size].reshape(array.shape).astype(array.dtype)
-            out.append(part)
-            offset += array.size
-        return out
+        parts = np.split(flat[2:], np.cumsum([array.size for array in arrays])[:-1])
+        return [part.reshape(a.shape).astype(a.dtype) for part, a in zip(parts, arrays, strict=True)]
 
 
 _current: ContextVar[Share | None] = ContextVar("share", default=None)
@@ -92,7 +79,8 @@ def fill_shared(
     """
     share, error = current_share(), None
     for start, stop in blocks:
-        if share.takes_next() and error is None:
+        share.blocks += 1  # every rank counts every block, in the same order
+        if (share.blocks - 1) % share.world == share.rank and error is None:
             poll()
             try:
                 fill(start, stop)

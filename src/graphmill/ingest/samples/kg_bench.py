@@ -25,7 +25,6 @@ Presets. ``tiny``: the committed sample, 1,872 triples over 360 entities. ``smal
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,24 +40,10 @@ _TARGETS, _ASSOCIATED, _TREATS, _INTERACTS, _PHENOTYPE, _CAUSES = range(len(PRED
 NOISE = 0.05
 HELD_OUT = 0.1
 KEPT_CONCLUSIONS = 0.8
-
-
-@dataclass(frozen=True)
-class Size:
-    """Entities of each kind, and how many genes form a module."""
-
-    drugs: int
-    genes: int
-    diseases: int
-    phenotypes: int
-    module: int
-
-
-PRESETS = {
-    "tiny": Size(90, 160, 70, 40, 8),
-    "small": Size(900, 1600, 700, 400, 8),
-    "paper": Size(9000, 16_000, 10_000, 5000, 8),
-}
+PRESETS = {"tiny": (90, 160, 70, 40), "small": (900, 1600, 700, 400), "paper": (9000, 16_000, 10_000, 5000)}
+"""Drugs, genes, diseases and phenotypes."""
+MODULE = 8
+"""Genes of a module."""
 _PREFIXES = ("UNII:", "NCBIGene:", "MONDO:", "HP:")
 _WORDS = ("drug", "gene", "disease", "phenotype")
 
@@ -70,19 +55,18 @@ class KgBench:
     """
 
     def __init__(self, preset: str = "tiny", seed: int = 0) -> None:
-        self.size = PRESETS[preset]
+        self._counts = PRESETS[preset]
         self._rng = np.random.default_rng(seed)
-        counts = (self.size.drugs, self.size.genes, self.size.diseases, self.size.phenotypes)
-        self.first = np.concatenate([[0], np.cumsum(counts)])
-        self.kind = np.repeat(np.arange(4), counts)
+        self.first = np.concatenate([[0], np.cumsum(self._counts)])
+        self.kind = np.repeat(np.arange(4), self._counts)
         true, unit = self._true_triples()
         self.splits = self._split(true, unit)
         self.splits[0], self.noise = self._with_noise(self.splits[0], true)
 
     def _true_triples(self) -> tuple[np.ndarray, np.ndarray]:
         """Distinct triples, and for each the number of its unit: triples that must be in one split (a symmetric pair)."""
-        size, rng = self.size, self._rng
-        module_of_gene = np.arange(size.genes) // size.module
+        (drugs, all_genes, diseases, phenotypes), rng = self._counts, self._rng
+        module_of_gene = np.arange(all_genes) // MODULE
         modules = int(module_of_gene[-1]) + 1
         genes = [np.flatnonzero(module_of_gene == m) for m in range(modules)]
 
@@ -95,9 +79,9 @@ class KgBench:
                 picks.append(np.sort(rng.choice(genes[home], wanted, replace=False)))
             return picks
 
-        targets = linked(size.drugs, 2, 5)
-        associated = linked(size.diseases, 3, 6)
-        shown = linked(size.phenotypes, 3, 6)
+        targets = linked(drugs, 2, 5)
+        associated = linked(diseases, 3, 6)
+        shown = linked(phenotypes, 3, 6)
         found: list[tuple[int, int, int]] = []
         drug, gene, disease, phenotype = (int(f) for f in self.first[:4])
         found += [(drug + x, _TARGETS, gene + int(y)) for x, ys in enumerate(targets) for y in ys]
@@ -143,7 +127,7 @@ class KgBench:
         return [triples[order[part[order] == number]] for number in range(3)]
 
     def _with_noise(self, train: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rng, entities = self._rng, len(self.kind)
+        rng = self._rng
         known = {tuple(t) for t in true.tolist()}
         extra: list[tuple[int, int, int]] = []
         wanted = round(len(train) * NOISE / (1 - NOISE))
@@ -152,7 +136,7 @@ class KgBench:
             kind = self.kind[tail]
             wrong = int(rng.integers(self.first[kind], self.first[kind + 1]))
             triple = (head, relation, wrong)
-            if triple not in known and head != wrong and wrong < entities:
+            if triple not in known and head != wrong:
                 known.add(triple)
                 extra.append(triple)
         both = np.concatenate([train, np.array(extra, dtype=np.int64).reshape(-1, 3)])

@@ -114,8 +114,6 @@ class Music:
         names = [*GENRES, *(f"{ARTISTS[i % len(ARTISTS)]}_{i // len(ARTISTS)}" for i in range(artists)), *LABELS]
         return facts, names
 
-    # ---------------------------------------------------------------- files
-
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Name and content of each file: ``music.inter`` (mmrec), the features with their ids, and the facts in KGAT's
         format."""

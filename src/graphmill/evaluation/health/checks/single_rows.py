@@ -8,10 +8,6 @@ SOUND = Group(
 )
 
 
-def _non_finite(e: Evidence) -> Outcome:
-    return NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0)
-
-
 def _dead(e: Evidence) -> Outcome:
     most = e.thresholds.dead_rows_max
     return DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
@@ -32,7 +28,7 @@ NON_FINITE: HealthCheck = HealthCheck(
     group=SOUND,
     what="rows with NaN or infinity",
     bound="0",
-    judge=_non_finite,
+    judge=lambda e: NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0),
     good="Every number is finite.",
     bad="Rows hold NaN or infinity: the training diverged, or the file is damaged.",
     remedy="Lower learning_rate, or use precision fp32 or bf16; on_nonfinite: stop names the batch.",

@@ -8,10 +8,7 @@ VARIANCE = Group(
     "Many principal components share the variance. If a few have nearly all of it, the message says what to change.",
     picture="spectrum",
 )
-WIDER = (
-    *("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation"),
-    "raise contrastive_weight",
-)
+WIDER = ("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation", "raise contrastive_weight")
 _NUMBER = "Principal components for 90 % of the variance; the check asks for at most 30 % of the dimensions."
 _SHARE = "The same number as a share of the dimensions; below it, the rows lie in a subspace."
 _RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below it, the rows lie in a subspace."
