@@ -147,32 +147,21 @@ def _materialized(
 
 def _plotted(plan: ModelPlan, figures: Mapping[str, Any]) -> list[str]:
     """Numbers to plot over several retrainings: the loss, the metric that chooses the epoch, time and memory."""
-    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-    wanted = (
-        "loss",
-        f"valid_{chosen}",
-        f"test_{chosen}",
-        "epochs_done",
-        "seconds",
-        "seconds_per_step",
-        "peak_memory_bytes",
-    )
+    chosen = (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
+    wanted = ("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes")
     return [name for name in wanted if name in figures]
 
 
 def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]) -> str:
-    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-    metrics = result.get("metrics") or {}
+    chosen, metrics = plan.selection_metric, result.get("metrics") or {}
     reached = [
         f"{chosen} {metrics[name]:.4f} on {split}"
         for name, split in ((f"valid_{chosen}", "validation"), (f"test_{chosen}", "the test"))
         if name in metrics
     ]
-    begin = (
-        "An earlier run with these settings and data is reused"
-        if result.get("reused")
-        else (f"Trained in {duration(float(result.get('seconds') or 0.0))}")
-    )
+    begin = f"Trained in {duration(float(result.get('seconds') or 0.0))}"
+    if result.get("reused"):
+        begin = "An earlier run with these settings and data is reused"
     text = f"{begin}: {plan.recipe}, {result.get('epochs_done')} epochs"
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
@@ -205,18 +194,15 @@ def _pictures(
 ) -> dict[str, dg.MetadataValue]:
     root, shown = plan.root, {}
     if epochs:
-        png = loss_curve(epochs)
-        shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
+        shown["loss_curve"] = picture(loss_curve(epochs), root, f"{result['run_dir']}/losses.png", "loss")
     if any(record.get("valid") for record in epochs):
-        wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-        png = metric_curve(epochs, selection=wanted)
+        png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        png = memory_curve(samples)
-        shown["memory_curve"] = picture(png, root, f"{result['run_dir']}/memory.png", "memory")
+        shown["memory_curve"] = picture(memory_curve(samples), root, f"{result['run_dir']}/memory.png", "memory")
     return shown
 
 

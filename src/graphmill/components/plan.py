@@ -131,6 +131,11 @@ class ModelPlan:
         return str(self.settings.preset)  # type: ignore[attr-defined]
 
     @property
+    def selection_metric(self) -> str:
+        """The metric that chooses the best epoch, by the Launchpad's defaults."""
+        return str(self.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+
+    @property
     def system(self) -> Entry:
         """The system's entry: what it ranks, whether it recommends, and whether it can be traced."""
         return entry(self.recipe)
