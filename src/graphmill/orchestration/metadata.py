@@ -73,18 +73,14 @@ def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = No
         columns=[
             dg.TableColumn(
                 field.name,
-                _type_name(field.type),
+                # "string" is clearer to a reader than "dictionary<values=string, indices=int32, ordered=0>".
+                str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type),
                 description=texts.get(field.name),
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
         ]
     )
-
-
-def _type_name(kind: pa.DataType) -> str:
-    # "string" is clearer to a reader than "dictionary<values=string, indices=int32, ordered=0>".
-    return str(kind.value_type) if pa.types.is_dictionary(kind) else str(kind)
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
