@@ -88,21 +88,13 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
         # torch.dot reads at the full rate of the memory. torch's norm reads at half of it, but takes many tensors in
         # one call.
-        large = [torch.dot(g.view(-1), g.view(-1)) for g in gradients if g.numel() >= _LARGE]
+        squares = [torch.dot(g.view(-1), g.view(-1)).double() for g in gradients if g.numel() >= _LARGE]
         small = [g for g in gradients if g.numel() < _LARGE]
-        squares = [s.double() for s in large]
-        if small:
-            squares += [n.double().square().sum() for n in _norms(small)]
+        for dtype in dict.fromkeys(g.dtype for g in small):
+            norms = torch._foreach_norm([g for g in small if g.dtype == dtype])
+            squares.append(torch.stack(norms).double().square().sum())
         return torch.stack(squares).sum().sqrt()
     return torch.nn.utils.get_total_norm(gradients, norm_type)
-
-
-def _norms(gradients: list[Tensor]) -> list[Tensor]:
-    """For each dtype, the norms [N]."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for gradient in gradients:
-        by_dtype.setdefault(gradient.dtype, []).append(gradient)
-    return [torch.stack(torch._foreach_norm(same)) for same in by_dtype.values()]
 
 
 def _is_plain(x: Tensor) -> bool:
