@@ -59,24 +59,19 @@ def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]
 def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
     """The recipe's settings with those of the YAML. The preset fills the missing ones.
 
-    ``preset: auto``, the default, is resolved here by this machine's device and memory (:func:`chosen_preset`), so that
-    the Launchpad shows the values that a run will use.
+    ``preset: auto``, the default, is resolved here by the device and memory of the machine that loads this, so that the
+    Launchpad shows the values that a run will use.
     """
     for name in ("recipe", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
-    preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
+    preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
+    if preset == "auto":
+        machine = this_machine()
+        preset, why = choose_preset(recipe, machine.device, machine.memory_bytes)
+        reason = f"auto: {why}"
     known = {**written, "recipe": recipe, "preset": preset}
     return Defaults(parse_settings(known, "settings"), reason, known)
-
-
-def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
-    """Resolve ``preset``, with the reason. For auto, the device and memory of the machine that loads this decide."""
-    if preset != "auto":
-        return preset, "as the defs.yaml says"
-    machine = this_machine()
-    name, why = choose_preset(recipe, machine.device, machine.memory_bytes)
-    return name, f"auto: {why}"
 
 
 def launcher_settings(value: Any) -> LauncherSettings | None:

@@ -140,14 +140,9 @@ def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
 
 def _logger(console: Console) -> dg.LoggerDefinition:
     """A Dagster logger that prints steps, their progress, and the reason of a failure."""
-
-    @dg.logger
-    def tell(init_context: dg.InitLoggerContext) -> logging.Logger:
-        logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # events of steps have the level debug
-        logger.addHandler(_Teller(console))
-        return logger
-
-    return tell
+    logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # events of steps have the level debug
+    logger.addHandler(_Teller(console))
+    return dg.LoggerDefinition(lambda _: logger)
 
 
 class _Teller(logging.Handler):

@@ -101,21 +101,19 @@ class DeviceMemory:
 
 def device_memory(device: Any) -> DeviceMemory:
     """Memory of a ``torch.device``. MPS records no peak: there ``peak`` is the driver's current allocation."""
-    if device.type == "cuda":
-        import torch
+    if device.type not in ("cuda", "mps"):
+        return DeviceMemory()
+    import torch
 
+    if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return DeviceMemory(
             torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device), int(free), int(total)
         )
-    if device.type == "mps":
-        import torch
-
-        used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
-        total = torch.mps.recommended_max_memory()
-        # The device shares the machine's memory: memory of other programs is not free.
-        return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
-    return DeviceMemory()
+    used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
+    total = torch.mps.recommended_max_memory()
+    # The device shares the machine's memory: memory of other programs is not free.
+    return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
 
 
 def device_memory_row(report: Mapping[str, Any]) -> list[str]:
