@@ -145,11 +145,6 @@ class ModelPlan:
         return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
 
     @property
-    def graph_key(self) -> dg.AssetKey:
-        """The asset key of the typed graph on which it is trained."""
-        return dg.AssetKey([self.dataset, "graph"])
-
-    @property
     def run_root(self) -> str:
         """The folder of its run directories, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
@@ -178,7 +173,7 @@ def plan_asset(
     further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
     key = plan.key(part)
-    keys = {name: plan.graph_key if name == "graph" else plan.key(name) for name in inputs}
+    keys = {name: dg.AssetKey([plan.dataset, "graph"]) if name == "graph" else plan.key(name) for name in inputs}
     return dg.asset(
         key=key,
         io_manager_key=STORE,

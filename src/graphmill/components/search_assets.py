@@ -60,7 +60,7 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
     )
     def search(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if not (plan.root / str(plan.search["data"]) / "manifest.json").is_file():
-            return dg.SensorResult(skip_reason=f"{plan.graph_key.to_user_string()} does not exist yet: materialize it")
+            return dg.SensorResult(skip_reason=f"{plan.dataset}/graph does not exist yet: materialize it")
         found = search_of(plan, studies_address(context.instance))
         return sensor_result(context.instance, found, POOL, partitions, prefix)
 

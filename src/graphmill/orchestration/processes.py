@@ -128,15 +128,14 @@ class _Tail:
             for line in stream:
                 text = line.decode("utf-8", errors="replace")
                 self._lines.append(text.rstrip("\n"))
-                try:
+                # If this process's stderr is closed, the last lines are still kept.
+                with contextlib.suppress(OSError, ValueError):
                     if self._log:
                         with self._log.open("ab") as file:
                             file.write(line)
-                        continue
-                    sys.stderr.write(text)
-                    sys.stderr.flush()
-                except (OSError, ValueError):  # this process's stderr is closed; the last lines are still kept
-                    continue
+                    else:
+                        sys.stderr.write(text)
+                        sys.stderr.flush()
 
     def text(self, wait: bool) -> str:
         if wait:
