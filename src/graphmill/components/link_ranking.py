@@ -9,9 +9,9 @@ import dagster as dg
 from graphmill.components.against_baselines import (
     BEATS_BASELINES,
     RATIO,
+    against_page,
     baselines_result,
     interval,
-    mrr_table,
     strata_tables,
     without_tie_bounds,
 )
@@ -20,7 +20,6 @@ from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import picture, records, scalars
-from graphmill.orchestration.page import asset_page
 
 BASELINES = {
     "degree": "degree_only",
@@ -59,15 +58,7 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     labels = {name: label for name, label in BASELINES.items() if name in macro}
     baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
     metadata = {
-        **asset_page(
-            against["sentence"],
-            plotted=PLOTTED,
-            others=figures,
-            previous=previous,
-            baselines=baselines,
-            pictures={"MRR by relation": f"{run_dir}/ranking.png"},
-        ),
-        "mrr_by_scorer": mrr_table(against),
+        **against_page(against, figures, previous, run_dir, plotted=PLOTTED, baselines=baselines),
         "queries": report["rankings"]["model"]["queries"],
         "epoch": report["epoch"],
         "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
