@@ -89,19 +89,14 @@ def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -
         value={"path": plan.graph_path, "content_hash": graph.content_hash},
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
-            **asset_page(
-                _summary(plan, graph),
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-            ),
+            **asset_page(_summary(plan, graph), plotted=PLOTTED, others=figures, previous=previous),
             "directory": dg.MetadataValue.path(plan.graph_path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
             **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
             **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
-            "relation_table": records([_relation_row(relation) for relation in manifest["relations"]]),
+            "relation_table": records([{n: r[n] for n in _OF_RELATION} | r["split"] for r in manifest["relations"]]),
             **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
@@ -141,6 +136,7 @@ def _sequences(graph: TypedGraph) -> dict[str, Any]:
     }
 
 
+_OF_RELATION = ("source", "name", "target", "edges", "added_edges", "self_loops")
 _COUNTS = ("excluded_nodes", "excluded_edges", "duplicates", "parallel_edges", "self_loops", "added_edges")
 
 
@@ -156,11 +152,6 @@ def _type_row(kind: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "without_training_edge": report["cold_nodes"].get(kind["name"], 0),
         "features": features["width"] if features else 0,
     }
-
-
-def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
-    plain = ("source", "name", "target", "edges", "added_edges", "self_loops")
-    return {**{name: relation[name] for name in plain}, **relation["split"]}
 
 
 def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.AssetCheckResult]:

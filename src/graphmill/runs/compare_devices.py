@@ -81,8 +81,7 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
         try:
             runs.append(_run(values, where, devices[1], 0, f"{folder}/{devices[1]}"))
         except Exception as error:
-            why = failure_of(devices[1], error)
-            if not why:
+            if not (why := failure_of(devices[1], error)):
                 raise
             sentence = f"{devices[1]} failed where the CPU did not, so there is nothing to compare"
             advice = (

@@ -53,8 +53,7 @@ def parse_size(text: str, *, auto: int | None = None, name: str = "size") -> int
     """
     if text.strip().lower() == "auto" and auto is not None:
         return auto
-    match = _SIZE.fullmatch(text)
-    if match and (match[2] or not match[3]):
+    if (match := _SIZE.fullmatch(text)) and (match[2] or not match[3]):
         value = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
         if value >= 1:
             return int(value)

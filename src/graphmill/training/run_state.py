@@ -51,8 +51,7 @@ class TrainState:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:
         """The state from its plain values; names that a newer minor version added are ignored."""
-        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
-        return cls(**known)
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
 
 def pack(model: nn.Module, optimizers: dict[str, PhaseOptimizer]) -> dict[str, Tensor]:

@@ -94,8 +94,7 @@ class _Beside:
     def take(self) -> None:
         """Move the gradients of a backward pass from the parameters to the sums."""
         found = [(p, p.grad) for p in self.small if p.grad is not None]
-        there = [(self.sums[p], grad) for p, grad in found if p in self.sums]
-        if there:
+        if there := [(self.sums[p], grad) for p, grad in found if p in self.sums]:
             torch._foreach_add_([a for a, _ in there], [b for _, b in there])
         for parameter, gradient in found:
             self.sums.setdefault(parameter, gradient)
