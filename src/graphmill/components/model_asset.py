@@ -112,7 +112,7 @@ def _materialized(
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
     epochs = log.read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs]
-    figures = _figures(report, losses)
+    figures, chosen = _figures(report, losses), (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
     return dg.MaterializeResult(
         asset_key=plan.key("model"),
         value={
@@ -125,7 +125,7 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(plan, losses, result),
-                plotted=_plotted(plan, figures),
+                plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
                 others=figures,
                 previous=previous,
                 pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
@@ -143,13 +143,6 @@ def _materialized(
         },
         check_results=_check_results(plan, losses, result, previous),
     )
-
-
-def _plotted(plan: ModelPlan, figures: Mapping[str, Any]) -> list[str]:
-    """Numbers to plot over several retrainings: the loss, the metric that chooses the epoch, time and memory."""
-    chosen = (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
-    wanted = ("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes")
-    return [name for name in wanted if name in figures]
 
 
 def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]) -> str:
