@@ -155,13 +155,9 @@ def _type_row(kind: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
 
 
 def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
-    key, report = plan.key("graph"), manifest["report"]
-    untrained = [
-        " | ".join((r["source"], r["name"], r["target"])) for r in manifest["relations"] if not r["split"]["train"]
-    ]
-    unreached = [
-        kind["name"] for kind in manifest["node_types"] if report["cold_nodes"].get(kind["name"], 0) >= kind["count"]
-    ]
+    key, report, relations, kinds = plan.key("graph"), manifest["report"], manifest["relations"], manifest["node_types"]
+    untrained = [" | ".join((r["source"], r["name"], r["target"])) for r in relations if not r["split"]["train"]]
+    unreached = [kind["name"] for kind in kinds if report["cold_nodes"].get(kind["name"], 0) >= kind["count"]]
     leaks = [overlap for overlap in report["leakage"]["overlaps"] if overlap["leaked_edges"]]
     # The data's own splits are not changed. A leak in them is reported, but does not stop the chain.
     drawn = report["split_source"] in ("drawn", "by_time", "by_group")
@@ -177,16 +173,12 @@ def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.As
         TRAINED.result(
             key,
             not untrained,
-            f"without training edges: {', '.join(untrained)}"
-            if untrained
-            else f"all {len(manifest['relations'])} relations",
+            f"without training edges: {', '.join(untrained)}" if untrained else f"all {len(relations)} relations",
         ),
         REACHED.result(
             key,
             not unreached,
-            f"types without a training edge: {', '.join(unreached)}"
-            if unreached
-            else f"all {len(manifest['node_types'])} node types",
+            f"types without a training edge: {', '.join(unreached)}" if unreached else f"all {len(kinds)} node types",
         ),
         SEALED.result(
             key,

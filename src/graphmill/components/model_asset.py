@@ -115,12 +115,7 @@ def _materialized(
     figures, chosen = _figures(report, losses), (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
     return dg.MaterializeResult(
         asset_key=plan.key("model"),
-        value={
-            "run_dir": result["run_dir"],
-            "fingerprint": result["fingerprint"],
-            "data_version": result["data_version"],
-            "graph": dict(graph),
-        },
+        value={**{name: result[name] for name in ("run_dir", "fingerprint", "data_version")}, "graph": dict(graph)},
         data_version=dg.DataVersion(str(result["data_version"])),
         metadata={
             **asset_page(

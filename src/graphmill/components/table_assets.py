@@ -142,6 +142,7 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             yield dg.MaterializeResult(
                 asset_key=key, value=value, data_version=version, metadata=metadata, check_results=checks
             )
+            del value  # a table can be large
 
     return tables
 
