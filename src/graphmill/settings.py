@@ -114,7 +114,7 @@ def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dic
         value, names = section[name], (new,) if isinstance(new, str) else new
         out = _without(out, old)
         for path in names:
-            out = _put(out, path, value)
+            out = put(out, path, value)
         if not _OUR_OWN_FILE.get():
             warnings.warn(f"{old} is now called {' and '.join(names)}; the old name is still read", RenamedSetting, 2)
     return out
@@ -126,14 +126,14 @@ def name_of_today(model: type[Settings], path: str) -> str:
     return new if isinstance(new, str) else new[0]
 
 
-def _put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+def put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy of nested ``values`` with ``value`` at the dotted ``path``; a value in place of a section is kept, and
     refused later."""
     name, _, rest = path.partition(".")
     below = values.get(name, {})
     if rest and not isinstance(below, Mapping):
         return dict(values)
-    return {**values, name: _put(below, rest, value) if rest else value}
+    return {**values, name: put(below, rest, value) if rest else value}
 
 
 def _without(values: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def identity_of(settings: Settings) -> dict[str, Any]:
     for old in type(settings).RENAMED:
         place = name_of_today(type(settings), old)
         if (value := _at(out, place.split("."))) is not None:
-            out = _put(_without(out, place), old, value)
+            out = put(_without(out, place), old, value)
     return {name: value for name, value in out.items() if value != {}}
 
 

@@ -19,6 +19,7 @@ from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
+from graphmill.settings import put
 
 RUNS = Check(
     "accelerated_runs",
@@ -66,8 +67,7 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             environment = accelerator.environment()
         values = plan.settings.model_dump() | {"data": graph["path"]}
         for path, value in accelerator.overrides().items():
-            section, _, name = path.partition(".")
-            values[section][name] = value
+            values = put(values, path, value)
         previous = PreviousRun(context.instance, key)
         worker.run(
             context,
@@ -102,8 +102,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(base, accelerated, len(rows)),
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 pictures={"time and memory": f"{folder}/bars.png"},
             ),

@@ -10,6 +10,7 @@ from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.metadata import markdown_table, scalars
+from graphmill.orchestration.page import asset_page
 
 BEATS_BASELINES = Check(
     "beats_baselines",
@@ -57,6 +58,16 @@ def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: Prev
 def without_tie_bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics without the bounds for ties, because the UI plots every number; the report has these bounds."""
     return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+
+
+def against_page(
+    against: Mapping[str, Any], figures: Mapping[str, Any], previous: PreviousRun, run_dir: str, **shown: Any
+) -> dict[str, Any]:
+    """The page of a ranking of links or triples, and its table of MRR by scorer. ``shown``: ``plotted`` and ``baselines``
+    of :func:`asset_page`."""
+    pictures = {"MRR by relation": f"{run_dir}/ranking.png"}
+    page = asset_page(against["sentence"], others=figures, previous=previous, pictures=pictures, **shown)
+    return page | {"mrr_by_scorer": mrr_table(against)}
 
 
 def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:

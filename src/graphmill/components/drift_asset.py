@@ -150,8 +150,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(report),
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 baselines=unit,
                 pictures={title: f"{folder}/{name}.png" for name, title in PICTURES.items()},

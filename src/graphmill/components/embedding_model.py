@@ -50,10 +50,6 @@ class Defaults:
     """The settings of the YAML, with ``preset: auto`` resolved."""
 
 
-def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
-    return launchpad_defaults(str(model.recipe), context.resolve_value(model.settings))
-
-
 def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
     written = context.resolve_value(value)
     parse_search(written, "the component")  # imported here, so that an error is shown with its line
@@ -63,30 +59,19 @@ def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]
 def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
     """The recipe's settings with those of the YAML. The preset fills the missing ones.
 
-    ``preset: auto``, the default, is resolved here by this machine's device and memory (:func:`chosen_preset`), so that
-    the Launchpad shows the values that a run will use.
+    ``preset: auto``, the default, is resolved here by the device and memory of the machine that loads this, so that the
+    Launchpad shows the values that a run will use.
     """
     for name in ("recipe", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
-    preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
+    preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
+    if preset == "auto":
+        machine = this_machine()
+        preset, why = choose_preset(recipe, machine.device, machine.memory_bytes)
+        reason = f"auto: {why}"
     known = {**written, "recipe": recipe, "preset": preset}
     return Defaults(parse_settings(known, "settings"), reason, known)
-
-
-def _promotion(written: Any) -> PromotionSettings:
-    settings = as_settings(PromotionSettings, written, "promote")
-    require_target(settings.copy_to, "promote.copy_to")
-    return settings
-
-
-def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
-    """Resolve ``preset``, with the reason. For auto, the device and memory of the machine that loads this decide."""
-    if preset != "auto":
-        return preset, "as the defs.yaml says"
-    machine = this_machine()
-    name, why = choose_preset(recipe, machine.device, machine.memory_bytes)
-    return name, f"auto: {why}"
 
 
 def launcher_settings(value: Any) -> LauncherSettings | None:
@@ -106,7 +91,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     settings: Annotated[
         Any,
         dg.Resolver.from_model(
-            _resolve_settings,
+            lambda context, model: launchpad_defaults(str(model.recipe), context.resolve_value(model.settings)),
             model_field_type=dict[str, Any],
             description="Settings that differ from the recipe's defaults. They become the defaults of the Launchpad.",
         ),
@@ -148,10 +133,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
-        given = self.settings
+        given, fresh, data = self.settings, self.freshness, f"{OUTPUTS}/{self.dataset}/graph"
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
-        fresh = self.freshness
-        data = f"{OUTPUTS}/{self.dataset}/graph"
         plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.recipe, "name")),
@@ -169,11 +152,12 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
             links=as_settings(LinkSettings, self.links, "links"),
-            promotion=_promotion(self.promote),
+            promotion=as_settings(PromotionSettings, self.promote, "promote"),
             launcher=launcher_settings(self.launcher),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
         )
+        require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.search:
             search_of(plan)  # parsed here, so that errors are found now
         return plan
@@ -201,9 +185,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
             "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
-        schedules = []
-        if self.schedule:
-            schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
+        when = self.schedule
+        schedules = [retraining_schedule(f"{prefix}_schedule", job, when.cron, when.timezone)] if when else []
         own = dg.Definitions(
             assets=[*assets, acceleration_asset(plan)],
             jobs=[job],

@@ -89,19 +89,14 @@ def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -
         value={"path": plan.graph_path, "content_hash": graph.content_hash},
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
-            **asset_page(
-                _summary(plan, graph),
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-            ),
+            **asset_page(_summary(plan, graph), plotted=PLOTTED, others=figures, previous=previous),
             "directory": dg.MetadataValue.path(plan.graph_path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
             **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
             **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
-            "relation_table": records([_relation_row(relation) for relation in manifest["relations"]]),
+            "relation_table": records([{n: r[n] for n in _OF_RELATION} | r["split"] for r in manifest["relations"]]),
             **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
@@ -141,6 +136,7 @@ def _sequences(graph: TypedGraph) -> dict[str, Any]:
     }
 
 
+_OF_RELATION = ("source", "name", "target", "edges", "added_edges", "self_loops")
 _COUNTS = ("excluded_nodes", "excluded_edges", "duplicates", "parallel_edges", "self_loops", "added_edges")
 
 
@@ -158,19 +154,10 @@ def _type_row(kind: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
-    plain = ("source", "name", "target", "edges", "added_edges", "self_loops")
-    return {**{name: relation[name] for name in plain}, **relation["split"]}
-
-
 def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
-    key, report = plan.key("graph"), manifest["report"]
-    untrained = [
-        " | ".join((r["source"], r["name"], r["target"])) for r in manifest["relations"] if not r["split"]["train"]
-    ]
-    unreached = [
-        kind["name"] for kind in manifest["node_types"] if report["cold_nodes"].get(kind["name"], 0) >= kind["count"]
-    ]
+    key, report, relations, kinds = plan.key("graph"), manifest["report"], manifest["relations"], manifest["node_types"]
+    untrained = [" | ".join((r["source"], r["name"], r["target"])) for r in relations if not r["split"]["train"]]
+    unreached = [kind["name"] for kind in kinds if report["cold_nodes"].get(kind["name"], 0) >= kind["count"]]
     leaks = [overlap for overlap in report["leakage"]["overlaps"] if overlap["leaked_edges"]]
     # The data's own splits are not changed. A leak in them is reported, but does not stop the chain.
     drawn = report["split_source"] in ("drawn", "by_time", "by_group")
@@ -186,16 +173,12 @@ def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.As
         TRAINED.result(
             key,
             not untrained,
-            f"without training edges: {', '.join(untrained)}"
-            if untrained
-            else f"all {len(manifest['relations'])} relations",
+            f"without training edges: {', '.join(untrained)}" if untrained else f"all {len(relations)} relations",
         ),
         REACHED.result(
             key,
             not unreached,
-            f"types without a training edge: {', '.join(unreached)}"
-            if unreached
-            else f"all {len(manifest['node_types'])} node types",
+            f"types without a training edge: {', '.join(unreached)}" if unreached else f"all {len(kinds)} node types",
         ),
         SEALED.result(
             key,

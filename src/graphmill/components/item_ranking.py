@@ -51,10 +51,10 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     model = found["model"]
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
     # "new_markov" is a simpler model under one of the protocols.
-    parted = {name: (name.split("_", 1)[0], name.partition("_")[2]) for name in found if name not in PROTOCOLS}
+    parted = {name: name.partition("_")[::2] for name in found if name not in PROTOCOLS}
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
     baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
-    judged = _judged(plan, model)
+    judged = plan.selection_metric if plan.selection_metric in model else next(iter(model))
     on_test = report.get("selected_on") == "test"  # reports of earlier releases do not have it
     best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
     rival = baselines[best].get(judged, 0.0) if best else 0.0
@@ -68,8 +68,7 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
             "repeat_share": report.get("repeat_share", 0.0),
         }
     )
-    plotted = [name for name in (judged, *PLOTTED, *figures) if name in figures]
-    plotted = list(dict.fromkeys(plotted))[:MOST_PLOTTED]
+    plotted = list(dict.fromkeys(name for name in (judged, *PLOTTED, *figures) if name in figures))[:MOST_PLOTTED]
     everyone = {plan.name: model, **baselines}
     cut = [name for name in model if name.endswith("@10")] or list(model)
     bars = grouped_bars(
@@ -92,8 +91,8 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     metadata = {
         **asset_page(
             _summary(plan, judged, found, best, report),
-            plotted={name: figures[name] for name in plotted},
-            others={name: value for name, value in figures.items() if name not in plotted},
+            plotted=plotted,
+            others=figures,
             previous=previous,
             pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
         ),
@@ -122,12 +121,6 @@ def _summary(
         text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
     advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
     return f"{text} {advice.removesuffix('.')}." if advice else text
-
-
-def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
-    """The metric that chose the best epoch if the ranking has it, else the first."""
-    wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-    return wanted if wanted in model else next(iter(model))
 
 
 def _check_result(

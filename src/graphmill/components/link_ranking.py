@@ -9,9 +9,9 @@ import dagster as dg
 from graphmill.components.against_baselines import (
     BEATS_BASELINES,
     RATIO,
+    against_page,
     baselines_result,
     interval,
-    mrr_table,
     strata_tables,
     without_tie_bounds,
 )
@@ -20,7 +20,6 @@ from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import picture, records, scalars
-from graphmill.orchestration.page import asset_page
 
 BASELINES = {
     "degree": "degree_only",
@@ -37,14 +36,7 @@ RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
 
 
-PLOTTED = (
-    "mrr",
-    "hits@10",
-    "micro_mrr",
-    RATIO,
-    "mrr_over_degree",
-    "mrr_over_no_message",
-)
+PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree", "mrr_over_no_message")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
@@ -59,38 +51,26 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     macro, ratios = comparison["macro"], comparison["ratios"]
     micro, against = comparison["micro"]["model"], comparison["against"]
     figures = scalars({**without_tie_bounds(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
+    rows = tuple(
+        ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
+        for row in comparison["relations"]
+    )
     labels = {name: label for name, label in BASELINES.items() if name in macro}
     baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
     metadata = {
-        **asset_page(
-            against["sentence"],
-            plotted=PLOTTED,
-            others=figures,
-            previous=previous,
-            baselines=baselines,
-            pictures={"MRR by relation": f"{run_dir}/ranking.png"},
-        ),
-        "mrr_by_scorer": mrr_table(against),
+        **against_page(against, figures, previous, run_dir, plotted=PLOTTED, baselines=baselines),
         "queries": report["rankings"]["model"]["queries"],
         "epoch": report["epoch"],
         "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
         **strata_tables(comparison["strata"], {"model": "model", **labels}),
         "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-        "mrr_by_relation": picture(_bars(comparison), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
+        "mrr_by_relation": picture(ranking_bars(rows), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
     }
     checks = [
         baselines_result(plan, against, previous),
         *(_check_result(plan, each, comparison, previous) for each in RATIOS),
     ]
     return metadata, checks
-
-
-def _bars(comparison: Mapping[str, Any]) -> bytes:
-    rows = tuple(
-        ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
-        for row in comparison["relations"]
-    )
-    return ranking_bars(rows)
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -112,20 +112,15 @@ def _materialized(
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
     epochs = log.read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs]
-    figures = _figures(report, losses)
+    figures, chosen = _figures(report, losses), (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
     return dg.MaterializeResult(
         asset_key=plan.key("model"),
-        value={
-            "run_dir": result["run_dir"],
-            "fingerprint": result["fingerprint"],
-            "data_version": result["data_version"],
-            "graph": dict(graph),
-        },
+        value={**{name: result[name] for name in ("run_dir", "fingerprint", "data_version")}, "graph": dict(graph)},
         data_version=dg.DataVersion(str(result["data_version"])),
         metadata={
             **asset_page(
                 _summary(plan, losses, result),
-                plotted=_plotted(plan, figures),
+                plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
                 others=figures,
                 previous=previous,
                 pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
@@ -145,34 +140,16 @@ def _materialized(
     )
 
 
-def _plotted(plan: ModelPlan, figures: Mapping[str, Any]) -> list[str]:
-    """Numbers to plot over several retrainings: the loss, the metric that chooses the epoch, time and memory."""
-    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-    wanted = (
-        "loss",
-        f"valid_{chosen}",
-        f"test_{chosen}",
-        "epochs_done",
-        "seconds",
-        "seconds_per_step",
-        "peak_memory_bytes",
-    )
-    return [name for name in wanted if name in figures]
-
-
 def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]) -> str:
-    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-    metrics = result.get("metrics") or {}
+    chosen, metrics = plan.selection_metric, result.get("metrics") or {}
     reached = [
         f"{chosen} {metrics[name]:.4f} on {split}"
         for name, split in ((f"valid_{chosen}", "validation"), (f"test_{chosen}", "the test"))
         if name in metrics
     ]
-    begin = (
-        "An earlier run with these settings and data is reused"
-        if result.get("reused")
-        else (f"Trained in {duration(float(result.get('seconds') or 0.0))}")
-    )
+    begin = f"Trained in {duration(float(result.get('seconds') or 0.0))}"
+    if result.get("reused"):
+        begin = "An earlier run with these settings and data is reused"
     text = f"{begin}: {plan.recipe}, {result.get('epochs_done')} epochs"
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
@@ -205,18 +182,15 @@ def _pictures(
 ) -> dict[str, dg.MetadataValue]:
     root, shown = plan.root, {}
     if epochs:
-        png = loss_curve(epochs)
-        shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
+        shown["loss_curve"] = picture(loss_curve(epochs), root, f"{result['run_dir']}/losses.png", "loss")
     if any(record.get("valid") for record in epochs):
-        wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-        png = metric_curve(epochs, selection=wanted)
+        png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        png = memory_curve(samples)
-        shown["memory_curve"] = picture(png, root, f"{result['run_dir']}/memory.png", "memory")
+        shown["memory_curve"] = picture(memory_curve(samples), root, f"{result['run_dir']}/memory.png", "memory")
     return shown
 
 

@@ -131,6 +131,11 @@ class ModelPlan:
         return str(self.settings.preset)  # type: ignore[attr-defined]
 
     @property
+    def selection_metric(self) -> str:
+        """The metric that chooses the best epoch, by the Launchpad's defaults."""
+        return str(self.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+
+    @property
     def system(self) -> Entry:
         """The system's entry: what it ranks, whether it recommends, and whether it can be traced."""
         return entry(self.recipe)
@@ -138,11 +143,6 @@ class ModelPlan:
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""
         return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
-
-    @property
-    def graph_key(self) -> dg.AssetKey:
-        """The asset key of the typed graph on which it is trained."""
-        return dg.AssetKey([self.dataset, "graph"])
 
     @property
     def run_root(self) -> str:
@@ -173,7 +173,7 @@ def plan_asset(
     further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
     key = plan.key(part)
-    keys = {name: plan.graph_key if name == "graph" else plan.key(name) for name in inputs}
+    keys = {name: dg.AssetKey([plan.dataset, "graph"]) if name == "graph" else plan.key(name) for name in inputs}
     return dg.asset(
         key=key,
         io_manager_key=STORE,

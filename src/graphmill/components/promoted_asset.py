@@ -115,7 +115,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     parts = {
         "embeddings": embeddings_asset.CHECKS,
         "validation": (NAMED, *(Check(each.name, each.text) for each in groups_of(plan))),
-        "ranking": KINDS[plan.system.ranks].checks,
+        "ranking": KINDS[plan.system.ranks].CHECKS,
         "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
     }
     return [dg.AssetCheckKey(plan.key(part), check.name) for part, checks in parts.items() for check in checks]

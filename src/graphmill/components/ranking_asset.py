@@ -5,33 +5,20 @@ writes ``ranking.json``. Each kind has its own module for display and checks.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components import item_ranking, link_ranking, triple_ranking
-from graphmill.components.plan import POOL, ModelPlan, Reference, Shown, plan_asset
-from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
+from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.page import run_pages
 from graphmill.orchestration.pipes import WorkerClient
 
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of ranking: the asset's description, its checks, and a function from a report to metadata and results."""
-
-    description: str
-    checks: Sequence[Check]
-    shown: Callable[[ModelPlan, str, Mapping[str, Any], PreviousRun], Shown]
-
-
-KINDS = {
-    "links": Kind(link_ranking.DESCRIPTION, link_ranking.CHECKS, link_ranking.shown),
-    "triples": Kind(triple_ranking.DESCRIPTION, triple_ranking.CHECKS, triple_ranking.shown),
-    "items": Kind(item_ranking.DESCRIPTION, item_ranking.CHECKS, item_ranking.shown),
-}
+KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
+"""What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``shown``, which turns a report into
+metadata and check results."""
 
 
 def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
@@ -44,8 +31,8 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         "validation",
         inputs=("embeddings",),
         kinds={"pytorch", "markdown"},
-        description=kind.description,
-        checks=kind.checks,
+        description=kind.DESCRIPTION,
+        checks=kind.CHECKS,
         code_version="2",
         pool=POOL,
     )

@@ -119,7 +119,7 @@ def _materialized(
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
             "most_recommended": records(
                 [
-                    {"item": names.item(row["values"]), "users": row["counts"], "of_users": row["counts"] / users}
+                    {"item": names.of(ITEM, row["values"]), "users": row["counts"], "of_users": row["counts"] / users}
                     for row in counted[:15]
                 ]
             ),
@@ -155,13 +155,9 @@ class _Names:
         node, label = self._ids[at].as_py(), self._labels[at].as_py()
         return str(label) if label == node else f"{label} ({node})"
 
-    def user(self, node: str) -> str:
-        """The user's name with the id, or the id alone."""
-        return self._named(USER, self._local(USER, node))
-
-    def item(self, node: str) -> str:
-        """The item's name with the id, or the id alone."""
-        return self._named(ITEM, self._local(ITEM, node))
+    def of(self, kind: str, node: str) -> str:
+        """The name of the user or item with the id, or the id alone."""
+        return self._named(kind, self._local(kind, node))
 
     @cached_property
     def _interactions(self) -> RelationEdges:
@@ -198,6 +194,7 @@ def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> 
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
         own = table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
-        best = ", ".join(f"{names.item(row['item_id'])} ({row['score']:.2f})" for row in own)
-        rows.append({"user": names.user(user), names.met_as: ", ".join(names.met(user)), "recommended (score)": best})
+        best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in own)
+        met = ", ".join(names.met(user))
+        rows.append({"user": names.of(USER, user), names.met_as: met, "recommended (score)": best})
     return rows

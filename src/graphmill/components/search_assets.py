@@ -23,9 +23,9 @@ from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.searching import SEARCH_METADATA, sensor_result, studies_address
-from graphmill.search.space import nested
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, open_search
+from graphmill.settings import put
 
 LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
@@ -60,7 +60,7 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
     )
     def search(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if not (plan.root / str(plan.search["data"]) / "manifest.json").is_file():
-            return dg.SensorResult(skip_reason=f"{plan.graph_key.to_user_string()} does not exist yet: materialize it")
+            return dg.SensorResult(skip_reason=f"{plan.dataset}/graph does not exist yet: materialize it")
         found = search_of(plan, studies_address(context.instance))
         return sensor_result(context.instance, found, POOL, partitions, prefix)
 
@@ -103,8 +103,7 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
             studies = _studies(context.instance)
         overrides: dict[str, Any] = {"data": graph["path"]}
         for path, value in accelerator.overrides().items():
-            section, rest = path.split(".", 1)
-            overrides.setdefault(section, {}).update(nested(rest, value))
+            overrides = put(overrides, path, value)
         job = _job(plan, "trial") | {"key": context.partition_key, "overrides": overrides, "shared": bool(studies)}
         report = worker.run(
             context,

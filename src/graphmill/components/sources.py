@@ -64,9 +64,9 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
             f"a dataset has exactly one source of edges or interactions ({links}), this one has {len(main)}"
             + (f" ({', '.join(main)}): join the files, or make one dataset of each" if main else "")
         )
-    knowledge = [source for source in sources if source.gives == "knowledge"]
+    knowledge = [source.name for source in sources if source.gives == "knowledge"]
     if knowledge and "interactions" not in table_names(sources):
-        raise SettingsError(f"source {knowledge[0].name!r} (part: knowledge) adds to interactions, but there are none")
+        raise SettingsError(f"source {knowledge[0]!r} (part: knowledge) adds to interactions, but there are none")
     return _with_set_names(sources)
 
 

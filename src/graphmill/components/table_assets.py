@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -33,6 +33,8 @@ from graphmill.orchestration.page import asset_page, explorer_link, in_words
 from graphmill.parquet import write_parquet
 
 TABLES_VERSION = "1"
+Made = tuple[Any, dict[str, Any], list[dg.AssetCheckResult]]
+"""Value, metadata and check results of one table."""
 
 UNIQUE = Check(
     "nodes_are_unique",
@@ -128,82 +130,54 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             rejects = _write_rejects(plan, result)
         for note in result.notes:
             context.log.info(note)
-        version = _version(plan, raw)
-        if "interactions" in keys:
-            yield _interactions(plan, keys["interactions"], result, rejects, version, previous["interactions"])
-        if "nodes" in keys:
-            yield _nodes(keys["nodes"], result, version, previous["nodes"])
-        if "edges" in keys:
-            edges = knowledge_edges(result.edges) if "interactions" in keys else result.edges
-            yield _edges(plan, keys["edges"], result, edges, rejects, version, previous["edges"])
-        if "features" in keys:
-            yield _features(plan, keys["features"], result, version)
+        version = dg.DataVersion(_version(plan, raw))
+        makers: dict[str, Callable[[PreviousRun], Made]] = {
+            "interactions": lambda was: _interactions(plan, result, rejects, was),
+            "nodes": lambda was: _nodes(result, was),
+            "edges": lambda was: _edges(plan, result, rejects, was),
+            "features": lambda was: _features(plan, result, was),
+        }
+        for name, key in keys.items():
+            value, metadata, checks = makers[name](previous[name])
+            yield dg.MaterializeResult(
+                asset_key=key, value=value, data_version=version, metadata=metadata, check_results=checks
+            )
+            del value  # a table can be large
 
     return tables
 
 
-def _nodes(
-    key: dg.AssetKey, result: IngestResult, version: str, previous: PreviousRun
-) -> dg.MaterializeResult[pa.Table]:
+def _nodes(result: IngestResult, previous: PreviousRun) -> Made:
     nodes = result.nodes
     by_type = pc.value_counts(nodes["type"].cast(pa.string())).to_pylist()
     per_type = [{"type": row["values"], "nodes": row["counts"]} for row in by_type]
     distinct = nodes.group_by(["type", "id", "index"]).aggregate([]).num_rows
-    figures = {"nodes": nodes.num_rows, "types": len(per_type)}
-    return dg.MaterializeResult(
-        asset_key=key,
-        value=nodes,
-        data_version=dg.DataVersion(version),
-        metadata={
-            **asset_page(
-                f"{nodes.num_rows:,} nodes of {len(per_type)} types" + _largest(per_type, "type", "nodes") + ".",
-                plotted=figures,
-                previous=previous,
-            ),
-            **table_metadata(nodes, NODE_COLUMNS),
-            "by_type": records(sorted(per_type, key=lambda row: -row["nodes"])),
-        },
-        check_results=[
-            UNIQUE.result(key, distinct == nodes.num_rows, f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows")
-        ],
-    )
+    summary = f"{nodes.num_rows:,} nodes of {len(per_type)} types" + _largest(per_type, "type", "nodes") + "."
+    metadata = {
+        **asset_page(summary, plotted={"nodes": nodes.num_rows, "types": len(per_type)}, previous=previous),
+        **table_metadata(nodes, NODE_COLUMNS),
+        "by_type": records(sorted(per_type, key=lambda row: -row["nodes"])),
+    }
+    told = f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows"
+    return nodes, metadata, [UNIQUE.result(previous.asset, distinct == nodes.num_rows, told)]
 
 
-def _edges(
-    plan: DatasetPlan,
-    key: dg.AssetKey,
-    result: IngestResult,
-    edges: pa.Table,
-    rejects: str,
-    version: str,
-    previous: PreviousRun,
-) -> dg.MaterializeResult[pa.Table]:
+def _edges(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
+    edges = knowledge_edges(result.edges) if "interactions" in table_names(plan.sources) else result.edges
     outside, per_relation = _counted(edges, result.nodes.num_rows)
     elsewhere = OF_INTERACTIONS if "interactions" in result.counts else ()
     figures = {name: count for name, count in result.counts.items() if name not in elsewhere}
     figures["relations"] = len(per_relation)
-    return dg.MaterializeResult(
-        asset_key=key,
-        value=edges,
-        data_version=dg.DataVersion(version),
-        metadata={
-            **asset_page(
-                f"{edges.num_rows:,} edges of {len(per_relation)} relations"
-                + _largest(per_relation, "relation", "edges")
-                + f". {_refused(result)}",
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-            ),
-            **table_metadata(edges, EDGE_COLUMNS),
-            **_odd(result, rejects),
-            "by_relation": records(sorted(per_relation, key=lambda row: -row["edges"])),
-        },
-        check_results=[
-            _few_rejects(plan, key, result),
-            ENDS_EXIST.result(key, outside == 0, f"{outside:,} ends point outside the nodes table"),
-        ],
-    )
+    largest = _largest(per_relation, "relation", "edges")
+    summary = f"{edges.num_rows:,} edges of {len(per_relation)} relations{largest}. {_refused(result)}"
+    metadata = {
+        **asset_page(summary, plotted=PLOTTED, others=figures, previous=previous),
+        **table_metadata(edges, EDGE_COLUMNS),
+        **_odd(result, rejects),
+        "by_relation": records(sorted(per_relation, key=lambda row: -row["edges"])),
+    }
+    exist = ENDS_EXIST.result(previous.asset, outside == 0, f"{outside:,} ends point outside the nodes table")
+    return edges, metadata, [_few_rejects(plan, previous.asset, result), exist]
 
 
 def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
@@ -220,40 +194,30 @@ def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
     return outside, [{"relation": name, "edges": count} for name, count in counts.items()]
 
 
-def _interactions(
-    plan: DatasetPlan, key: dg.AssetKey, result: IngestResult, rejects: str, version: str, previous: PreviousRun
-) -> dg.MaterializeResult[pa.Table]:
+def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
     table = interactions_table(result)
     counts = {"rejected_rows" if name == "rejects" else name: value for name, value in result.counts.items()}
     evaluated, users = evaluated_users(table)
-    return dg.MaterializeResult(
-        asset_key=key,
-        value=table,
-        data_version=dg.DataVersion(version),
-        metadata={
-            **asset_page(
-                f"{table.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
-                "of whom have something to hold out. " + _refused(result),
-                plotted=PLOTTED,
-                others=counts,
-                previous=previous,
-            ),
-            **table_metadata(table, INTERACTION_COLUMNS),
-            **_odd(result, rejects),
-            "first_rows": records(table.select(["user_id", "item_id", *_given(table)]).slice(0, 10).to_pylist()),
-            "lengths": records(lengths_table(table)),
-            "popular_items": records(popular_items(table)),
-        },
-        check_results=[
-            _few_rejects(plan, key, result),
-            EVALUABLE.result(
-                key,
-                2 * evaluated >= users,
-                f"{evaluated:,} of {users:,} users have something to hold out; the others are only trained on",
-                metadata={"evaluated": evaluated, "users": users},
-            ),
-        ],
+    summary = (
+        f"{table.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
+        "of whom have something to hold out. " + _refused(result)
     )
+    given = [name for name in ("position", "timestamp", "weight", "split") if name in table.column_names]
+    metadata = {
+        **asset_page(summary, plotted=PLOTTED, others=counts, previous=previous),
+        **table_metadata(table, INTERACTION_COLUMNS),
+        **_odd(result, rejects),
+        "first_rows": records(table.select(["user_id", "item_id", *given]).slice(0, 10).to_pylist()),
+        "lengths": records(lengths_table(table)),
+        "popular_items": records(popular_items(table)),
+    }
+    evaluable = EVALUABLE.result(
+        previous.asset,
+        2 * evaluated >= users,
+        f"{evaluated:,} of {users:,} users have something to hold out; the others are only trained on",
+        metadata={"evaluated": evaluated, "users": users},
+    )
+    return table, metadata, [_few_rejects(plan, previous.asset, result), evaluable]
 
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
@@ -282,10 +246,6 @@ def _refused(result: IngestResult) -> str:
     return first + (f" {things} unusual but allowed: see `notes`." if odd else "")
 
 
-def _given(table: pa.Table) -> list[str]:
-    return [name for name in ("position", "timestamp", "weight", "split") if name in table.column_names]
-
-
 def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
     """Metadata on rejected rows, and on unusual but valid ones."""
     return {
@@ -306,9 +266,7 @@ def _few_rejects(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> d
     )
 
 
-def _features(
-    plan: DatasetPlan, key: dg.AssetKey, result: IngestResult, version: str
-) -> dg.MaterializeResult[Reference]:
+def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
     folder = f"{OUTPUTS}/{plan.dataset}/features"
     (plan.root / folder).mkdir(parents=True, exist_ok=True)
     paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
@@ -316,20 +274,16 @@ def _features(
         write_parquet(result.features[kind], plan.root / path)
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
-    return dg.MaterializeResult(
-        asset_key=key,
-        value=paths,
-        data_version=dg.DataVersion(version),
-        metadata={
-            "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
-            **explorer_link(key),
-            "dagster/row_count": sum(row["nodes"] for row in rows),
-            "by_type": records(rows),
-            # There is no table of the files for features: there is a matrix per node type, with the set's name after
-            # the type.
-            "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items()) or "none"),
-        },
-    )
+    metadata: dict[str, Any] = {
+        "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
+        **explorer_link(previous.asset),
+        "dagster/row_count": sum(row["nodes"] for row in rows),
+        "by_type": records(rows),
+        # There is no table of the files for features: there is a matrix per node type, with the set's name after the
+        # type.
+        "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items()) or "none"),
+    }
+    return paths, metadata, []
 
 
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:

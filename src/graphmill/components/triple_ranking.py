@@ -8,9 +8,9 @@ import dagster as dg
 from graphmill.components.against_baselines import (
     BEATS_BASELINES,
     RATIO,
+    against_page,
     baselines_result,
     interval,
-    mrr_table,
     strata_tables,
     without_tie_bounds,
 )
@@ -18,7 +18,6 @@ from graphmill.components.plan import ModelPlan, Shown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import picture, records, scalars
-from graphmill.orchestration.page import asset_page
 
 BEATS = Check(
     "beats_frequency",
@@ -72,15 +71,7 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     }
     beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": by_scorer.pop("degree"), **by_scorer}
     metadata = {
-        **asset_page(
-            against["sentence"],
-            plotted=PLOTTED,
-            others=figures,
-            previous=previous,
-            baselines=beside,
-            pictures={"MRR by relation": f"{run_dir}/ranking.png"},
-        ),
-        "mrr_by_scorer": mrr_table(against),
+        **against_page(against, figures, previous, run_dir, plotted=PLOTTED, baselines=beside),
         "queries": report["queries"],
         "epoch": report["epoch"],
         "by_relation": records([_relation_row(row) for row in rows]),

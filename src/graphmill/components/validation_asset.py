@@ -64,8 +64,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         with user_errors():
             report, pictures = _measured(plan, embeddings)
             pages = run_pages(plan.root, str(embeddings["run_dir"]))
-        shown = _materialized(plan, embeddings, report, pictures, previous)
-        yield shown._replace(metadata={**(shown.metadata or {}), **pages})
+        yield _materialized(plan, embeddings, report, pictures, pages, previous)
 
     return validation
 
@@ -112,6 +111,7 @@ def _materialized(
     embeddings: Mapping[str, Any],
     report: HealthReport,
     pictures: Pictures,
+    pages: Mapping[str, Any],
     previous: PreviousRun,
 ) -> dg.MaterializeResult[Reference]:
     key, figures = plan.key("validation"), report.numbers()
@@ -134,6 +134,7 @@ def _materialized(
             "by_type": records([_type_row(own) for own in report.figures.types]),
             "report": dg.MetadataValue.path(f"{folder}/health.json"),
             **pictures,
+            **pages,
         },
         check_results=[
             NAMED.result(

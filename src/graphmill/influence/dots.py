@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,30 +25,20 @@ def pairwise(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | N
     ``right`` must not have gradients of whole tables. With ``scales`` P: Σ_p P_p · left_p · right_p.
     """
     matched = _matched(left, right, scales)
-    total: Tensor | None = None
-    if dense := [(mine.values, _scaled(theirs, scale)) for mine, theirs, scale in matched if isinstance(mine, Dense)]:
-        all_mine, all_theirs = (torch.cat(side, dim=1) for side in zip(*dense, strict=True))
-        total = all_mine @ all_theirs.T
-    for mine, theirs, scale in matched:
-        if not isinstance(mine, Dense):
-            pairs = _outer_pairs if isinstance(mine, Outer) else _row_pairs
-            part = pairs(mine, theirs, scale)
-            total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+    dense = [(mine.values, _scaled(theirs, scale)) for mine, theirs, scale in matched if isinstance(mine, Dense)]
+    sides = [torch.cat(side, dim=1) for side in zip(*dense, strict=True)]
+    others = (
+        (_outer_pairs if isinstance(mine, Outer) else _row_pairs)(mine, theirs, scale)
+        for mine, theirs, scale in matched
+        if not isinstance(mine, Dense)
+    )
+    return reduce(Tensor.add_, chain([sides[0] @ sides[1].T] if dense else [], others))
 
 
 def paired(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | None = None) -> Tensor:
     """[n]: the dot product of each gradient of ``left`` with the one of ``right`` at the same place."""
-    total: Tensor | None = None
-    for mine, theirs, scale in _matched(left, right, scales):
-        if isinstance(mine, Dense):
-            part = (mine.values * _scaled(theirs, scale)).sum(1)
-        else:
-            part = (_outer_paired if isinstance(mine, Outer) else _row_paired)(mine, theirs, scale)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+    ways: dict[type, Callable[..., Tensor]] = {Dense: _dense_paired, Outer: _outer_paired, RowGradients: _row_paired}
+    return reduce(Tensor.add_, (ways[type(mine)](mine, *other) for mine, *other in _matched(left, right, scales)))
 
 
 def _matched(
@@ -60,6 +52,10 @@ def _matched(
         if type(other[mine.parameter]) is not type(mine):
             raise ValueError(f"gradients of '{mine.parameter}' come in different forms")
     return [(mine, other[mine.parameter], None if scales is None else scales[mine.parameter]) for mine in left]
+
+
+def _dense_paired(a: Dense, b: Dense, scale: Tensor | None) -> Tensor:
+    return (a.values * _scaled(b, scale)).sum(1)
 
 
 def _outer_pairs(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
@@ -83,19 +79,17 @@ def _outer_paired(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
 def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:
     if b.spread is not None:
         raise ValueError("the right-hand gradients may not spread over a whole table")
-    total: Tensor | None = None
-    for keys, values in zip(b.keys, b.values, strict=True):
-        weighed = _weighed(values, keys, scale)
-        parts = [
-            (mine @ weighed.T) * (own[:, None] == keys[None, :]) for own, mine in zip(a.keys, a.values, strict=True)
-        ]
-        if a.spread is not None and a.which is not None:
-            coefficients, directions = a.spread
-            parts.append(((directions @ weighed.T) * coefficients[:, keys])[a.which])
-        for part in parts:
-            total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+
+    def parts() -> Iterator[Tensor]:
+        for keys, values in zip(b.keys, b.values, strict=True):
+            weighed = _weighed(values, keys, scale)
+            for own, mine in zip(a.keys, a.values, strict=True):
+                yield (mine @ weighed.T) * (own[:, None] == keys[None, :])
+            if a.spread is not None and a.which is not None:
+                coefficients, directions = a.spread
+                yield ((directions @ weighed.T) * coefficients[:, keys])[a.which]
+
+    return reduce(Tensor.add_, parts())
 
 
 def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:

@@ -43,8 +43,7 @@ class Request:
         """The factors of the selected layers. Raises :class:`SettingsError` for an unknown layer."""
         if self.last_layer:
             return [f for f in factors if f.parameter in tracer.output_parameters]
-        unknown = [name for name in self.layers if name not in tracer.layers]
-        if unknown:
+        if unknown := [name for name in self.layers if name not in tracer.layers]:
             raise SettingsError(f"layers: there is no '{unknown[0]}' (known: {', '.join(tracer.layers)})")
         return [f for f in factors if not self.layers or f.parameter.split(".")[0] in self.layers]
 

@@ -21,10 +21,6 @@ class Check:
     description: str
     blocking: bool = False
 
-    def spec(self, asset: dg.AssetKey) -> dg.AssetCheckSpec:
-        """The check's spec, for the asset's definition."""
-        return dg.AssetCheckSpec(self.name, asset=asset, description=self.description, blocking=self.blocking)
-
     def result(
         self,
         asset: dg.AssetKey,
@@ -78,5 +74,5 @@ class PreviousRun:
 
 
 def specs(asset: dg.AssetKey, checks: Sequence[Check]) -> list[dg.AssetCheckSpec]:
-    """The specs of several checks of one asset."""
-    return [check.spec(asset) for check in checks]
+    """The specs of several checks of one asset, for its definition."""
+    return [dg.AssetCheckSpec(c.name, asset=asset, description=c.description, blocking=c.blocking) for c in checks]

@@ -28,21 +28,12 @@ JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
 # By kind of asset (the end of its name), the most informative figures in order. An asset shows those that it has.
 FIGURES = (
-    *("dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr"),
-    *(
-        "test_recall@20",
-        "test_ndcg@10",
-        "epochs_done",
-        "seconds_per_step",
-        "dimensions",
-        "status",
-        "mean_cosine",
-        "components_90",
-    ),
-    *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
-    *("over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage", "ece_top"),
-    *("supported_share", "top_tail_share", "speed_up", "decision", "live_version"),
-)
+    "dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr",
+    "test_recall@20", "test_ndcg@10", "epochs_done", "seconds_per_step", "dimensions", "status", "mean_cosine",
+    "components_90", "mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree",
+    "mrr_over_frequency", "over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage",
+    "ece_top", "supported_share", "top_tail_share", "speed_up", "decision", "live_version",
+)  # fmt: skip
 SHOWN_FIGURES = 4
 
 
@@ -140,14 +131,9 @@ def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
 
 def _logger(console: Console) -> dg.LoggerDefinition:
     """A Dagster logger that prints steps, their progress, and the reason of a failure."""
-
-    @dg.logger
-    def tell(init_context: dg.InitLoggerContext) -> logging.Logger:
-        logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # events of steps have the level debug
-        logger.addHandler(_Teller(console))
-        return logger
-
-    return tell
+    logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # events of steps have the level debug
+    logger.addHandler(_Teller(console))
+    return dg.LoggerDefinition(lambda _: logger)
 
 
 class _Teller(logging.Handler):

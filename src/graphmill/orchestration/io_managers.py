@@ -56,8 +56,12 @@ class ArtifactIOManager(dg.UPathIOManager):
             return {}
         paths = self._get_paths_for_partitions(context).values() if context.has_asset_partitions else ()
         path = next(iter(paths), None) or self._get_path(context)
-        suffix = PARQUET if isinstance(obj, pa.Table | pd.DataFrame) else JSON
-        return {"path": dg.MetadataValue.path(_shown(_with_suffix(path, suffix)))}
+        path = _with_suffix(path, PARQUET if isinstance(obj, pa.Table | pd.DataFrame) else JSON)
+        shown = str(path)
+        if _is_local(path):
+            with contextlib.suppress(InputError, ValueError):
+                shown = Path(shown).relative_to(project_root()).as_posix()
+        return {"path": dg.MetadataValue.path(shown)}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
         """The value as written; a table becomes a data frame if the input is annotated so. A damaged file raises
@@ -91,13 +95,6 @@ class ArtifactStore(dg.ConfigurableIOManagerFactory):
 
 def _with_suffix(path: UPath, suffix: str) -> UPath:
     return path.parent / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
-
-
-def _shown(path: UPath) -> str:
-    if _is_local(path):
-        with contextlib.suppress(InputError, ValueError):
-            return Path(str(path)).relative_to(project_root()).as_posix()
-    return str(path)
 
 
 def _is_local(path: UPath) -> bool:

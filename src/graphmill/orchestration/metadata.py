@@ -54,7 +54,7 @@ def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def table_metadata(table: pa.Table, descriptions: Mapping[str, str] | None = None) -> dict[str, Any]:
+def table_metadata(table: pa.Table, descriptions: Mapping[str, str]) -> dict[str, Any]:
     """Row count and column schema, with the UI's keys."""
     return {
         "dagster/row_count": table.num_rows,
@@ -66,25 +66,20 @@ COLUMNS_KEY = "columns"
 """Key of a table's schema. With Dagster's own key, it would be above the summary and push it off the first screen."""
 
 
-def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = None) -> dg.TableSchema:
+def column_schema(schema: pa.Schema, descriptions: Mapping[str, str]) -> dg.TableSchema:
     """An Arrow schema as Dagster's, with the given descriptions of columns."""
-    texts = descriptions or {}
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 field.name,
-                _type_name(field.type),
-                description=texts.get(field.name),
+                # "string" is clearer to a reader than "dictionary<values=string, indices=int32, ordered=0>".
+                str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type),
+                description=descriptions.get(field.name),
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
         ]
     )
-
-
-def _type_name(kind: pa.DataType) -> str:
-    # "string" is clearer to a reader than "dictionary<values=string, indices=int32, ordered=0>".
-    return str(kind.value_type) if pa.types.is_dictionary(kind) else str(kind)
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:

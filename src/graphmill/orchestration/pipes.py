@@ -20,7 +20,8 @@ import dagster as dg
 from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 
-from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, OutOfMemoryError
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.launchers import start
 from graphmill.orchestration.launchers.contract import UNSEEN, Worker, WorkerCommand
@@ -57,8 +58,7 @@ class WorkerReport:
 
     def take(self, message: Message) -> None:
         """Store ``message`` by its kind. Unknown kinds are ignored."""
-        kind = message.get("kind")
-        if kind in ("started", "progress", "result", "error"):
+        if (kind := message.get("kind")) in ("started", "progress", "result", "error"):
             setattr(self, kind, message)
 
 
@@ -118,7 +118,13 @@ class WorkerClient(dg.ConfigurableResource):
         with contextlib.ExitStack() as stack:
             # Another machine can see the project's folder, but not this machine's temporary files.
             messages = _shared_messages(cwd, launcher.root) if launcher.elsewhere else MessageFile()
-            session = _open_session(stack, context, extras, messages, elsewhere=launcher.elsewhere)
+            with warnings.catch_warnings():
+                # Dagster warns here about its own preview and deprecated features, at every step; a user cannot change
+                # this.
+                warnings.simplefilter("ignore", dg.PreviewWarning)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                injector = dg.PipesEnvContextInjector() if launcher.elsewhere else dg.PipesTempFileContextInjector()
+                session = stack.enter_context(dg.open_pipes_session(context, injector, messages, extras=dict(extras)))
             inbox = _Inbox(session, (report.take, observe))
             ours = {} if launcher.elsewhere else os.environ
             job = WorkerCommand(
@@ -133,7 +139,8 @@ class WorkerClient(dg.ConfigurableResource):
                 processes=processes,
                 name="-".join(("graphmill", *asset_key.path)),
             )
-            tree = _start(launcher, job)
+            with user_errors():
+                tree = start(launcher, job)
             try:
                 code = _watch(tree, inbox, context.log.warning, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
@@ -208,13 +215,6 @@ _WORKER_DEFAULTS = {
 }
 
 
-def _start(launcher: LauncherSettings, job: WorkerCommand) -> Worker:
-    try:
-        return start(launcher, job)
-    except GraphmillError as error:
-        raise dg.Failure(str(error), allow_retries=False) from None
-
-
 def _shared_messages(cwd: str, root: str) -> MessageFile:
     """A message file below the project's outputs, which are on storage shared with the worker's machine."""
 
@@ -222,28 +222,6 @@ def _shared_messages(cwd: str, root: str) -> MessageFile:
         return str(PurePosixPath(root) / path.relative_to(cwd).as_posix()) if root else str(path)
 
     return MessageFile(Path(cwd) / OUTPUTS / ".messages", seen)
-
-
-def _open_session(
-    stack: contextlib.ExitStack,
-    context: dg.AssetExecutionContext,
-    extras: Mapping[str, Any],
-    messages: MessageFile,
-    *,
-    elsewhere: bool,
-) -> dg.PipesSession:
-    with warnings.catch_warnings():
-        # Dagster warns here about its own preview and deprecated features, at every step; a user cannot change this.
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return stack.enter_context(
-            dg.open_pipes_session(
-                context=context,
-                context_injector=dg.PipesEnvContextInjector() if elsewhere else dg.PipesTempFileContextInjector(),
-                message_reader=messages,
-                extras=dict(extras),
-            )
-        )
 
 
 class _Inbox:

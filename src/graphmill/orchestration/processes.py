@@ -76,10 +76,8 @@ class ChildTree:
 
     def note_descendants(self) -> None:
         """Record the present descendants. Call it now and then while the child runs."""
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             self._seen.update(psutil.Process(self.pid).children(recursive=True))
-        except psutil.NoSuchProcess:
-            return
 
     def ask(self) -> None:
         """Ask the group to stop, and return at once."""
@@ -111,10 +109,8 @@ class ChildTree:
             _signal_group(self.pid, signal.SIGKILL)
             self._process.wait()
         for process in self._seen | _orphans_of_group(self.pid):
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()  # psutil compares the start time, so a process with a reused id is not killed
-            except psutil.NoSuchProcess:
-                continue
         psutil.wait_procs(self._seen, timeout=5)
 
 
@@ -132,15 +128,14 @@ class _Tail:
             for line in stream:
                 text = line.decode("utf-8", errors="replace")
                 self._lines.append(text.rstrip("\n"))
-                try:
+                # If this process's stderr is closed, the last lines are still kept.
+                with contextlib.suppress(OSError, ValueError):
                     if self._log:
                         with self._log.open("ab") as file:
                             file.write(line)
-                        continue
-                    sys.stderr.write(text)
-                    sys.stderr.flush()
-                except (OSError, ValueError):  # this process's stderr is closed; the last lines are still kept
-                    continue
+                    else:
+                        sys.stderr.write(text)
+                        sys.stderr.flush()
 
     def text(self, wait: bool) -> str:
         if wait:
@@ -151,19 +146,15 @@ class _Tail:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
-    except ProcessLookupError:
-        return
 
 
 def _orphans_of_group(group: int) -> set[psutil.Process]:
     """The processes left in a group whose leader has ended (a group's id is not reused while it has a member)."""
     left = set()
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             if process.pid != group and os.getpgid(process.pid) == group:
                 left.add(process)
-        except (ProcessLookupError, PermissionError):
-            continue
     return left

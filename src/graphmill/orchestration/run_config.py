@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 import dagster as dg
 from pydantic import Field, create_model
 
-from graphmill.settings import Settings, SettingsT, parse
+from graphmill.runs.resolve import merge
+from graphmill.settings import Settings, SettingsT, parse, put
 
 _SCALARS = (bool, int, float, str)
 
@@ -38,14 +39,9 @@ def to_settings(config: dg.Config, settings: SettingsT, *, given: Mapping[str, A
     :class:`graphmill.errors.SettingsError`, with one sentence per problem, if a value is out of bounds or two values
     contradict each other.
     """
-    values = settings.model_dump()
-    _update(values, _plain(config))
+    values = merge(settings.model_dump(), _plain(config))
     for path, value in (given or {}).items():
-        *parents, name = path.split(".")
-        place = values
-        for parent in parents:
-            place = place[parent]
-        place[name] = value
+        values = put(values, path, value)
     return parse(type(settings), values, "the Launchpad")
 
 
@@ -53,8 +49,8 @@ def paths(model: type[Settings], prefix: str = "") -> Iterator[str]:
     """The dotted path of every field of ``model``, sections (nested models) included."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        if _is_section(field.annotation):
-            yield from paths(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+            yield from paths(field.annotation, f"{prefix}{name}.")
 
 
 def _mirror(settings: Settings, prefix: str, without: frozenset[str]) -> type[dg.Config]:
@@ -99,10 +95,6 @@ def _enumeration(values: tuple[str, ...]) -> Any:
     return Enum(f"OneOf[{', '.join(values)}]", {value: value for value in values}, type=str)
 
 
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Settings)
-
-
 def _is_choice(annotation: Any) -> bool:
     return get_origin(annotation) is Literal and all(isinstance(value, str) for value in get_args(annotation))
 
@@ -116,11 +108,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value
-
-
-def _update(base: dict[str, Any], new: Mapping[str, Any]) -> None:
-    for name, value in new.items():
-        if isinstance(value, Mapping) and isinstance(base.get(name), dict):
-            _update(base[name], value)
-        else:
-            base[name] = value

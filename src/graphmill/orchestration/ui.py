@@ -90,8 +90,7 @@ def serve(root: Path, host: str, port: int) -> int:
             print(f"the explorer of promoted versions is at {explorer}", flush=True)
             print(f"graphmill is at {address}", flush=True)
         while not stopping.is_set():
-            if ended := _ended(children, logs):
-                raise ResourceError(ended)
+            _require_running(children, logs)
             for child in children.values():
                 child.note_descendants()
             time.sleep(0.5)
@@ -130,8 +129,7 @@ def _port_for_service(wanted: int) -> int:
 def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: threading.Event, logs: Path) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not stopping.is_set() and time.monotonic() < deadline:
-        if ended := _ended(children, logs):
-            raise ResourceError(ended)
+        _require_running(children, logs)
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
@@ -141,14 +139,14 @@ def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: thread
         raise ResourceError(f"the webserver did not answer within {READY_SECONDS:.0f} s")
 
 
-def _ended(children: dict[str, ChildTree], logs: Path) -> str:
-    """An error message on a child that has ended, with its last lines and the path of its log."""
+def _require_running(children: dict[str, ChildTree], logs: Path) -> None:
+    """Raise :class:`ResourceError` if a child has ended, with its last line and the path of its log."""
     for name, child in children.items():
         if (code := child.poll()) is not None:
             last = child.stderr_tail().strip().rpartition("\n")[2]
             told = f": {last}" if last else ""
-            return f"the {name} ended with exit code {code}{told} (all its messages: {logs / f'ui_{name}.log'})"
-    return ""
+            where = f"(all its messages: {logs / f'ui_{name}.log'})"
+            raise ResourceError(f"the {name} ended with exit code {code}{told} {where}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class Comparison:
             "a step": lambda result: f"{result['seconds_per_step'] * 1e3:.4g} ms",
             "the training": lambda result: f"{result['seconds']:.4g} s",
             "memory of the program": lambda result: format_size(result["peak_memory_bytes"]),
-            "memory of the GPU": lambda result: _size_or_none(result.get("peak_device_memory_bytes")),
+            "memory of the GPU": lambda result: (
+                format_size(size) if (size := result.get("peak_device_memory_bytes")) else "none"
+            ),
         }
         failed = ["failed"] * (len(self.devices) - 1) if self.failure else []
         rows = [[name, *map(figure, self.results), *failed, ""] for name, figure in figures.items()]
@@ -79,8 +81,7 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
         try:
             runs.append(_run(values, where, devices[1], 0, f"{folder}/{devices[1]}"))
         except Exception as error:
-            why = failure_of(devices[1], error)
-            if not why:
+            if not (why := failure_of(devices[1], error)):
                 raise
             sentence = f"{devices[1]} failed where the CPU did not, so there is nothing to compare"
             advice = (
@@ -109,10 +110,6 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
     )
     advice = _advice(devices[1], agree, [run["seconds_per_step"] for run in runs[:2]])
     return Comparison(devices, runs, sentence, agree, overlap, seeds, difference, metrics, advice)
-
-
-def _size_or_none(size: float | None) -> str:
-    return format_size(size) if size else "none"
 
 
 def _advice(other: str, agree: bool, seconds: list[float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from graphmill.errors import InputError
@@ -44,11 +45,8 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     write_sample(chain, "tiny", source)
     tables = read_kg_csv(source)
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(), folder / "graph")
-    terminal = Terminal()
-    try:
+    with closing(Terminal()) as terminal:
         result = train({**SETTINGS[chain], "data": str(graph.path)}, "demo", outlets=[terminal])
-    finally:
-        terminal.close()
     restored = restore(result["run_dir"])
     manifest = export_run(restored)
     health = validate_file(Path(result["run_dir"]), str(graph.path))

@@ -131,7 +131,13 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
             str(path.relative_to(restored.run.path))
             for path in restored.recipe.write_torch_files(restored.run, restored.run.path / "origin")
         ]
-    _correct_report(restored)
+    report_file = restored.run.path / "report.json"
+    if restored.notes and report_file.is_file():
+        # It is to say which epoch is exported, and the reason if it is not the best one.
+        report = restored.run.read_json("report.json")
+        added = [note for note in restored.notes if note not in report["notes"]]
+        report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
+        restored.run.write_json("report.json", report)
     beside = {}
     if isinstance(restored.recipe, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
@@ -159,19 +165,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 about["aligned"] = {copy.name: describe_file(copy)}
     exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
     write_card(restored.run.path)
-    if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
+    if report_file.is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
     copy_run(restored)
     return exported
-
-
-def _correct_report(restored: Restored) -> None:
-    """Write into ``report.json`` which epoch is exported, and the reason if it is not the best one."""
-    if restored.notes and (restored.run.path / "report.json").is_file():
-        report = restored.run.read_json("report.json")
-        added = [note for note in restored.notes if note not in report["notes"]]
-        report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
-        restored.run.write_json("report.json", report)
 
 
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:

@@ -85,6 +85,13 @@ class _Analysis:
             last_layer=settings.variant == "last_layer_same_tail_only",
             batch_size=settings.batch_size,
         )
+        identity = {
+            "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
+            "fingerprint": restored.manifest["fingerprint"],
+            "checkpoints": [info.path.name for info in self.infos],
+        }
+        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self.state_file = self.folder / f".done-{self.key}.json"
 
     def run(self) -> dict[str, Any]:
         if self.settings.mode == "self":
@@ -98,13 +105,13 @@ class _Analysis:
                 continue
             found = self._explain(explained[start : part.stop], start)
             done |= dict(zip(part, found, strict=True))
-            write_json(self._state_file(), [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
+            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
         results = [done[i] for i in range(len(explained))]
         content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
         write_json(self.folder / f"{self.settings.mode}.json", content)
         rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
         write_csv(self.folder / f"{self.settings.mode}.csv", CSV_COLUMNS, rows_of)
-        self._state_file().unlink(missing_ok=True)
+        self.state_file.unlink(missing_ok=True)
         return content
 
     def _self(self) -> dict[str, Any]:
@@ -119,8 +126,7 @@ class _Analysis:
         return content
 
     def _explain(self, explained: np.ndarray, start: int) -> list[Explanation]:
-        k = self.settings.top_k
-        partial = self.folder / f".partial-{self._key()}-{start}.npz"
+        partial = self.folder / f".partial-{self.key}-{start}.npz"
         resumed: tuple[int, np.ndarray] | None = None
         if partial.is_file():
             try:
@@ -141,7 +147,7 @@ class _Analysis:
         partial.unlink(missing_ok=True)
         found = []
         for triple, values in zip(explained, total, strict=True):
-            proponents, opponents = top(values, k)
+            proponents, opponents = top(values, self.settings.top_k)
             listed = [*proponents.tolist(), *opponents.tolist()]
             found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
         return found
@@ -190,26 +196,15 @@ class _Analysis:
 
     # ------------------------------------------------------------------ going on
 
-    def _key(self) -> str:
-        identity = {
-            "settings": self.settings.model_dump(exclude={"memory_budget", "batch_size"}),
-            "fingerprint": self.restored.manifest["fingerprint"],
-            "checkpoints": [info.path.name for info in self.infos],
-        }
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-
-    def _state_file(self) -> Path:
-        return self.folder / f".done-{self._key()}.json"
-
     def _finished(self, explained: np.ndarray) -> dict[int, Explanation]:
-        if not self._state_file().is_file():
+        if not self.state_file.is_file():
             return {}
         place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
         try:
-            stored = json.loads(self._state_file().read_text(encoding="utf-8"))
+            stored = json.loads(self.state_file.read_text(encoding="utf-8"))
             found = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            self.note(f"{self._state_file().name} is damaged: all triples are explained again")
+            self.note(f"{self.state_file.name} is damaged: all triples are explained again")
             return {}
         self.note(f"{len(found)} of {len(explained)} triples were explained before")
         return found

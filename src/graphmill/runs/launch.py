@@ -36,13 +36,12 @@ class WorkerFailedError(GraphmillError):
 
     def __init__(self, code: int) -> None:
         self.exit_code = code
+        text = f"the worker processes ended with exit code {code}; their messages are above"
         if code == EXIT_KILLED:
             text = (
                 "a worker process was killed before it could say why, most often because the machine was out of memory; "
                 "run the same command again to resume from the last checkpoint"
             )
-        else:
-            text = f"the worker processes ended with exit code {code}; their messages are above"
         super().__init__(text)
 
 

@@ -115,7 +115,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _reason(stderr: str, code: int) -> str:
     lines = [line for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error")]
-    if errors:
+    if errors := [line for line in lines if line.startswith("error")]:
         return errors[-1].partition(": ")[2]
     return lines[-1] if lines else f"ended with exit code {code}"

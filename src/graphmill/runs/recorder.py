@@ -129,8 +129,7 @@ class RunListener:
     def estimate(self) -> dict[str, float]:
         """Estimated seconds of an epoch (from the median step of each phase), of its mean step, and of the whole run;
         {} before any step is timed."""
-        medians = {phase: statistics.median(timed) for phase, timed in enumerate(self.step_seconds) if timed}
-        if not medians:
+        if not (medians := {phase: statistics.median(s) for phase, s in enumerate(self.step_seconds) if s}):
             return {}
         typical = statistics.mean(medians.values())  # for a phase before its second step
         epoch = sum(steps * medians.get(phase, typical) for phase, steps in enumerate(self.phase_steps))

@@ -262,7 +262,7 @@ def _fit_to_the_end(
             "seconds_per_step": estimate.get("seconds_per_step", 0.0),
             "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
             "peak_memory_bytes": peak_memory(),
-            "peak_device_memory_bytes": sampler.device_peak(),
+            "peak_device_memory_bytes": sampler.device_peak,
             "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
             "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
             "bytes_reduced": engine.ranks.bytes_reduced,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -68,12 +69,8 @@ def validate(
 def _settings_of(path: Path) -> Collection[str] | None:
     """The names of the settings of an export, from the manifest beside it; None if there is none."""
     for folder in (path, path / "embeddings", path.parent):
-        if not (folder / MANIFEST).is_file():
-            continue
-        try:
-            settings = read_manifest(folder).get("settings")
-        except InputError:  # a manifest.json of another program has no settings
-            continue
-        if isinstance(settings, Mapping):
-            return setting_names(settings)
+        with suppress(InputError):  # a manifest.json of another program has no settings
+            about = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+            if isinstance(about.get("settings"), Mapping):
+                return setting_names(about["settings"])
     return None

@@ -57,8 +57,7 @@ def corrupt_tails(
     base = np.broadcast_to(heads.astype(np.int64)[:, None] * num_tails, shape)
     bad = known.contain(base + out)
     for _ in range(_ROUNDS):
-        count = int(bad.sum())
-        if not count:
+        if not (count := int(bad.sum())):
             return out
         fresh = rng.integers(0, num_tails, size=count)
         out[bad] = fresh

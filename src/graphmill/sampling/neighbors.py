@@ -59,11 +59,6 @@ class _Rows:
         self.position[node_type][rows] = np.arange(first, first + len(rows), dtype=np.int32)
         self.nodes[node_type] = np.concatenate([self.nodes[node_type], rows])
 
-    def fresh(self, node_type: int, rows: np.ndarray) -> np.ndarray:
-        """The ``rows`` that are not in the sample yet, distinct and ascending."""
-        rows = rows[self.position[node_type][rows] < 0]
-        return sorted_unique(rows).astype(np.int64)
-
 
 def uniform_sample(
     type_counts: Sequence[int],
@@ -93,7 +88,8 @@ def uniform_sample(
             reached[edges.source_type].append(source)
         for t, sources in enumerate(reached):
             if sources:
-                rows.add(t, rows.fresh(t, np.concatenate(sources)))
+                found = np.concatenate(sources)
+                rows.add(t, sorted_unique(found[rows.position[t][found] < 0]).astype(np.int64))
         counts.append(rows.counts())
     source = tuple(
         rows.position[edges.source_type][np.concatenate([s for s, _ in parts])] if parts else np.zeros(0, np.int32)

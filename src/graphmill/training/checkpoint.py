@@ -88,8 +88,7 @@ class CheckpointStore:
             with partial_file(self.directory) as (file, path):
                 file.write(b"graphmill")
                 os.fsync(file.fileno())
-                os.replace(path, path.with_name(f".probe{PARTIAL}"))
-                path.with_name(f".probe{PARTIAL}").unlink()
+                path.replace(path.with_name(f".probe{PARTIAL}")).unlink()
         except OSError as error:
             raise self._write_error(error, expected_bytes) from None
         if self._free() < needed:

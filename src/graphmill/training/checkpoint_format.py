@@ -301,22 +301,18 @@ def _read_tensors(file: BinaryIO, header: Header, digest: Any, stream: Callable[
                 _read_into(file, scratch[: entry.end - at], digest)
             continue
         flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
-        if flat.numel():
-            view = flat.view(torch.uint8).numpy().data
-            for at in range(0, len(view), _CHUNK):
-                _read_into(file, view[at : at + _CHUNK], digest)
+        _read_into(file, flat.view(torch.uint8).numpy().data, digest)
         tensors[entry.name] = flat.reshape(entry.shape)
     return tensors
 
 
 def _read_into(file: BinaryIO, view: memoryview, digest: Any) -> None:
-    whole = view
     while len(view):
-        count = file.readinto(view)  # type: ignore[attr-defined]
+        count = file.readinto(view[:_CHUNK])  # type: ignore[attr-defined]
         if not count:
             raise DamagedError("it is cut short")
+        digest.update(view[:count])
         view = view[count:]
-    digest.update(whole)
 
 
 def _hash_rest(file: BinaryIO, digest: Any) -> str:

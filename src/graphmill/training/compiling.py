@@ -75,27 +75,6 @@ def graphs_compiled() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-class _Limit:
-    """Limits all compiled functions together to ``most`` graphs in this process (None: not known yet).
-
-    Dynamo's own limit holds for each function alone. Beyond this limit, a shape that has a graph still uses it, and any
-    other shape runs uncompiled. Each call decides this once, so the recomputation in a backward pass does the same as
-    its forward pass.
-    """
-
-    def __init__(self) -> None:
-        self.most: int | None = None
-
-    def on(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            if self.most is None or graphs_compiled() < self.most:
-                return function(*arguments, **options)
-            with torch.compiler.set_stance("eager_on_recompile"):
-                return function(*arguments, **options)
-
-        return call
-
-
 def compile_with_probe(
     compilables: list[Compilable],
     mode: str,
@@ -111,8 +90,22 @@ def compile_with_probe(
     """
     originals = [getattr(c.owner, c.attribute) for c in compilables]
     torch._dynamo.reset()
-    limit = _Limit()
-    compiled = [limit.on(torch.compile(f, mode=None if mode == "default" else mode)) for f in originals]
+    most: int | None = None  # graphs of all functions together in this process; not known yet
+
+    def limited(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Dynamo's own limit holds for each function alone. Beyond ``most``, a shape that has a graph still uses it, and
+        any other shape runs uncompiled. Each call decides this once, so the recomputation in a backward pass does the
+        same as its forward pass."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if most is None or graphs_compiled() < most:
+                return function(*arguments, **options)
+            with torch.compiler.set_stance("eager_on_recompile"):
+                return function(*arguments, **options)
+
+        return call
+
+    compiled = [limited(torch.compile(f, mode=None if mode == "default" else mode)) for f in originals]
     before = graphs_compiled()
 
     def use(functions: list[Any]) -> None:
@@ -127,7 +120,7 @@ def compile_with_probe(
 
     compile_seconds = seconds_of(compiled)
     graphs = graphs_compiled() - before
-    limit.most = before + graphs + MAX_RECOMPILES
+    most = before + graphs + MAX_RECOMPILES
     times = [(seconds_of(originals), seconds_of(compiled)) for _ in range(repeats)]
     eager, fast = (statistics.median(side) for side in zip(*times, strict=True))
     kept = agree(graphs > 0 and fast < eager)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,22 +37,16 @@ class NonFiniteError(TrainingError):
 
 def first_nonfinite(recipe: Recipe, model: nn.Module, batch: StepBatch, losses: dict[str, float]) -> str:
     """Name the first tensor that is not finite, in the order of the computation: input, parameter, loss term, gradient."""
-    for name, array in batch.arrays().items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            return f"input '{name}'"
     constants = [(name, tensor) for key, value in vars(recipe).items() for name, tensor in _tensors(key, value)]
-    for name, tensor in [*constants, *model.named_buffers()]:
-        if not _finite(tensor):
-            return f"input '{name}'"
-    if name := nonfinite_parameter(model):
-        return f"parameter '{name}'"
-    for name, value in losses.items():
-        if not np.isfinite(value):
-            return f"loss '{name}'"
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not _finite(parameter.grad):
-            return f"gradient of '{name}'"
-    return "the gradient's norm"
+    parameters = list(model.named_parameters())
+    looked_at = chain(
+        ((f"input '{n}'", np.isfinite(a).all()) for n, a in batch.arrays().items() if a.dtype.kind == "f"),
+        ((f"input '{n}'", _finite(t)) for n, t in [*constants, *model.named_buffers()]),
+        ((f"parameter '{n}'", _finite(p)) for n, p in parameters),
+        ((f"loss '{n}'", math.isfinite(value)) for n, value in losses.items()),
+        ((f"gradient of '{n}'", _finite(p.grad)) for n, p in parameters if p.grad is not None),
+    )
+    return next((name for name, finite in looked_at if not finite), "the gradient's norm")
 
 
 def nonfinite_parameter(model: nn.Module) -> str:
@@ -88,21 +84,13 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
         # torch.dot reads at the full rate of the memory. torch's norm reads at half of it, but takes many tensors in
         # one call.
-        large = [torch.dot(g.view(-1), g.view(-1)) for g in gradients if g.numel() >= _LARGE]
+        squares = [torch.dot(g.view(-1), g.view(-1)).double() for g in gradients if g.numel() >= _LARGE]
         small = [g for g in gradients if g.numel() < _LARGE]
-        squares = [s.double() for s in large]
-        if small:
-            squares += [n.double().square().sum() for n in _norms(small)]
+        for dtype in dict.fromkeys(g.dtype for g in small):
+            norms = torch._foreach_norm([g for g in small if g.dtype == dtype])
+            squares.append(torch.stack(norms).double().square().sum())
         return torch.stack(squares).sum().sqrt()
     return torch.nn.utils.get_total_norm(gradients, norm_type)
-
-
-def _norms(gradients: list[Tensor]) -> list[Tensor]:
-    """For each dtype, the norms [N]."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for gradient in gradients:
-        by_dtype.setdefault(gradient.dtype, []).append(gradient)
-    return [torch.stack(torch._foreach_norm(same)) for same in by_dtype.values()]
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -6,6 +6,7 @@ This serves decisions before a worker starts, such as the defaults of the Launch
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -97,8 +98,6 @@ def cuda_memory() -> int:
 
 def _load(names: tuple[str, ...]) -> ctypes.CDLL | None:
     for name in names:
-        try:
+        with contextlib.suppress(OSError):
             return ctypes.CDLL(name)
-        except OSError:
-            continue
     return None

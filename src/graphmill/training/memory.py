@@ -53,8 +53,7 @@ def parse_size(text: str, *, auto: int | None = None, name: str = "size") -> int
     """
     if text.strip().lower() == "auto" and auto is not None:
         return auto
-    match = _SIZE.fullmatch(text)
-    if match and (match[2] or not match[3]):
+    if (match := _SIZE.fullmatch(text)) and (match[2] or not match[3]):
         value = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
         if value >= 1:
             return int(value)
@@ -101,21 +100,19 @@ class DeviceMemory:
 
 def device_memory(device: Any) -> DeviceMemory:
     """Memory of a ``torch.device``. MPS records no peak: there ``peak`` is the driver's current allocation."""
-    if device.type == "cuda":
-        import torch
+    if device.type not in ("cuda", "mps"):
+        return DeviceMemory()
+    import torch
 
+    if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return DeviceMemory(
             torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device), int(free), int(total)
         )
-    if device.type == "mps":
-        import torch
-
-        used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
-        total = torch.mps.recommended_max_memory()
-        # The device shares the machine's memory: memory of other programs is not free.
-        return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
-    return DeviceMemory()
+    used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
+    total = torch.mps.recommended_max_memory()
+    # The device shares the machine's memory: memory of other programs is not free.
+    return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
 
 
 def device_memory_row(report: Mapping[str, Any]) -> list[str]:

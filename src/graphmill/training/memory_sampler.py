@@ -35,7 +35,8 @@ class MemorySampler:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="graphmill-memory", daemon=True)
         self._started = 0.0
-        self._device_peak = 0
+        self.device_peak = 0
+        """Peak bytes on the device: CUDA's own peak counter; on MPS the driver's largest sampled allocation."""
 
     def __enter__(self) -> MemorySampler:
         self._started = time.monotonic()
@@ -57,10 +58,6 @@ class MemorySampler:
         """Largest number of resident bytes sampled. Peaks shorter than the interval can be missed."""
         return max((sample.resident for sample in self.samples()), default=0)
 
-    def device_peak(self) -> int:
-        """Peak bytes on the device: CUDA's own peak counter; on MPS the driver's largest sampled allocation."""
-        return self._device_peak
-
     def _run(self) -> None:
         while not self._end.wait(self.interval):
             self._take()
@@ -69,7 +66,7 @@ class MemorySampler:
         device = device_memory(self._device) if self._device is not None else DeviceMemory()
         sample = MemorySample(time.monotonic() - self._started, process_memory(), device.allocated)
         with self._lock:
-            self._device_peak = max(self._device_peak, device.peak)
+            self.device_peak = max(self.device_peak, device.peak)
             if len(self._samples) >= self.capacity:
                 pairs = zip(self._samples[::2], self._samples[1::2], strict=True)
                 self._samples = [max(pair, key=lambda one: (one.resident, one.device)) for pair in pairs]

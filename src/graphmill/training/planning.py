@@ -6,7 +6,7 @@ bytes and seconds. ``runs/planning.py`` chooses the batching and the rungs.
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -142,13 +142,11 @@ def probe_machine(device: Any, precision: str = "fp32") -> Machine:
     from graphmill.kernels.products import product
 
     def best(work: Any, repeats: int) -> float:
-        found = float("inf")
-        for _ in range(repeats):
-            start = time.perf_counter()
+        def whole() -> None:
             work()
             _wait(device)
-            found = min(found, time.perf_counter() - start)
-        return found
+
+        return min(timeit.repeat(whole, number=1, repeat=repeats))
 
     rows, inner, columns = 2048, 256, 768
     flop = 2.0 * rows * inner * columns

@@ -71,7 +71,8 @@ class RunDirectory:
             descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._acquire(descriptor)
-            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp()}
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
             with contextlib.suppress(OSError):  # on a full disk the lock holds, but its holder is not named
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(holder).encode(), 0)
@@ -167,11 +168,6 @@ class _QuietFileHandler(logging.FileHandler):
         pass
 
 
-def timestamp() -> str:
-    """Now, in UTC, as ISO 8601 with seconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 def _locked_sentence(path: Path, content: bytes) -> str:
     try:
         holder = json.loads(content)
@@ -200,10 +196,9 @@ def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
         return []
     for leftover in root.glob(f"{_PRUNED}*"):  # left by a removal that was interrupted
         shutil.rmtree(leftover, ignore_errors=True)
-    for path in root.iterdir():
-        if _is_run(path):
-            sweep_old(path)
     runs = sorted((path for path in root.iterdir() if _is_run(path)), key=lambda path: (_written(path), path.name))
+    for path in runs:
+        sweep_old(path)
     spared = set(protect) | {path.name for path in runs[max(len(runs) - max(keep, 0), 0) :]}
     spared |= {path.resolve().name for path in root.iterdir() if path.is_symlink()}
     good = next((path.name for path in reversed(runs) if _is_good(path)), None)

@@ -6,7 +6,7 @@ weights, the optimizers, the scaler and the running sums. It needs no random sta
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -48,15 +48,10 @@ class TrainState:
     notes: list[str] = field(default_factory=list)
     execution: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:
-        """The inverse of :meth:`to_json`; names that a newer minor version added are ignored."""
-        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
-        return cls(**known)
+        """The state from its plain values; names that a newer minor version added are ignored."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
 
 def pack(model: nn.Module, optimizers: dict[str, PhaseOptimizer]) -> dict[str, Tensor]:

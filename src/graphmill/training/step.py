@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -39,6 +38,8 @@ class Gradient:
     def __init__(self, values: Tensor, coefficients: Mapping[str, float], ranks: Ranks) -> None:
         self.values = values
         self._coefficients, self._ranks = coefficients, ranks
+        if ranks.world > 1:
+            self.losses  # noqa: B018  # a collective: here, where all ranks come by
 
     @cached_property
     def read(self) -> list[float]:
@@ -79,20 +80,6 @@ def read_together(gradients: Sequence[Gradient]) -> None:
         gradient.read, values = values[:size], values[size:]
 
 
-@dataclass
-class _Sums:
-    """Sums losses on the device, so that reading them takes one synchronisation a step, not one per term."""
-
-    dtype: torch.dtype = torch.float64
-    totals: dict[str, Tensor] = field(default_factory=dict)
-    coefficients: dict[str, float] = field(default_factory=dict)
-
-    def add(self, name: str, value: Tensor, coefficient: float) -> None:
-        value = value.detach().to(self.dtype)
-        self.totals[name] = self.totals[name] + value if name in self.totals else value
-        self.coefficients[name] = coefficient
-
-
 class _Beside:
     """Accumulates the gradients of small parameters over several backward passes, for all parameters at once.
 
@@ -107,8 +94,7 @@ class _Beside:
     def take(self) -> None:
         """Move the gradients of a backward pass from the parameters to the sums."""
         found = [(p, p.grad) for p in self.small if p.grad is not None]
-        there = [(self.sums[p], grad) for p, grad in found if p in self.sums]
-        if there:
+        if there := [(self.sums[p], grad) for p, grad in found if p in self.sums]:
             torch._foreach_add_([a for a, _ in there], [b for _, b in there])
         for parameter, gradient in found:
             self.sums.setdefault(parameter, gradient)
@@ -141,8 +127,10 @@ def compute_gradient(
     """
     weights = dict(batch.weights)
     local = batch.shard(ranks.rank, ranks.world) if ranks.world > 1 else batch
-    # MPS has no float64. Its sums cover only a few chunks, and the host adds them up in float64.
-    sums = _Sums(torch.float32 if precision.device.type == "mps" else torch.float64)
+    # Losses are summed on the device, so that reading them takes one synchronisation a step, not one per term. MPS has
+    # no float64. Its sums cover only a few chunks, and the host adds them up in float64.
+    dtype = torch.float32 if precision.device.type == "mps" else torch.float64
+    sums, coefficients = dict[str, Tensor](), dict.fromkeys(weights, -float("inf"))
     scale = precision.scaler.scale
     # If every rank computes the same encoding and the encoding's gradient is summed over the ranks, then the
     # parameters' gradients are equal on all ranks and must not be summed again. Only a single group can be replicated.
@@ -172,7 +160,9 @@ def compute_gradient(
             for term in terms:
                 share = wide(term.sum) * (term.coefficient / weights[term.name])
                 loss = share if loss is None else loss + share
-                sums.add(term.name, term.sum / weights[term.name], term.coefficient)
+                value = (term.sum / weights[term.name]).detach().to(dtype)
+                sums[term.name] = sums[term.name] + value if term.name in sums else value
+                coefficients[term.name] = term.coefficient
             if loss is not None and loss.requires_grad:
                 (loss * scale).backward()
         # Release this group's tensors before the next group is encoded.
@@ -193,7 +183,10 @@ def compute_gradient(
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
     norm = gradient_norm(parameters, norm_type) if shards is None else _norm(parameters, norm_type, shards)
-    return _left(norm, sums, weights, ranks)
+    zero = torch.zeros((), dtype=dtype, device=norm.device)
+    # One transfer for the norm and all losses.
+    values = torch.stack([norm.detach().to(dtype), *(sums.get(name, zero) for name in weights)])
+    return Gradient(values, coefficients, ranks)
 
 
 def clip_(parameters: list[nn.Parameter], norm: float | Tensor, max_norm: float) -> None:
@@ -298,13 +291,3 @@ def _taking_part(parameters: list[nn.Parameter], ranks: Ranks) -> list[nn.Parame
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def _left(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:
-    zero = torch.zeros((), dtype=sums.dtype, device=norm.device)
-    # One transfer for the norm and all losses.
-    values = torch.stack([norm.detach().to(sums.dtype), *(sums.totals.get(name, zero) for name in weights)])
-    found = Gradient(values, {name: sums.coefficients.get(name, -float("inf")) for name in weights}, ranks)
-    if ranks.world > 1:
-        found.losses  # noqa: B018  # a collective: here, where all ranks come by
-    return found

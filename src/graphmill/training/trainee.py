@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -159,7 +159,7 @@ class Trainee:
             self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
             self.saver.save(
-                Snapshot(tensors, self.state.to_json(), streams),
+                Snapshot(tensors, asdict(self.state), streams),
                 epoch=self.state.epoch,
                 step=self.state.steps,
                 metric=metric,
