@@ -83,8 +83,7 @@ def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) ->
 
 def propagate(matrix: SparseMatrix, x: Tensor) -> Tensor:
     """A X: ``matrix`` [R, C], ``x`` [C, d] → [R, d] in the dtype of ``x``; sums in fp32 (float64 for float64)."""
-    out: Tensor = _Propagate.apply(x, matrix)
-    return out
+    return _Propagate.apply(x, matrix)
 
 
 class _Propagate(torch.autograd.Function):

@@ -36,10 +36,9 @@ def bi_interaction(
     """
     if not _compiled_serves(nodes, of_sum[0]):
         return mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
-    out: Tensor = _BiInteraction.apply(
+    return _BiInteraction.apply(
         nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True, None
     )
-    return out
 
 
 def bi_interaction_at(

@@ -29,8 +29,7 @@ def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[
     tables = rows, translations
     plain = any(t.device.type != "cpu" or t.dtype not in (torch.float32, torch.float64) for t in tables)
     if not plain and rows.dtype == translations.dtype and has_numba() and not torch.compiler.is_compiling():
-        found: tuple[Tensor, Tensor] = _FactLosses.apply(rows, translations, relations)
-        return found
+        return _FactLosses.apply(rows, translations, relations)
     head, tail, wrong = rows.unbind(1)
     translation = translations.index_select(0, relations)
     moved = head + translation

@@ -50,8 +50,7 @@ def pair_losses(
         )
     _check(users, items, user_rows, item_rows)
     if _compiled_serves(users, items):
-        found: tuple[Tensor, Tensor] = _PairLosses.apply(users, items, user_rows, item_rows, together)
-        return found
+        return _PairLosses.apply(users, items, user_rows, item_rows, together)
     own, theirs = table_rows(users, user_rows), table_rows(items, item_rows)
     each = row_dots(own.repeat_interleave(theirs.shape[1], 0), theirs.flatten(0, 1)).view(len(own), -1)
     norm = half_squares(own, theirs[:, 0]) + half_squares(theirs[:, 1:]) / (theirs.shape[1] - 1)

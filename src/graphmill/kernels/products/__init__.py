@@ -99,8 +99,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
     if x.dim() != 2 or not _serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
-    found = _Linear.apply(x, weight, bias)
-    return found
+    return _Linear.apply(x, weight, bias)
 
 
 class Linear(nn.Linear):

@@ -14,8 +14,7 @@ from graphmill.kernels.products import product
 
 def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """gelu(x) Wᵀ + b: x [n, in], weight [out, in], bias [out], all in x's precision. Saves x only; gelu is recomputed."""
-    y: Tensor = _GeluLinear.apply(x, weight.to(x.dtype), bias.to(x.dtype))
-    return y
+    return _GeluLinear.apply(x, weight.to(x.dtype), bias.to(x.dtype))
 
 
 def gelu_linear_reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -32,8 +32,7 @@ def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
     """
     if not all(_compiled_serves(x) and x.dtype in (torch.float32, torch.float64) for x in (first, *others)):
         return torch.cat((first, *(normalise_rows(x) for x in others)), 1)
-    out: Tensor = _BesideNormalised.apply(first, *others)
-    return out
+    return _BesideNormalised.apply(first, *others)
 
 
 def _compiled_serves(x: Tensor) -> bool:

@@ -51,8 +51,7 @@ def causal_attention(
     """
     if compiled(query, buckets):
         rate, keep = p if training else 0.0, torch.is_grad_enabled()
-        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
-        return found
+        return CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
     others = [(p, training)] * len(buckets)
     return by_buckets(_attend, (query, key, value), buckets, heads, others)
 

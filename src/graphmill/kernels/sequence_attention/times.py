@@ -57,11 +57,10 @@ def time_attention(
     """
     buckets = intervals.buckets
     if compiled(query, buckets):
-        found: Tensor = CompiledAttention.apply(
+        return CompiledAttention.apply(
             query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
             intervals.span, table_key, table_value,
         )  # fmt: skip
-        return found
     tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
     others = [(_for_heads(r, heads), *tables, p if training else 0.0) for r in intervals.relations]
     return by_buckets(_attend, (query, key, value), buckets, heads, others)

@@ -39,8 +39,7 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
             padded = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
             found = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
             return found.flatten(0, 1).index_select(0, at)
-    out: Tensor = _Grouped.apply(rows, matrices, list(bounds))
-    return out
+    return _Grouped.apply(rows, matrices, list(bounds))
 
 
 def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:

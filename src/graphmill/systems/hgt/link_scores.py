@@ -31,8 +31,7 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     wide = nodes if nodes.dtype == torch.float64 else nodes.float()
     if torch.compiler.is_compiling():
         return _scores(*_gathered(wide, relation, heads, relations, tails))
-    found: Tensor = _LinkScores.apply(wide, relation, heads, relations, tails)
-    return found
+    return _LinkScores.apply(wide, relation, heads, relations, tails)
 
 
 Gathered = tuple[Tensor, Tensor | None, Tensor]

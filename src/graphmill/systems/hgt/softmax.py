@@ -262,8 +262,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         place = np.searchsorted(asked.candidates, known)
         hit = place < len(asked.candidates)
         hit[hit] = asked.candidates[place[hit]] == known[hit]
-        found: np.ndarray = rows[hit] * candidates + place[hit]
-        return found
+        return rows[hit] * candidates + place[hit]
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
         """Split each of ``ends`` by ``sizes``: heads, and tails with candidates."""
