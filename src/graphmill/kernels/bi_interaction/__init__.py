@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import suits_compiled
 from graphmill.kernels.dropout import Key, draw_key, dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
@@ -89,13 +90,7 @@ def _rate_and_key(p: float, training: bool) -> tuple[float, Key]:
 
 def _compiled_serves(nodes: Tensor, weight: Tensor) -> bool:
     """Whether the compiled form is used: for fp32 and float64 on the CPU, without torch.compile and autocast."""
-    return (
-        nodes.device.type == "cpu"
-        and nodes.dtype in (torch.float32, torch.float64)
-        and by_rows(weight.numel())
-        and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-    )
+    return suits_compiled(nodes) and by_rows(weight.numel()) and not torch.is_autocast_enabled("cpu")
 
 
 def by_rows(numbers: int) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import wide
+from graphmill.kernels.devices import suits_compiled, wide
 from graphmill.kernels.dropout import draw_key, dropout
 from graphmill.kernels.runtime.threads import has_numba
 
@@ -58,11 +58,8 @@ def causal_attention(
 
 def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
     """Whether the compiled kernel is used: on a CPU, in full precision."""
-    plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
-    return (
-        plain and short and has_numba() and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    )
+    return suits_compiled(x) and short and has_numba() and not torch.is_autocast_enabled("cpu")
 
 
 def by_buckets(
