@@ -62,7 +62,8 @@ def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_
             chunk = rows[start : start + chunk_rows]
             receivers = [chunk if other == t else x[other][:0] for other in range(len(x))]
             cut = graph.target_slice(t, start, start + chunk.shape[0])
-            updated = layer.receive(receivers, keys, values, cut)[t]
+            queries = [layer.queries(other, some) for other, some in enumerate(receivers)]
+            updated = layer.receive(receivers, (queries, keys, values), cut)[t]
             result[start : start + chunk.shape[0]] = model.finish(number, t, updated)
         out.append(result)
     return out
