@@ -22,6 +22,7 @@ FEW = 0.5
 """Share of all nodes. If the loss of a ``full`` step reads fewer, the last layer computes only these."""
 NEARLY_ALL = 0.95
 """Share of all nodes. If the loss of a ``full`` step reads more, all are computed: leaving some out would save little."""
+_OF_LINKS = ("relation", "head", "tail", "negative", "share", "tail_degree", "negative_degree")
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,7 @@ class HgtBatch:
         positive = [self.positive[a:b] for a, b in zip(starts, stops, strict=True)]
         return replace(
             self,
-            relation=self.relation[links],
-            head=self.head[links],
-            tail=self.tail[links],
-            negative=self.negative[links],
-            share=self.share[links],
-            tail_degree=self.tail_degree[links],
-            negative_degree=self.negative_degree[links],
+            **{name: getattr(self, name)[links] for name in _OF_LINKS},
             anchor=self.anchor[anchors],
             positive_indptr=indptr.astype(np.int64),
             positive=np.concatenate(positive) if positive else self.positive[:0],

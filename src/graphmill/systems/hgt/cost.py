@@ -17,7 +17,7 @@ from graphmill.kernels.hgt.projected import group_count
 from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.complex_part import with_complex
-from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
+from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_cost import (
@@ -132,7 +132,8 @@ def _step_bytes(
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
-    gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
+    first_read = one.layers[0].read if one.layers else one.outputs
+    gathered = float(first_read.sum()) * width * _WIDE if batching != "full" else 0.0
     kept = saved
     if checkpointing:  # a layer that computes only some receivers is recomputed as a whole
         kept = [i if whole else i + j for i, j, whole in zip(inputs, messages, wholes, strict=True)]

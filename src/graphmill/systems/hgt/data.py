@@ -77,7 +77,7 @@ class HgtData:
             )
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
-        self.similar = self._similar(graph, types, objective)
+        self.similar = self._similar(graph, objective)
 
     @property
     def num_edges(self) -> int:
@@ -102,19 +102,16 @@ class HgtData:
         found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
         return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
 
-    def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
+    def _similar(self, graph: TypedGraph, objective: HgtObjective) -> Similar | None:
         anchor, via = objective.contrastive_type, objective.contrastive_via
-        if objective.contrast == 0.0 or anchor not in types or via not in types:
+        if objective.contrast == 0.0 or not any({r.source, r.target} == {anchor, via} for r in graph.relations):
             return None
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
-        joined = any({r.source, r.target} == {anchor, via} for r in graph.relations)
-        if not joined:
-            return None
         similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=objective.similarity_threshold)
         indptr, indices = similarity.indptr, similarity.indices
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):
             return None
-        node_type = graph.node_types[types[anchor]]
+        node_type = graph.node_type(anchor)
         return Similar(node_type.offset, node_type.count, anchors, indptr, indices)

@@ -128,22 +128,14 @@ class HgtRecipe(BaseRecipe):
             if ".tables." in name:
                 t = self.graph.node_types[int(parts[-1])]
                 out[name] = (f"table[{t.name}]", ids.slice(t.offset, t.count).to_pylist())
-            elif parts[-1] in ("w_k", "w_v", "prior") or name in (
-                "decoder.relation",
-                "decoder.popularity",
-                "decoder.offset",
-            ):
+            elif parts[0] == "decoder" or parts[-1] in ("w_k", "w_v", "prior"):
                 out[name] = (name, relations)
             elif parts[-1] == "skip":
                 out[name] = (name, types)
             else:
                 # Modules per node type have its number in their path: replace it by the type's name.
-                named = [
-                    types[int(part)] if part.isdigit() and parts[i - 1] in _PER_TYPE else part
-                    for i, part in enumerate(parts)
-                ]
-                if parts[1] == "norms":
-                    named[3] = types[int(parts[3])]
+                per_type = [parts[i - 1] in _PER_TYPE or parts[i - 2] == "norms" for i in range(len(parts))]
+                named = [types[int(p)] if own and p.isdigit() else p for p, own in zip(parts, per_type, strict=True)]
                 out[name] = (".".join(named), [])
         return out
 
@@ -155,13 +147,10 @@ class HgtRecipe(BaseRecipe):
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
         """Embeddings of all nodes, or of the nodes that the loss reads and a lookup of their rows."""
-        encoder: HGT = model.encoder  # type: ignore[assignment]
-        encoder.gradient_checkpointing = (
-            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        )
-        return self._encoded(encoder, batch, self.features)
+        return self._encoded(model.encoder, batch, self.features)  # type: ignore[arg-type]
 
     def _encoded(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
+        encoder.gradient_checkpointing = self.checkpointing
         if batch.sample is not None:
             return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:

@@ -46,15 +46,25 @@ class HgtSampler:
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
         chosen = [self._choose(number, epoch, index) for number in range(len(self.data.relations))]
-        if self.mode == "full":
-            masked = sorted_unique(
-                np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)])
-            )
-            shares = [1.0 / max(len(c), 1) for c in chosen]
-            anchors = self._anchors(epoch, index, 0, 1)
-            whole = self._batch(chosen, shares, anchors, masked.astype(np.int64), epoch, index, 0)
-            return replace(whole, read=whole.seeds())
-        return self._sampled(chosen, epoch, index)
+        micros = 1 if self.mode == "full" else self.sampling.accumulation_steps
+        parts = []
+        shares = [1.0 / max(len(c), 1) for c in chosen]
+        for micro in range(micros):
+            own = [c[micro::micros] for c in chosen]
+            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            anchors = self._anchors(epoch, index, micro, micros)
+            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
+            if self.mode == "full":
+                return replace(batch, read=batch.seeds())
+            if not len(batch.relation) and not len(batch.anchor):
+                continue
+            if self.mode == "neighbor_sampled":
+                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
+                parts.append(replace(batch, sample=sample))
+            else:
+                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
+        whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
+        return replace(whole, micro=tuple(parts))
 
     def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:
         """Slices of one shuffled order per epoch: every link is supervised before any is supervised twice."""
@@ -150,25 +160,6 @@ class HgtSampler:
             "positive_indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             "positive": positive.astype(np.int64) + similar.first,
         }
-
-    def _sampled(self, chosen: list[np.ndarray], epoch: int, index: int) -> HgtBatch:
-        micros = self.sampling.accumulation_steps
-        parts = []
-        shares = [1.0 / max(len(c), 1) for c in chosen]
-        for micro in range(micros):
-            own = [c[micro::micros] for c in chosen]
-            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
-            anchors = self._anchors(epoch, index, micro, micros)
-            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
-            if not len(batch.relation) and not len(batch.anchor):
-                continue
-            if self.mode == "neighbor_sampled":
-                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
-                parts.append(replace(batch, sample=sample))
-            else:
-                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
-        whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
-        return replace(whole, micro=tuple(parts))
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""
