@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import wide
+
 
 def positive_link_loss(scores: Tensor) -> Tensor:
     """−log σ(s), elementwise, at least fp32: binary cross-entropy with label 1."""
-    return F.softplus(-_wide(scores))
+    return F.softplus(-wide(scores))
 
 
 def negative_link_loss(scores: Tensor) -> Tensor:
     """−log(1 − σ(s)), elementwise, at least fp32: binary cross-entropy with label 0."""
-    return F.softplus(_wide(scores))
+    return F.softplus(wide(scores))
 
 
 def info_nce_sums(
@@ -34,8 +36,8 @@ def info_nce_sums(
     ``anchors`` [A, d] and ``candidates`` [C, d]; ``own`` int64 [A]: each anchor's column among the candidates;
     ``positive_rows`` / ``positive_columns`` int64 [Q]: the positive pairs. Every anchor has at least one. Returns 0-d.
     """
-    left = F.normalize(_wide(anchors), dim=1, eps=1e-8)
-    right = F.normalize(_wide(candidates), dim=1, eps=1e-8)
+    left = F.normalize(wide(anchors), dim=1, eps=1e-8)
+    right = F.normalize(wide(candidates), dim=1, eps=1e-8)
     with torch.autocast(anchors.device.type, enabled=False):  # a matrix product would go to half precision
         logits = (left @ right.T) / temperature
     not_self = torch.zeros_like(logits).scatter_(1, own[:, None], float("-inf"))
@@ -44,7 +46,3 @@ def info_nce_sums(
     count = logits.new_zeros(len(anchors)).scatter_add_(0, positive_rows, logits.new_ones(len(positive_rows)))
     gathered = logits[positive_rows, positive_columns] / count[positive_rows]
     return total.sum() - gathered.sum()
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

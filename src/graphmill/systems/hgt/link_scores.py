@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.devices import part_bytes, wide
 from graphmill.kernels.table_rows import gradient_of_table
 
 BLOCK_BYTES = 8 << 20
@@ -28,10 +28,8 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     once.
     """
     # The table is read in fp32: half-precision gradients would be added in half precision.
-    wide = nodes if nodes.dtype == torch.float64 else nodes.float()
-    if torch.compiler.is_compiling():
-        return _scores(*_gathered(wide, relation, heads, relations, tails))
-    return _LinkScores.apply(wide, relation, heads, relations, tails)
+    given = wide(nodes), relation, heads, relations, tails
+    return _scores(*_gathered(*given)) if torch.compiler.is_compiling() else _LinkScores.apply(*given)
 
 
 Gathered = tuple[Tensor, Tensor | None, Tensor]

@@ -10,12 +10,10 @@ from itertools import pairwise
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.bi_interaction import by_rows
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_kept, sizes_of
+from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
-from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost
 
 _BYTES_PER_EDGE = 190
@@ -34,8 +32,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     dims = [d, *m.layer_dims]
     table = nodes * d
     layers = dense = kept = inputs = moved = 0.0
-    device = choose_device(settings.acceleration.device, allow_fallback=True).device
-    compiled = device.type == "cpu" and precision == "fp32" and has_numba()
+    compiled = pairs_in_place(settings, precision)
     pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
     # The nodes that a step looks up: on every process those of the whole batch, each once. The last layer computes only
     # these.
