@@ -61,18 +61,11 @@ def time_attention(
             query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
             intervals.span, table_key, table_value,
         )  # fmt: skip
-    tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
-    others = [(_for_heads(r, heads), *tables, p if training else 0.0) for r in intervals.relations]
+    relations = intervals.relations if heads == 1 else [r.repeat_interleave(heads, 0) for r in intervals.relations]
+    # [span + 1, d] → [heads, span + 1, d / heads]
+    tables = [table.view(len(table), heads, -1).transpose(0, 1) for table in (table_key, table_value)]
+    others = [(r, *tables, p if training else 0.0) for r in relations]
     return by_buckets(_attend, (query, key, value), buckets, heads, others)
-
-
-def _heads_of(table: Tensor, heads: int) -> Tensor:
-    """[span + 1, d] → [heads, span + 1, d / heads]."""
-    return table.view(table.shape[0], heads, -1).transpose(0, 1)
-
-
-def _for_heads(relation: Tensor, heads: int) -> Tensor:
-    return relation if heads == 1 else relation.repeat_interleave(heads, 0)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Tensor, r_key: Tensor, r_value: Tensor, p: float) -> Tensor:

@@ -121,11 +121,8 @@ def _step_bytes(
         saved.append(projected * low + 2 * computed * width * low + after + logits)
         inputs.append(computed * width * _WIDE)
         messages.append(computed * width * low)
-        groups = (
-            1
-            if whole
-            else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
-        )
+        roomy = low < _WIDE and not checkpointing
+        groups = 1 if whole else group_count(int(read), m.num_heads, width // m.num_heads, threads, roomy)
         # For one group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed.
         # For all heads: the gradients of message, input and skip.
         own = projected / groups * (_WIDE + (low if low < _WIDE else 0) + (low if checkpointing else 0))
@@ -198,9 +195,8 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     if _sparse(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     if not _on_cpu(settings):
-        return (
-            float(7.0 * np.minimum(layer.sources, layer.edges).sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
-        )
+        rows = np.minimum(layer.sources, layer.edges).sum()
+        return float(7.0 * rows * width + 5.0 * layer.edges.sum() * heads) * _WIDE
     # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
     padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
     return float((4.0 * layer.sources * padded * _WIDE).max())

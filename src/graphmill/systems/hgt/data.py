@@ -43,8 +43,10 @@ class RelationEdges:
 
 @dataclass(frozen=True)
 class Similar:
-    """Nodes of one type that share neighbours: each anchor's positives as CSR, in local numbers; ``first``: the offset."""
+    """Nodes of a type (number ``kind``) that share neighbours: each anchor's positives as CSR, in local numbers;
+    ``first``: the offset."""
 
+    kind: int
     first: int
     count: int
     anchors: np.ndarray
@@ -77,7 +79,7 @@ class HgtData:
             )
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
-        self.similar = self._similar(graph, objective)
+        self.similar = self._similar(graph, types, objective)
 
     @property
     def num_edges(self) -> int:
@@ -102,7 +104,7 @@ class HgtData:
         found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
         return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
 
-    def _similar(self, graph: TypedGraph, objective: HgtObjective) -> Similar | None:
+    def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
         anchor, via = objective.contrastive_type, objective.contrastive_via
         if objective.contrast == 0.0 or not any({r.source, r.target} == {anchor, via} for r in graph.relations):
             return None
@@ -114,4 +116,4 @@ class HgtData:
         if not len(anchors):
             return None
         node_type = graph.node_type(anchor)
-        return Similar(node_type.offset, node_type.count, anchors, indptr, indices)
+        return Similar(types[anchor], node_type.offset, node_type.count, anchors, indptr, indices)

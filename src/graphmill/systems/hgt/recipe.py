@@ -19,7 +19,7 @@ from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.copies import own_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
-from graphmill.systems.hgt.data import HgtData, Similar
+from graphmill.systems.hgt.data import HgtData
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
@@ -185,13 +185,10 @@ class HgtRecipe(BaseRecipe):
         ]
         similar = self.data.similar
         if similar is not None:  # every node of the anchors' type is a candidate
-            rows[self._anchor_type(similar)] = np.arange(similar.count)
+            rows[similar.kind] = np.arange(similar.count)
         if sum(len(part) for part in rows) > NEARLY_ALL * self.graph.num_nodes:
             return None
         return [_host(part) for part in rows]
-
-    def _anchor_type(self, similar: Similar) -> int:
-        return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         wanted = [_host(rows) for rows in self.data.by_type(batch.seeds())]
@@ -200,11 +197,10 @@ class HgtRecipe(BaseRecipe):
         similar = self.data.similar
         if similar is not None and len(batch.anchor):
             # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
-            kind = self._anchor_type(similar)
             held = torch.zeros(similar.count, dtype=torch.bool)
-            held[wanted[kind]] = True
-            held[self.messages.touched(messages, kind)] = True
-            wanted[kind] = held.nonzero().squeeze(1)
+            held[wanted[similar.kind]] = True
+            held[self.messages.touched(messages, similar.kind)] = True
+            wanted[similar.kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
         # The last layer and the heads compute only what the loss reads.
@@ -246,7 +242,8 @@ class HgtRecipe(BaseRecipe):
         # Where no wrong target was found, the right one takes its place with weight 0.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
         degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
-        places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
+        ends = (chunk.head, targets)
+        places = ends if lookup is None else [lookup.numpy()[nodes] for nodes in ends]
         heads, tails, relation, degree, share, there = self._tensors(
             *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
         )
@@ -372,11 +369,6 @@ class HgtRecipe(BaseRecipe):
         if self.device.type == "cpu":
             return list(indices)
         return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
-
-
-def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
-    """The nodes' rows among the embeddings that were computed."""
-    return nodes if lookup is None else lookup.numpy()[nodes]
 
 
 def _host(array: np.ndarray) -> Tensor:

@@ -12,7 +12,7 @@ from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.sampling.neighbor_picks import ALL
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
-from graphmill.systems.hgt.data import HgtData, RelationEdges, Similar
+from graphmill.systems.hgt.data import HgtData, RelationEdges
 from graphmill.systems.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
 from graphmill.systems.hgt.settings import HgtSettings
 
@@ -144,16 +144,13 @@ class HgtSampler:
         return np.concatenate(parts)
 
     def _anchors(self, epoch: int, index: int, micro: int, micros: int) -> dict[str, Any]:
+        """Anchor fields (global numbers) of a batch."""
         similar = self.data.similar
         if similar is None:
             return empty_anchors()
         order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[: self.anchors]
-        return self._positives(similar, np.sort(similar.anchors[order[micro::micros]]), epoch, index, micro)
-
-    def _positives(self, similar: Similar, anchors: np.ndarray, epoch: int, index: int, micro: int) -> dict[str, Any]:
-        """Anchor fields (global numbers) of a batch, from local anchor numbers."""
-        most = self.positives or ALL
-        key = (self.seed, "positives", epoch, index, micro)
+        anchors = np.sort(similar.anchors[order[micro::micros]])
+        most, key = self.positives or ALL, (self.seed, "positives", epoch, index, micro)
         counts, positive = some_positives(similar.indptr, similar.positives, anchors, most, *key)
         return {
             "anchor": anchors.astype(np.int64) + similar.first,

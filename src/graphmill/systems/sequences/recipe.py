@@ -268,7 +268,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of predicted interactions."""
-        return "interactions", self.data.targets_per_epoch / self.sampler.steps_per_epoch
+        targets = int((self.data.stop - self.data.start - 1).sum())
+        return "interactions", targets / self.sampler.steps_per_epoch
 
 
 class SequenceScorer:
