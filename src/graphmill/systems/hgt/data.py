@@ -64,19 +64,10 @@ class HgtData:
         for relation in graph.relations:
             edges = graph.edges(relation.index)
             train = np.flatnonzero(np.asarray(edges.split) == 0)
-            source, target = types[relation.source], types[relation.target]
-            self.relations.append(
-                RelationEdges(
-                    source,
-                    target,
-                    np.asarray(edges.src)[train],
-                    np.asarray(edges.dst)[train],
-                    np.asarray(edges.pair)[train],
-                    graph.node_types[source].offset,
-                    graph.node_types[target].offset,
-                    graph.node_types[target].count,
-                )
-            )
+            numbers = types[relation.source], types[relation.target]
+            source, target = (graph.node_types[number] for number in numbers)
+            src, dst, pair = (np.asarray(array)[train] for array in (edges.src, edges.dst, edges.pair))
+            self.relations.append(RelationEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.similar = self._similar(graph, types, objective)

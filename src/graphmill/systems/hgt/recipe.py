@@ -69,20 +69,10 @@ class HgtRecipe(BaseRecipe):
 
     def _encoder(self, execution: Execution, width: int, features: dict[int, int]) -> HGT:
         self.seed_weights(execution)
-        m = self.settings.model
-        return HGT(
-            [t.count for t in self.graph.node_types],
-            [(r.source_type, r.target_type) for r in self.data.relations],
-            m.hidden_dim,
-            width,
-            m.num_layers,
-            m.num_heads,
-            m.dropout,
-            m.layer_norm,
-            features,
-            execution.checkpointing,
-            m.output_norm,
-        )
+        m, counts = self.settings.model, [t.count for t in self.graph.node_types]
+        relations = [(r.source_type, r.target_type) for r in self.data.relations]
+        sizes = m.hidden_dim, width, m.num_layers, m.num_heads, m.dropout
+        return HGT(counts, relations, *sizes, m.layer_norm, features, execution.checkpointing, m.output_norm)
 
     def to(self, device: torch.device) -> None:
         """Move graph, features and degrees to the device."""

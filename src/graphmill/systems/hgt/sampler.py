@@ -53,7 +53,7 @@ class HgtSampler:
             own = [c[micro::micros] for c in chosen]
             masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
             anchors = self._anchors(epoch, index, micro, micros)
-            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
+            batch = self._batch(own, shares, anchors, masked.astype(np.int64), (epoch, index, micro))
             if self.mode == "full":
                 return replace(batch, read=batch.seeds())
             if not len(batch.relation) and not len(batch.anchor):
@@ -63,8 +63,9 @@ class HgtSampler:
                 parts.append(replace(batch, sample=sample))
             else:
                 parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
-        whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
-        return replace(whole, micro=tuple(parts))
+        none = [c[:0] for c in chosen]
+        whole = self._batch(none, shares, empty_anchors(), parts[0].masked[:0], (epoch, index, -1))
+        return replace(whole, messages=(), micro=tuple(parts))
 
     def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:
         """Slices of one shuffled order per epoch: every link is supervised before any is supervised twice."""
@@ -97,18 +98,18 @@ class HgtSampler:
         shares: list[float],
         anchors: dict[str, Any],
         masked: np.ndarray,
-        epoch: int,
-        index: int,
-        micro: int,
-        messages: tuple[np.ndarray, ...] | None = None,
+        key: tuple[int, int, int],
     ) -> HgtBatch:
+        """``key``: epoch, index and number of the micro-batch."""
         k = self.objective.negatives_a_link
-        columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        columns = {
+            name: [np.zeros((0, k) if name.startswith("negative") else 0, kind)] for name, kind in _COLUMNS.items()
+        }
         for number, (relation, rows) in enumerate(zip(self.data.relations, chosen, strict=True)):
             if not len(rows):
                 continue
             head, tail = relation.src[rows].astype(np.int64), relation.dst[rows].astype(np.int64)
-            rng = generator(self.seed, "negatives", epoch, index, micro, number)
+            rng = generator(self.seed, "negatives", *key, number)
             negative = np.zeros((len(head), 0), dtype=np.int64)
             if k:
                 negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k)
@@ -120,16 +121,11 @@ class HgtSampler:
             # The link itself is not counted: the degree must not give away a supervised link.
             columns["tail_degree"].append(np.log(np.maximum(relation.degree[tail], 1)).astype(np.float32))
             columns["negative_degree"].append(np.log1p(relation.degree[np.maximum(negative, 0)]).astype(np.float32))
-        joined: dict[str, Any] = {
-            name: np.concatenate(parts)
-            if parts
-            else np.zeros((0, k) if name.startswith("negative") else 0, dtype=_COLUMNS[name])
-            for name, parts in columns.items()
-        }
-        candidate = self._candidates(joined["relation"], epoch, index, micro)
-        return HgtBatch(**joined, **anchors, masked=masked, messages=messages, candidate=candidate)
+        joined: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+        candidate = self._candidates(joined["relation"], key)
+        return HgtBatch(**joined, **anchors, masked=masked, candidate=candidate)
 
-    def _candidates(self, relations: np.ndarray, epoch: int, index: int, micro: int) -> np.ndarray:
+    def _candidates(self, relations: np.ndarray, key: tuple[int, int, int]) -> np.ndarray:
         """int64, ascending global numbers: ``candidates`` nodes, or all, of each type that a link of the batch ends in."""
         if not self.candidates:
             return np.zeros(0, dtype=np.int64)
@@ -138,7 +134,7 @@ class HgtSampler:
             node_type = self.data.graph.node_types[number]
             rows = np.arange(node_type.count)
             if node_type.count > self.candidates:
-                rng = generator(self.seed, "candidates", epoch, index, micro, number)
+                rng = generator(self.seed, "candidates", *key, number)
                 rows = np.sort(rng.choice(node_type.count, self.candidates, replace=False))
             parts.append(rows + node_type.offset)
         return np.concatenate(parts)
