@@ -13,8 +13,7 @@ from graphmill.kernels.dropout import dropout
 from graphmill.kernels.hgt.attention import Backend, hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import hgt_projected_attention
-from graphmill.kernels.products import linear
-from graphmill.kernels.products.gelu_linear import gelu_linear
+from graphmill.kernels.products import gelu_linear, linear
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together

@@ -11,9 +11,10 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.sampling.neighbor_picks import ALL
+from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
 from graphmill.systems.hgt.data import HgtData, RelationEdges
-from graphmill.systems.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
+from graphmill.systems.hgt.neighborhood import fanouts_of, plan_seeds, some_positives
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -32,7 +33,9 @@ class HgtSampler:
         self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
         self.candidates = self.objective.drawn_candidates
         if mode == "neighbor_sampled":
-            self.neighborhoods = Neighborhoods(data, settings)
+            self.in_edges = data.in_edges()
+            self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
+            self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
             plan = plan_seeds(settings, self.links, anchors, len({r.target_type for r in data.relations}))
             self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
             self.candidates = plan.candidates
@@ -59,8 +62,7 @@ class HgtSampler:
             if not len(batch.relation) and not len(batch.anchor):
                 continue
             if self.mode == "neighbor_sampled":
-                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
-                parts.append(replace(batch, sample=sample))
+                parts.append(replace(batch, sample=self._neighborhood(batch, epoch, index, micro)))
             else:
                 parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
         none = [c[:0] for c in chosen]
@@ -153,6 +155,16 @@ class HgtSampler:
             "positive_indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             "positive": positive.astype(np.int64) + similar.first,
         }
+
+    def _neighborhood(self, batch: HgtBatch, epoch: int, index: int, micro: int) -> NeighborSample:
+        """``neighbor_sampled``: the neighbourhood of the nodes that ``batch`` reads, without its masked pairs."""
+        masked = np.zeros(self.data.graph.num_pairs, dtype=bool)
+        masked[batch.masked] = True
+        counts, seeds = [t.count for t in self.data.graph.node_types], self.data.by_type(batch.seeds())
+        key = (self.seed, "neighbors", epoch, index, micro)
+        if self.sampling.neighbor_sampler == "budget":
+            return budget_sample(counts, self.in_edges, seeds, self.per_type, masked, *key)
+        return uniform_sample(counts, self.in_edges, seeds, self.fanouts, masked, *key)
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""

@@ -359,3 +359,8 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """The heads: dense and of fixed shapes."""
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         return [] if encoder is None else [Compilable(head, "forward") for head in encoder.heads]
+
+
+def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
+    """The recipe for ``objective.loss``."""
+    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)
