@@ -61,8 +61,7 @@ def hgt_projected_attention(
     kind = w_k.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
     edges = hgt.edge_backend(backend, w_k, low)
-    weights = [None if p is None else p[0] for p in projections]
-    biases = [None if p is None else p[1] for p in projections]
+    weights, biases = ([None if p is None else p[n] for p in projections] for n in range(2))
     # Compiled code needs matrices that are contiguous in memory.
     relations = (w.contiguous() for w in (w_k, w_v, prior))
     step = Step(graph, masked_pairs, edges)

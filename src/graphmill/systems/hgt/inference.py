@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.systems.hgt.model import HGT
+from graphmill.kernels.hgt.relations import present
+from graphmill.systems.hgt.model import HGT, HGTLayer
 
 
 class EmbeddingChunk(NamedTuple):
@@ -49,7 +50,7 @@ def infer(
 
 def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_rows: int) -> list[Tensor]:
     layer = model.layer(number)
-    both = [_keys_values(model, number, t, rows, chunk_rows) for t, rows in enumerate(x)]
+    both = [_keys_values(layer, t, rows, chunk_rows) for t, rows in enumerate(x)]
     keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
     values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
     out = []
@@ -69,13 +70,10 @@ def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_
     return out
 
 
-def _keys_values(model: HGT, number: int, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
-    layer = model.layer(number)
+def _keys_values(layer: HGTLayer, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
     if not layer.is_source[node_type]:
         return None
     out = rows.new_empty(rows.shape[0], 2 * layer.out_dim)
     for start in range(0, rows.shape[0], chunk_rows):
-        chunk = layer.keys_values(node_type, rows[start : start + chunk_rows])
-        assert chunk is not None
-        out[start : start + chunk_rows] = chunk
+        out[start : start + chunk_rows] = present(layer.keys_values(node_type, rows[start : start + chunk_rows]))
     return out

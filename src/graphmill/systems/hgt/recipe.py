@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.links import rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
+from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.copies import own_copy
@@ -24,7 +25,6 @@ from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later_nodes import learned_later
-from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
@@ -57,7 +57,6 @@ class HgtRecipe(BaseRecipe):
         self.chooses_score = settings.model.relation_strength and settings.model.popularity
         self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
-        self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     # ---------------------------------------------------------------- model
 
@@ -281,17 +280,13 @@ class HgtRecipe(BaseRecipe):
         scorer = self.scorer(model)
         scorer.poll = poll
         if split == "valid" and not final and self.chooses_score:
-            self.fit_score(scorer, self._queries_of(split, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)))
-        ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
+            self.fit_score(scorer, self.queries_of(split, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)))
+        ranking = rank_links(scorer, self.queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
 
     def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
         """Fit to held-out links how far each relation's vectors may overrule popularity."""
         fit_strength(scorer.decoder, scorer, queries)
-
-    def held_out(self, split: str) -> int:
-        """Number of links. InputError if there is none: a run then fails before its first step, not at an evaluation."""
-        return count_links(self.graph, split)
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
@@ -342,11 +337,6 @@ class HgtRecipe(BaseRecipe):
         sampling = self.settings.sampling
         size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
         return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)
-
-    def _queries_of(self, split: str, limit: int) -> LinkQueries:
-        if (split, limit) not in self._queries:
-            self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
-        return self._queries[split, limit]
 
     @cached_property
     def messages(self) -> MessageGraph:
