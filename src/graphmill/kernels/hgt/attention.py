@@ -88,13 +88,8 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
     """
     weights = (w_k, w_v, prior)
     relations = len(graph.relations)
-    if (
-        w_k.dim() != 4
-        or w_k.shape[0] != relations
-        or w_v.shape != w_k.shape
-        or w_k.shape[3] != w_k.shape[2]
-        or prior.shape != w_k.shape[:2]
-    ):
+    square = w_k.dim() == 4 and w_k.shape == (relations, *w_k.shape[1:3], w_k.shape[2])
+    if not square or w_v.shape != w_k.shape or prior.shape != w_k.shape[:2]:
         shapes = ", ".join(str(list(w.shape)) for w in weights)
         raise ValueError(f"w_k, w_v [{relations}, H, D, D] and prior [{relations}, H]; not {shapes}")
     if len({w.dtype for w in weights}) > 1:

@@ -151,15 +151,12 @@ class HgtRecipe(BaseRecipe):
             read = self._read_by_loss(batch)
             if read is None:
                 return Encoded({"z": encoder(self.messages, features, masked)})
-            few = self._cuts and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
+            # An accelerator would wait for the cut of the graph to the receivers that are read.
+            on_cpu = self.device.type == "cpu"
+            few = on_cpu and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
             wanted = self._placed(read)
             return self._encoded_rows(encoder(self.messages, features, masked, None, wanted, few), read)
         return self._encode_sample(encoder, batch, features)
-
-    @property
-    def _cuts(self) -> bool:
-        """Whether the graph is cut to the receivers that are read. An accelerator would wait for the cut."""
-        return self.device.type == "cpu"
 
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
         """In ``full`` batching: the rows that the step's loss reads, per type; None if these are nearly all rows.
@@ -192,11 +189,11 @@ class HgtRecipe(BaseRecipe):
             wanted[similar.kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
-        # The last layer and the heads compute only what the loss reads.
+        # The last layer (on the CPU) and the heads compute only what the loss reads.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self._placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
-        return self._encoded_rows(encoder(graph, features, None, own, chosen, self._cuts), wanted)
+        return self._encoded_rows(encoder(graph, features, None, own, chosen, self.device.type == "cpu"), wanted)
 
     def _encode_neighborhood(self, encoder: HGT, sample: NeighborSample, features: Mapping[int, Tensor]) -> Encoded:
         blocks = [block.on(self.device) for block in message_blocks(sample, self.data)]
@@ -243,18 +240,15 @@ class HgtRecipe(BaseRecipe):
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
         similar = self.data.similar
         assert similar is not None
+        own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
         if lookup is None:
             candidates = z[similar.first : similar.first + similar.count]
-            own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
         else:
             # A sample's candidates are the nodes of the anchors' type that it holds.
             inside = lookup[similar.first : similar.first + similar.count]
             held = (inside >= 0).nonzero().squeeze(1)
             candidates = z[self._placed([inside[held]])[0]]
-            place = torch.full((similar.count,), -1, dtype=torch.int64)
-            place[held] = torch.arange(len(held))
-            places = place.numpy()
-            own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
+            own, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (own, columns))
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
         mine, anchor, positive = self._tensors(own, rows, columns)
         anchors = candidates.index_select(0, mine)
