@@ -72,11 +72,6 @@ class HgtData:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.similar = self._similar(graph, types, objective)
 
-    @property
-    def num_edges(self) -> int:
-        """Training edges over all relations."""
-        return sum(len(r.src) for r in self.relations)
-
     def in_edges(self) -> list[InEdges]:
         """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
         out = []
@@ -89,11 +84,6 @@ class HgtData:
         """Ascending global node numbers, converted to local ones per type."""
         bounds = np.searchsorted(nodes, [t.offset for t in self.graph.node_types] + [self.graph.num_nodes])
         return [nodes[a:b] - t.offset for a, b, t in zip(bounds[:-1], bounds[1:], self.graph.node_types, strict=True)]
-
-    def features(self) -> dict[int, np.ndarray]:
-        """Type number → node features float32 [nodes of the type, f], for types that have some."""
-        found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
-        return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
 
     def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
         anchor, via = objective.contrastive_type, objective.contrastive_via

@@ -55,8 +55,8 @@ class HgtRecipe(BaseRecipe):
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.mine: RankMessages | None = None
         self.chooses_score = settings.model.relation_strength and settings.model.popularity
-        self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
-        self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
+        given = {number: graph.features(t.name) for number, t in enumerate(graph.node_types)}
+        self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
 
     # ---------------------------------------------------------------- model
 
@@ -74,7 +74,7 @@ class HgtRecipe(BaseRecipe):
         return HGT(counts, relations, *sizes, m.layer_norm, features, execution.checkpointing, m.output_norm)
 
     def to(self, device: torch.device) -> None:
-        """Move graph, features and degrees to the device."""
+        """Move graph and features to the device."""
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
@@ -82,7 +82,6 @@ class HgtRecipe(BaseRecipe):
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
             self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
-        self.log_degree = [rows.to(device) for rows in self.log_degree]
 
     def shard(self, ranks: Ranks) -> None:
         """Divide the nodes of all types into one range per rank."""
@@ -324,7 +323,7 @@ class HgtRecipe(BaseRecipe):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Number of message edges."""
         if self.batching == "full":
-            return "edges", float(self.data.num_edges)
+            return "edges", float(sum(len(r.src) for r in self.data.relations))
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
