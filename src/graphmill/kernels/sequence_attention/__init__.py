@@ -80,11 +80,10 @@ def by_buckets(
 
 def split_heads(rows: Tensor, bucket: Bucket, heads: int) -> Tensor:
     """[count · length, d] → [count · heads, length, d / heads]; a view for one head."""
-    width = rows.shape[1] // heads
+    three = rows.unflatten(0, (bucket.count, bucket.length))
     if heads == 1:
-        return rows.unflatten(0, (bucket.count, bucket.length))
-    four = rows.unflatten(0, (bucket.count, bucket.length)).unflatten(2, (heads, width)).transpose(1, 2)
-    return four.reshape(bucket.count * heads, bucket.length, width)
+        return three
+    return three.unflatten(2, (heads, -1)).transpose(1, 2).reshape(bucket.count * heads, bucket.length, -1)
 
 
 def join_heads(x: Tensor, bucket: Bucket, heads: int) -> Tensor:

@@ -32,11 +32,8 @@ class Intervals:
     @cached_property
     def relations(self) -> list[Tensor]:
         """min(|t_i - t_j|, span) of each bucket, int64 [count, length, length]. It is computed once, for the plain form."""
-        relations = []
-        for bucket in self.buckets:
-            t = self.times[bucket.rows].view(bucket.count, bucket.length)
-            relations.append((t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span))
-        return relations
+        times = (self.times[bucket.rows].view(bucket.count, bucket.length) for bucket in self.buckets)
+        return [(t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span) for t in times]
 
 
 def time_attention(

@@ -89,7 +89,7 @@ class HgtBatch:
         """Every ``world``-th micro-batch, or without micro-batches link and anchor; ``masked`` and ``read`` stay whole."""
         if self.micro:
             mine = self.micro[rank::world]
-            return replace(self, micro=mine) if mine else self._take(np.arange(0), np.arange(0), messages=())
+            return replace(self, micro=mine) if mine else replace(self._take(np.arange(0), np.arange(0)), messages=())
         links = np.arange(rank, len(self.relation), world)
         return self._take(links, np.arange(rank, len(self.anchor), world))
 
@@ -115,7 +115,7 @@ class HgtBatch:
     def _rows(self) -> int:
         return len(self.relation) + len(self.anchor)
 
-    def _take(self, links: np.ndarray, anchors: np.ndarray, messages: tuple[np.ndarray, ...] | None = None) -> HgtBatch:
+    def _take(self, links: np.ndarray, anchors: np.ndarray) -> HgtBatch:
         starts, stops = self.positive_indptr[anchors], self.positive_indptr[anchors + 1]
         indptr = np.concatenate([[0], np.cumsum(stops - starts)])
         positive = [self.positive[a:b] for a, b in zip(starts, stops, strict=True)]
@@ -125,7 +125,6 @@ class HgtBatch:
             anchor=self.anchor[anchors],
             positive_indptr=indptr.astype(np.int64),
             positive=np.concatenate(positive) if positive else self.positive[:0],
-            messages=self.messages if messages is None else messages,
             micro=(),
         )
 

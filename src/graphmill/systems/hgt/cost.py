@@ -56,7 +56,6 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     if settings.objective.loss == "softmax":
         held += int(softmax_held(settings, counts, degrees))
     width = m.hidden_dim * _WIDE
-    inference = _inference_bytes(settings, counts, degrees)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
@@ -66,7 +65,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
         gradients=weights if batching != "full" else 0,
         evaluation=int(
-            inference
+            _inference_bytes(settings, counts, degrees)
             + ranked_sums(settings, counts, degrees)
             + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
         ),

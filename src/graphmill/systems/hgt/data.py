@@ -74,11 +74,9 @@ class HgtData:
 
     def in_edges(self) -> list[InEdges]:
         """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
-        out = []
-        for relation, r in zip(self.graph.relations, self.relations, strict=True):
-            edges = self.graph.edges(relation.index)
-            out.append(InEdges(r.source_type, r.target_type, edges.indptr, edges.src, edges.pair, edges.split))
-        return out
+        edges = (self.graph.edges(relation.index) for relation in self.graph.relations)
+        pairs = zip(self.relations, edges, strict=True)
+        return [InEdges(r.source_type, r.target_type, e.indptr, e.src, e.pair, e.split) for r, e in pairs]
 
     def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
         """Ascending global node numbers, converted to local ones per type."""

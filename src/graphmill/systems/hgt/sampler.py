@@ -75,10 +75,8 @@ class HgtSampler:
         count, size = len(relation.src), self.links[number]
         if not count:
             return np.zeros(0, dtype=np.int64)
-        start = index * size
-        turn, at = divmod(start, count)
-        order = self._order(number, epoch, turn)
-        rows = order[at : at + size]
+        turn, at = divmod(index * size, count)
+        rows = self._order(number, epoch, turn)[at : at + size]
         if len(rows) < size:
             more = self._order(number, epoch, turn + 1)
             rows = sorted_unique(np.concatenate([rows, more[: size - len(rows)]]))
