@@ -64,8 +64,7 @@ def hgt_attention(
     # Compiled code needs rows and matrices that are contiguous in memory.
     rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
-    flat: Any = _Attention.apply(Step(graph, masked_pairs, edges), *weights, *rows)
-    return list(flat)
+    return list(_Attention.apply(Step(graph, masked_pairs, edges), *weights, *rows))
 
 
 def _check(rows: Rows, w_k: Tensor, graph: MessageGraph) -> None:

@@ -179,14 +179,13 @@ class MessageGraph:
         """
         counts = [0] * self.num_types
         counts[node_type] = stop - start
+        ends = torch.tensor([start, stop], device=self._index_device)
         plans = []
         for r in self.relations:
             if r.target_type != node_type:
                 plans.append(_empty(r))
                 continue
-            first, last = torch.searchsorted(
-                r.target_nodes, torch.tensor([start, stop], device=self._index_device)
-            ).tolist()
+            first, last = torch.searchsorted(r.target_nodes, ends).tolist()
             edges = slice(int(r.indptr[first]), int(r.indptr[last]))
             src, dst = r.source_row[edges], r.target_nodes[r.target[edges]] - start
             own = TypedEdges(r.source_type, r.target_type, src, dst, r.pair[edges])

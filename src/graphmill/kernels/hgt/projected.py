@@ -65,8 +65,7 @@ def hgt_projected_attention(
     # Compiled code needs matrices that are contiguous in memory.
     relations = (w.contiguous() for w in (w_k, w_v, prior))
     step = Step(graph, masked_pairs, edges)
-    flat: Any = _Projected.apply(step, low, recompute, *relations, *x, *weights, *biases)
-    return list(flat)
+    return list(_Projected.apply(step, low, recompute, *relations, *x, *weights, *biases))
 
 
 def _check(

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.batch import NEARLY_ALL, rounded
-from graphmill.systems.hgt.neighborhood import plan_seeds
+from graphmill.systems.hgt.neighborhood import links_per_step, plan_seeds
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -76,8 +76,7 @@ def pass_of(
 
 
 def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
-    a = settings.sampling
-    return np.array([min(a.edge_sample_size, max(int(r.edges * a.supervision_fraction), 1), r.edges) for r in degrees])
+    return np.array([links_per_step(settings, int(r.edges)) for r in degrees])
 
 
 def _anchors(settings: HgtSettings) -> float:

@@ -32,11 +32,10 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     return _scores(*_gathered(*given)) if torch.compiler.is_compiling() else _LinkScores.apply(*given)
 
 
-Gathered = tuple[Tensor, Tensor | None, Tensor]
-"""z_h [b, d], r [b, d] and z_t [b, T, d]."""
-
-
-def _gathered(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Gathered:
+def _gathered(
+    nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """z_h [b, d], r [b, d] and z_t [b, T, d]."""
     vectors = None if relation is None else relation.index_select(0, relations)
     rows = nodes.index_select(0, tails.reshape(-1)).view(*tails.shape, nodes.shape[1])
     return nodes.index_select(0, heads), vectors, rows

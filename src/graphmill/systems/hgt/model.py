@@ -13,6 +13,7 @@ from graphmill.kernels.dropout import dropout
 from graphmill.kernels.hgt.attention import Backend, hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import hgt_projected_attention
+from graphmill.kernels.hgt.relations import Rows
 from graphmill.kernels.products import gelu_linear, linear
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.table_rows import table_rows
@@ -78,11 +79,7 @@ class HGTLayer(nn.Module):
         return hgt_projected_attention(x, projections, *weights, graph, masked_pairs, self.backend, recompute)
 
     def receive(
-        self,
-        receivers: Sequence[Tensor],
-        rows: tuple[Sequence[Tensor | None], Sequence[Tensor | None], Sequence[Tensor | None]],
-        graph: MessageGraph,
-        masked_pairs: Tensor | None = None,
+        self, receivers: Sequence[Tensor], rows: Rows, graph: MessageGraph, masked_pairs: Tensor | None = None
     ) -> list[Tensor]:
         """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim]. ``rows``: their q, and the
         senders' k and v."""
@@ -96,14 +93,14 @@ class HGTLayer(nn.Module):
         graph: MessageGraph,
         masked_pairs: Tensor | None = None,
     ) -> list[Tensor]:
-        """:meth:`receive` with the k and v of ``senders``, per type [sources of ``graph``, in_dim]."""
+        """:meth:`receive` from ``senders``, per type [sources of ``graph``, in_dim]."""
         both = [self._both(t) for t in range(len(senders))]
         sent = [None if kv is None else linear(x, *kv) for x, (_, kv) in zip(cast_rows(senders), both, strict=True)]
         halves = [(None, None) if kv is None else kv.split(self.out_dim, 1) for kv in sent]
         keys, values = ([pair[n] for pair in halves] for n in range(2))
         asking = zip(cast_rows(receivers), both, strict=True)
         queries = [None if q is None else linear(x, *q) for x, (q, _) in asking]
-        return self.receive(receivers, (queries, keys, values), graph, masked_pairs)
+        return self.receive(receivers, Rows(queries, keys, values), graph, masked_pairs)
 
     def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
         """q of some rows, [n, out_dim]; None where the type is never a target."""

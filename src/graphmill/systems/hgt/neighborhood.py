@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from graphmill.systems.hgt.settings import HgtSettings
 _LEAST_POSITIVES = 4
 
 
-@dataclass(frozen=True)
-class SeedPlan:
+class SeedPlan(NamedTuple):
     """How the ``node_batch_size`` seeds of a micro-batch are divided.
 
     ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: at most, per step.
@@ -31,6 +30,12 @@ class SeedPlan:
     anchors: int
     positives: int
     candidates: int = 0
+
+
+def links_per_step(settings: HgtSettings, edges: int) -> int:
+    """Links of a relation: at most ``edge_sample_size``, at most ``supervision_fraction`` of the edges, at least one."""
+    sampling = settings.sampling
+    return min(sampling.edge_sample_size, max(int(edges * sampling.supervision_fraction), 1), edges)
 
 
 def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, target_types: int = 1) -> SeedPlan:

@@ -204,9 +204,8 @@ class HgtRecipe(BaseRecipe):
     def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
         """``z`` of some nodes (``rows``: local numbers per type, on the host), and each node's row in it (−1: none)."""
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
-        lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
-            len(z)
-        )
+        nodes = torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])
+        lookup[nodes] = torch.arange(len(z))
         return Encoded({"z": z, "lookup": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
@@ -283,7 +282,7 @@ class HgtRecipe(BaseRecipe):
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
-        z = torch.cat([torch.from_numpy(block.vectors) for block in self.embeddings(model)]).numpy()
+        z = np.concatenate([block.vectors for block in self.embeddings(model)])
         return self.health_of(z) | {"message_coverage": self.message_coverage()}
 
     def message_coverage(self) -> float:

@@ -13,8 +13,8 @@ from graphmill.sampling.negatives import corrupt_tails
 from graphmill.sampling.neighbor_picks import ALL
 from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
-from graphmill.systems.hgt.data import HgtData, RelationEdges
-from graphmill.systems.hgt.neighborhood import fanouts_of, plan_seeds, some_positives
+from graphmill.systems.hgt.data import HgtData
+from graphmill.systems.hgt.neighborhood import fanouts_of, links_per_step, plan_seeds, some_positives
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -28,7 +28,7 @@ class HgtSampler:
         self.mode = mode
         self.seed = settings.training.seed
         self._orders: dict[tuple[int, int], np.ndarray] = {}
-        self.links = [self._wanted(r) for r in data.relations]
+        self.links = [links_per_step(settings, len(r.src)) for r in data.relations]
         anchors = 0 if data.similar is None else len(data.similar.anchors)
         self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
         self.candidates = self.objective.drawn_candidates
@@ -36,15 +36,9 @@ class HgtSampler:
             self.in_edges = data.in_edges()
             self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
             self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
-            plan = plan_seeds(settings, self.links, anchors, len({r.target_type for r in data.relations}))
-            self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
-            self.candidates = plan.candidates
-
-    def _wanted(self, relation: RelationEdges) -> int:
-        """Links per step: at most ``edge_sample_size``, at most ``supervision_fraction`` of the relation, at least one."""
-        count = len(relation.src)
-        part = int(count * self.sampling.supervision_fraction)
-        return min(self.sampling.edge_sample_size, max(part, 1), count)
+            ends = len({r.target_type for r in data.relations})
+            plan = plan_seeds(settings, self.links, anchors, ends)
+            self.links, self.anchors, self.positives, self.candidates = plan
 
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
