@@ -57,6 +57,7 @@ class HgtRecipe(BaseRecipe):
         self.chooses_score = settings.model.relation_strength and settings.model.popularity
         given = {number: graph.features(t.name) for number, t in enumerate(graph.node_types)}
         self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
+        self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
 
     # ---------------------------------------------------------------- model
 
@@ -74,7 +75,7 @@ class HgtRecipe(BaseRecipe):
         return HGT(counts, relations, *sizes, m.layer_norm, features, execution.checkpointing, m.output_norm)
 
     def to(self, device: torch.device) -> None:
-        """Move graph and features to the device."""
+        """Move graph, features and degrees to the device."""
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
@@ -82,6 +83,7 @@ class HgtRecipe(BaseRecipe):
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
             self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
+        self.log_degree = [rows.to(device) for rows in self.log_degree]
 
     def shard(self, ranks: Ranks) -> None:
         """Divide the nodes of all types into one range per rank."""

@@ -22,8 +22,6 @@ class HgtScorer:
         self.recipe = recipe
         self.decoder: LinkDecoder = model.decoder  # type: ignore[assignment]
         self.z = torch.cat([torch.from_numpy(b.vectors) for b in recipe.embeddings(model)]).to(recipe.device)
-        degrees = (np.log1p(r.degree).astype(np.float32) for r in recipe.data.relations)
-        self.log_degree = [torch.from_numpy(degree).to(recipe.device) for degree in degrees]
         self.poll: Callable[[], None] = lambda: None
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
@@ -33,4 +31,4 @@ class HgtScorer:
         left = self.z[torch.from_numpy(heads + r.source_offset).to(self.z.device)]
         right = self.z[r.target_offset : r.target_offset + r.num_targets]
         with torch.no_grad():
-            return self.decoder.against_all(left, relation, right, self.log_degree[relation])
+            return self.decoder.against_all(left, relation, right, self.recipe.log_degree[relation])

@@ -122,7 +122,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return SoftmaxModule(table, encoder, decoder, factors, paths)
 
     def to(self, device: torch.device) -> None:
-        """Move graph and features to the device."""
+        """Move graph, features and degrees to the device."""
         super().to(device)
         self.__dict__.pop("ends", None)
         if self.complex is not None:
