@@ -59,16 +59,13 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
+    ranking = max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
     cost = Cost(
         weights=weights,
         held=held,
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
         gradients=weights if batching != "full" else 0,
-        evaluation=int(
-            _inference_bytes(settings, counts, degrees)
-            + ranked_sums(settings, counts, degrees)
-            + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
-        ),
+        evaluation=int(_inference_bytes(settings, counts, degrees) + ranked_sums(settings, counts, degrees) + ranking),
         flop=(flop + relation_flop + softmax_flop(settings, one, counts, degrees)) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
         moved=_moved(settings, one, chunks, batching, counts) * repeats,

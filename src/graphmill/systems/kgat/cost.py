@@ -66,6 +66,9 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     given = float(settings.training.steps_per_epoch)
     steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
     share = [s / sum(steps) for s in steps]
+    # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
+    # translated heads, for one relation or a group, and logits.
+    evaluated = max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES
     products = share[0] * (dense * (3 + execution.checkpointing)) + share[1] * (3.0 * 2 * 3 * second * d * k)
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
@@ -73,11 +76,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
-        # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
-        # translated heads, for one relation or a group, and logits.
-        evaluation=int(
-            (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
-        ),
+        evaluation=int(evaluated * WIDE),
         flop=products,
         low_flop=products if precision != "fp32" else 0.0,
         moved=(
