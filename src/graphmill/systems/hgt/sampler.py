@@ -96,7 +96,7 @@ class HgtSampler:
     ) -> HgtBatch:
         """``key``: epoch, index and number of the micro-batch."""
         k = self.objective.negatives_a_link
-        columns = {
+        columns: dict[str, list[np.ndarray]] = {
             name: [np.zeros((0, k) if name.startswith("negative") else 0, kind)] for name, kind in _COLUMNS.items()
         }
         for number, (relation, rows) in enumerate(zip(self.data.relations, chosen, strict=True)):
