@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from graphmill.kernels import losses
 from graphmill.systems.conve import one_to_n
-from graphmill.systems.hgt import link_contrastive
 from graphmill.systems.sequences import next_item_losses
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,8 +38,8 @@ def _sampled(states: Tensor, table: Tensor) -> Tensor:
 
 PAIRWISE: dict[str, Loss] = {
     "bpr": lambda s, o: losses.bpr_losses(s, o).sum(),
-    "positive link": lambda s, o: link_contrastive.positive_link_loss(s).sum(),
-    "negative link": lambda s, o: link_contrastive.negative_link_loss(s).sum(),
+    "positive link": lambda s, o: losses.positive_link_loss(s).sum(),
+    "negative link": lambda s, o: losses.negative_link_loss(s).sum(),
     "bce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.bce_weights(1)),
     "gbce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.gbce_weights(1, 1000, 0.75)),
 }
@@ -48,7 +47,7 @@ TABLE: dict[str, Loss] = {
     "one to n": _one_to_n,
     "sampled softmax": _sampled,
     "full softmax": lambda s, t: next_item_losses.full_softmax_sum(s, t, torch.arange(len(s)) % len(t)),
-    "contrastive": lambda s, t: link_contrastive.info_nce_sums(
+    "contrastive": lambda s, t: losses.info_nce_sums(
         s, t, torch.arange(len(s)) % len(t), torch.arange(len(s)), (torch.arange(len(s)) + 1) % len(t), 0.07
     ),
 }

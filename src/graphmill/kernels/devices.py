@@ -18,6 +18,15 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def suits_compiled(*tensors: Tensor) -> bool:
+    """Whether compiled code can take the tensors: all fp32 or all float64, on the CPU, without torch.compile."""
+    return (
+        not torch.compiler.is_compiling()
+        and all(t.device.type == "cpu" and t.dtype == tensors[0].dtype for t in tensors)
+        and tensors[0].dtype in (torch.float32, torch.float64)
+    )
+
+
 ACCELERATOR_BYTES = 64 * 2**20
 """Bytes of one part on an accelerator, in operations that work in parts."""
 

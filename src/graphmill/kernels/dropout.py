@@ -35,8 +35,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p, True)
-    found: Tensor = _Dropout.apply(x, p, draw_key())
-    return found
+    return _Dropout.apply(x, p, draw_key())
 
 
 def draw_key() -> Key:

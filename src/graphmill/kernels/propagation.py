@@ -52,11 +52,8 @@ class SparseMatrix:
 
     def with_values(self, value: Tensor) -> SparseMatrix:
         """The same entries with other values [E], in the order of ``forward``."""
-        return replace(
-            self,
-            forward=replace(self.forward, value=value),
-            transpose=replace(self.transpose, value=value[self.order]),
-        )
+        forward, transpose = replace(self.forward, value=value), replace(self.transpose, value=value[self.order])
+        return replace(self, forward=forward, transpose=transpose)
 
 
 def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]) -> SparseMatrix:
@@ -68,12 +65,8 @@ def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape:
     row, column = row[order].astype(np.int64), column[order].astype(np.int64)
     value = np.ascontiguousarray(value[order], dtype=np.float32)
     back = np.lexsort((row, column))
-    return SparseMatrix(
-        shape,
-        _rows(row, column, value, shape[0]),
-        _rows(column[back], row[back], value[back], shape[1]),
-        torch.from_numpy(back),
-    )
+    forward, transpose = _rows(row, column, value, shape[0]), _rows(column[back], row[back], value[back], shape[1])
+    return SparseMatrix(shape, forward, transpose, torch.from_numpy(back))
 
 
 def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) -> CsrMatrix:
@@ -83,8 +76,7 @@ def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) ->
 
 def propagate(matrix: SparseMatrix, x: Tensor) -> Tensor:
     """A X: ``matrix`` [R, C], ``x`` [C, d] → [R, d] in the dtype of ``x``; sums in fp32 (float64 for float64)."""
-    out: Tensor = _Propagate.apply(x, matrix)
-    return out
+    return _Propagate.apply(x, matrix)
 
 
 class _Propagate(torch.autograd.Function):

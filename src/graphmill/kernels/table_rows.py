@@ -21,8 +21,7 @@ def table_rows(table: Tensor, rows: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():
         return F.embedding(rows, table)
-    found: Tensor = _TableRows.apply(table, rows)
-    return found
+    return _TableRows.apply(table, rows)
 
 
 def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:

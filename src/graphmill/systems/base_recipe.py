@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
-from graphmill.evaluation.ranking.queries import count_links
+from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
@@ -74,6 +74,7 @@ class BaseRecipe(Generic[M]):
         self.execution = Execution()
         self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     def shard(self, ranks: Ranks) -> None:
         """By default a system cannot shard its tables by rows; its settings refuse to."""
@@ -122,6 +123,16 @@ class BaseRecipe(Generic[M]):
             types = np.repeat(np.arange(len(kinds)), [kind.count for kind in kinds])
         return quick_health(vectors, types, seed=self.settings.training.seed)
 
+    def held_out(self, split: str) -> int:
+        """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
+        return count_links(self.graph, split)
+
+    def queries_of(self, split: str, limit: int, ask: Callable[..., LinkQueries] = link_queries) -> LinkQueries:
+        """The links of a split as queries, made once; at most ``limit`` of each relation, 0: all."""
+        if (split, limit) not in self._queries:
+            self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
+        return self._queries[split, limit]
+
     def measured(self, figures: Mapping[str, float], *, final: bool) -> dict[str, float]:
         """The metrics of a ranking that the settings ask for."""
         evaluation = self.settings.evaluation
@@ -168,10 +179,6 @@ class TableRecipe(BaseRecipe[M]):
         turn, at = divmod(index, self.steps_of_rows)
         low, high = (place * self.rows // self.steps_of_rows for place in (at, at + 1))
         return self.order(self.rows, epoch, turn)[low:high]
-
-    def held_out(self, split: str) -> int:
-        """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
-        return count_links(self.graph, split)
 
     def row_keys(self, model: M) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import suits_compiled
 from graphmill.kernels.dropout import Key, draw_key, dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
@@ -36,10 +37,9 @@ def bi_interaction(
     """
     if not _compiled_serves(nodes, of_sum[0]):
         return mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
-    out: Tensor = _BiInteraction.apply(
+    return _BiInteraction.apply(
         nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True, None
     )
-    return out
 
 
 def bi_interaction_at(
@@ -90,13 +90,7 @@ def _rate_and_key(p: float, training: bool) -> tuple[float, Key]:
 
 def _compiled_serves(nodes: Tensor, weight: Tensor) -> bool:
     """Whether the compiled form is used: for fp32 and float64 on the CPU, without torch.compile and autocast."""
-    return (
-        nodes.device.type == "cpu"
-        and nodes.dtype in (torch.float32, torch.float64)
-        and by_rows(weight.numel())
-        and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-    )
+    return suits_compiled(nodes) and by_rows(weight.numel()) and not torch.is_autocast_enabled("cpu")
 
 
 def by_rows(numbers: int) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmill.kernels.devices import suits_compiled
 from graphmill.kernels.losses import bpr_losses, half_squares
 from graphmill.kernels.runtime.threads import has_numba
 
@@ -26,11 +27,8 @@ def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[
     It computes in at least fp32. Raises IndexError if a relation has no row in ``translations``, like torch, and
     ValueError or RuntimeError if shapes do not fit.
     """
-    tables = rows, translations
-    plain = any(t.device.type != "cpu" or t.dtype not in (torch.float32, torch.float64) for t in tables)
-    if not plain and rows.dtype == translations.dtype and has_numba() and not torch.compiler.is_compiling():
-        found: tuple[Tensor, Tensor] = _FactLosses.apply(rows, translations, relations)
-        return found
+    if suits_compiled(rows, translations) and has_numba():
+        return _FactLosses.apply(rows, translations, relations)
     head, tail, wrong = rows.unbind(1)
     translation = translations.index_select(0, relations)
     moved = head + translation

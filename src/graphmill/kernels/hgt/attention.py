@@ -58,12 +58,13 @@ def hgt_attention(
     """
     check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
     _check(Rows(q, k, v), w_k, graph)
-    edges = edge_backend(backend, w_k, _dtype((*q, *k, *v), w_k))
+    # Compiled code does not support rows of different dtypes.
+    kinds = {x.dtype for x in (*q, *k, *v) if x is not None} or {w_k.dtype}
+    edges = edge_backend(backend, w_k, kinds.pop() if len(kinds) == 1 else None)
     # Compiled code needs rows and matrices that are contiguous in memory.
     rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
-    flat: Any = _Attention.apply(Step(graph, masked_pairs, edges), *weights, *rows)
-    return list(flat)
+    return list(_Attention.apply(Step(graph, masked_pairs, edges), *weights, *rows))
 
 
 def _check(rows: Rows, w_k: Tensor, graph: MessageGraph) -> None:
@@ -86,13 +87,8 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
     """
     weights = (w_k, w_v, prior)
     relations = len(graph.relations)
-    if (
-        w_k.dim() != 4
-        or w_k.shape[0] != relations
-        or w_v.shape != w_k.shape
-        or w_k.shape[3] != w_k.shape[2]
-        or prior.shape != w_k.shape[:2]
-    ):
+    square = w_k.dim() == 4 and w_k.shape == (relations, *w_k.shape[1:3], w_k.shape[2])
+    if not square or w_v.shape != w_k.shape or prior.shape != w_k.shape[:2]:
         shapes = ", ".join(str(list(w.shape)) for w in weights)
         raise ValueError(f"w_k, w_v [{relations}, H, D, D] and prior [{relations}, H]; not {shapes}")
     if len({w.dtype for w in weights}) > 1:
@@ -102,14 +98,8 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
         raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
-def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype | None:
-    """The dtype of all rows; None if they differ, which compiled code does not support."""
-    kinds = {r.dtype for r in rows if r is not None} or {weights.dtype}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
 def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
-    """The backend module for the edges, for matrices [relations, H, D, D] and rows of ``dtype``.
+    """The backend module for the edges, for matrices [relations, H, D, D] and rows of ``dtype`` (None: of several).
 
     On the CPU, auto takes the compiled passes (numba) if they support the case (:func:`compiled_serves`), else torch's
     sparse operators. Neither supports float16, which takes torch's dense operators. Other devices take the dense
@@ -118,11 +108,9 @@ def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> M
     Raises ValueError for numba and sparse on other devices than the CPU.
     """
     device = weights.device
-    if name == "auto" and dtype == torch.float16 and device.type == "cpu":
-        return dense
     if name in ("numba", "sparse") and device.type != "cpu":
         raise ValueError(f"backend {name} works on the CPU, not on {device.type}; use torch or auto")
-    if name == "torch" or device.type != "cpu":
+    if name == "torch" or device.type != "cpu" or (name == "auto" and dtype == torch.float16):
         return dense
     if name == "sparse" or not compiled_serves(weights, dtype):
         return sparse
@@ -169,7 +157,8 @@ class _Attention(torch.autograd.Function):
             else:
                 d_rows = _filled([None] * len(rows), rows, weights)
                 d_weights = attend_backward(saved, slopes, _split(d_rows, n), weights, step)
-        return (None, *d_weights, *_cast(d_rows, rows))
+        cast = (None if g is None or x is None else g.to(x.dtype) for g, x in zip(d_rows, rows, strict=True))
+        return (None, *d_weights, *cast)
 
 
 def _split(rows: TypeRows, num_types: int) -> Rows:
@@ -183,10 +172,6 @@ def _filled(gradients: TypeRows, rows: TypeRows, weights: Weights) -> list[Tenso
         torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) if g is None and x is not None else g
         for g, x in zip(gradients, rows, strict=True)
     ]
-
-
-def _cast(gradients: TypeRows, rows: TypeRows) -> list[Tensor | None]:
-    return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
 
 
 def unpack(packed: TypeRows, graph: MessageGraph, w_k: Tensor) -> Rows:

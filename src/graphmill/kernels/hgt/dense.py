@@ -103,11 +103,8 @@ def whole_backward(
     if logits is None:
         logits = _logits(flat, queries, keys, masked_pairs)
     alpha = (logits - log_total.reshape(-1).index_select(0, flat.bag)).exp_()
-    d_logits = (
-        edge_products(into, values, flat.row, flat.bounds, flat.bag)
-        .sub_(delta.reshape(-1).index_select(0, flat.bag))
-        .mul_(alpha)
-    )
+    d_logits = edge_products(into, values, flat.row, flat.bounds, flat.bag)
+    d_logits.sub_(delta.reshape(-1).index_select(0, flat.bag)).mul_(alpha)
     d_q = weighted_sums(flat.row, flat.bounds, d_logits, keys)
     del keys, values
     d_keys = weighted_sums(flat.row_bag, flat.row_bounds, d_logits.index_select(0, flat.by_row), queries)

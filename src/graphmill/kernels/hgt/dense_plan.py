@@ -76,8 +76,7 @@ def flat_graph(graph: MessageGraph, heads: int) -> FlatGraph:
     key = ("flat", heads)
     if key not in graph.compiled:
         graph.compiled[key] = _build(graph, heads)
-    found: FlatGraph = graph.compiled[key]
-    return found
+    return graph.compiled[key]
 
 
 @dataclass(frozen=True)
@@ -193,8 +192,7 @@ def _put(at: Ints, values: Ints) -> Ints:
 
 
 def _host(x: Tensor) -> Ints:
-    found: Ints = x.cpu().numpy().astype(np.int64, copy=False)
-    return found
+    return x.cpu().numpy().astype(np.int64, copy=False)
 
 
 def _moved(arrays: dict[str, Ints], device: torch.device) -> dict[str, Tensor]:

@@ -133,9 +133,7 @@ class MessageGraph:
     @property
     def device(self) -> torch.device:
         """The device that computes the messages."""
-        if self.place is not None:
-            return self.place
-        return self._index_device
+        return self.place or self._index_device
 
     @property
     def _index_device(self) -> torch.device:
@@ -181,27 +179,17 @@ class MessageGraph:
         """
         counts = [0] * self.num_types
         counts[node_type] = stop - start
+        ends = torch.tensor([start, stop], device=self._index_device)
         plans = []
         for r in self.relations:
             if r.target_type != node_type:
                 plans.append(_empty(r))
                 continue
-            first, last = torch.searchsorted(
-                r.target_nodes, torch.tensor([start, stop], device=self._index_device)
-            ).tolist()
+            first, last = torch.searchsorted(r.target_nodes, ends).tolist()
             edges = slice(int(r.indptr[first]), int(r.indptr[last]))
-            source_nodes, source = _occurring(r.source_row[edges], self.source_counts[r.source_type])
-            plans.append(
-                replace(
-                    r,
-                    source_nodes=source_nodes,
-                    source=source,
-                    target_nodes=r.target_nodes[first:last] - start,
-                    target=r.target[edges] - first,
-                    indptr=r.indptr[first : last + 1] - edges.start,
-                    pair=r.pair[edges],
-                )
-            )
+            src, dst = r.source_row[edges], r.target_nodes[r.target[edges]] - start
+            own = TypedEdges(r.source_type, r.target_type, src, dst, r.pair[edges])
+            plans.append(_plan(own, self.source_counts, counts))
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
     def for_targets(self, rows: Sequence[Tensor | None]) -> MessageGraph:

@@ -61,24 +61,19 @@ def hgt_projected_attention(
     kind = w_k.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
     edges = hgt.edge_backend(backend, w_k, low)
-    weights = [None if p is None else p[0] for p in projections]
-    biases = [None if p is None else p[1] for p in projections]
+    weights, biases = ([None if p is None else p[n] for p in projections] for n in range(2))
     # Compiled code needs matrices that are contiguous in memory.
     relations = (w.contiguous() for w in (w_k, w_v, prior))
     step = Step(graph, masked_pairs, edges)
-    flat: Any = _Projected.apply(step, low, recompute, *relations, *x, *weights, *biases)
-    return list(flat)
+    return list(_Projected.apply(step, low, recompute, *relations, *x, *weights, *biases))
 
 
 def _check(
     x: Sequence[Tensor], projections: Sequence[tuple[Tensor, Tensor] | None], w_k: Tensor, graph: MessageGraph
 ) -> None:
+    sides = (graph.source_counts, graph.source_types), (graph.target_counts, graph.target_types)
     for t, (rows, pair) in enumerate(zip(x, projections, strict=True)):
-        used = [
-            c[t]
-            for c, of in ((graph.source_counts, graph.source_types), (graph.target_counts, graph.target_types))
-            if t in of
-        ]
+        used = [counts[t] for counts, types in sides if t in types]
         if not used:
             continue
         if any(count != len(rows) for count in used):
@@ -223,14 +218,10 @@ Place = tuple[int, int, int, int]  # first head, last, all heads, width of one
 
 def _project(x: TypeRows, weights: TypeRows, biases: TypeRows, place: Place, low: torch.dtype) -> list[Tensor | None]:
     """Per type the q, k, v of a group of heads in one tensor, [n, parts · h·D]."""
-    out: list[Tensor | None] = []
-    for rows, weight, bias in zip(x, weights, biases, strict=True):
-        if rows is None or weight is None or bias is None:
-            out.append(None)
-            continue
-        own, own_bias = (_own(p, place) for p in (weight, bias))
-        out.append(_times(rows, own.to(low).T, own_bias, low))
-    return out
+    return [
+        None if r is None or w is None or b is None else _times(r, _own(w, place).to(low).T, _own(b, place), low)
+        for r, w, b in zip(x, weights, biases, strict=True)
+    ]
 
 
 def _times(left: Tensor, right: Tensor, bias: Tensor | None, low: torch.dtype) -> Tensor:

@@ -49,10 +49,9 @@ class Step(NamedTuple):
 
     def kept(self, chosen: Sequence[int]) -> list[Tensor | None]:
         """For each chosen relation bool [E], False for an edge without a message; None if all have one."""
-        pairs = [None if self.masked_pairs is None else self.graph.relations[number].pair for number in chosen]
-        return [
-            None if p is None or self.masked_pairs is None else ~self.masked_pairs.index_select(0, p) for p in pairs
-        ]
+        if self.masked_pairs is None:
+            return [None] * len(chosen)
+        return [~self.masked_pairs.index_select(0, self.graph.relations[number].pair) for number in chosen]
 
 
 def attend(

@@ -188,8 +188,7 @@ def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
     key = ("inbox", chosen)
     if key not in graph.compiled:
         graph.compiled[key] = Inbox(graph, chosen)
-    found: Inbox = graph.compiled[key]
-    return found
+    return graph.compiled[key]
 
 
 def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights, head: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmill.kernels.devices import suits_compiled
 from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import check_numbers, gradient_of_table, table_rows
@@ -49,9 +50,8 @@ def pair_losses(
             users, items.flatten(0, 1), pairs[: len(users)], pairs.view(items.shape[:2]), together=together
         )
     _check(users, items, user_rows, item_rows)
-    if _compiled_serves(users, items):
-        found: tuple[Tensor, Tensor] = _PairLosses.apply(users, items, user_rows, item_rows, together)
-        return found
+    if suits_compiled(users, items) and has_numba():
+        return _PairLosses.apply(users, items, user_rows, item_rows, together)
     own, theirs = table_rows(users, user_rows), table_rows(items, item_rows)
     each = row_dots(own.repeat_interleave(theirs.shape[1], 0), theirs.flatten(0, 1)).view(len(own), -1)
     norm = half_squares(own, theirs[:, 0]) + half_squares(theirs[:, 1:]) / (theirs.shape[1] - 1)
@@ -68,15 +68,6 @@ def _check(users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor) -
         raise ValueError(f"user_rows and item_rows are [B] and [B, 1 + k] with at least one negative; not {shapes}")
     if user_rows.dtype != torch.int64 or item_rows.dtype != torch.int64:
         raise ValueError("user_rows and item_rows are numbers of rows, int64")
-
-
-def _compiled_serves(*tables: Tensor) -> bool:
-    return (
-        all(t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tables)
-        and len({t.dtype for t in tables}) == 1
-        and has_numba()
-        and not torch.compiler.is_compiling()
-    )
 
 
 class _PairLosses(torch.autograd.Function):

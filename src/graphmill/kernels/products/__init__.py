@@ -99,8 +99,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
     if x.dim() != 2 or not _serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
-    found = _Linear.apply(x, weight, bias)
-    return found
+    return _Linear.apply(x, weight, bias)
+
+
+def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """gelu(x) Wᵀ + b: x [n, in], weight [out, in], bias [out], all in x's precision. Saves x only; gelu is recomputed."""
+    return _GeluLinear.apply(x, weight.to(x.dtype), bias.to(x.dtype))
 
 
 class Linear(nn.Linear):
@@ -128,6 +132,22 @@ class _Linear(torch.autograd.Function):
             None if x is None else product(gradient.T, x),
             gradient.sum(0) if ctx.needs_input_grad[2] else None,
         )
+
+
+class _GeluLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        with torch.autocast(x.device.type, enabled=False):
+            return product(F.gelu(x), weight.T, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        with torch.autocast(x.device.type, enabled=False):
+            d_weight = product(d_y.mT, F.gelu(x))
+            return torch.ops.aten.gelu_backward(product(d_y, weight), x), d_weight, d_y.sum(0)
 
 
 class _LowLinear(torch.autograd.Function):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphmill.kernels.devices import suits_compiled
 from graphmill.kernels.runtime.threads import has_numba
 
 
 def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``scores`` [Q, C], ``target`` [Q] → int64 [Q] each: scores above it, equal to it, and not finite."""
-    plain = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
-    if plain and has_numba() and scores.is_contiguous() and target.dtype == scores.dtype:
+    if suits_compiled(scores, target) and has_numba() and scores.is_contiguous():
         from graphmill.kernels.rank_counts import cpu as rank_counts_cpu
 
         return rank_counts_cpu.rank_counts(scores, target.contiguous())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmill.kernels.devices import suits_compiled, wide
 from graphmill.kernels.runtime.threads import has_numba
 
 SMALLEST = 1e-12
@@ -19,9 +20,9 @@ def normalise_rows(x: Tensor) -> Tensor:
 
     With y = x / ‖x‖ the gradient is (g − y (y · g)) / ‖x‖; for a zero row it is g / 1e-12, as in ``F.normalize``.
     """
-    wide = x if x.dtype == torch.float64 else x.float()
-    compiled = _compiled_serves(wide)
-    out: Tensor = _BesideNormalised.apply(wide[:, :0], wide) if compiled else _NormaliseRows.apply(wide)
+    own = wide(x)
+    compiled = suits_compiled(own) and has_numba()
+    out: Tensor = _BesideNormalised.apply(own[:, :0], own) if compiled else _NormaliseRows.apply(own)
     return out.to(x.dtype)
 
 
@@ -30,14 +31,9 @@ def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
 
     The result is that of :func:`normalise_rows` and ``torch.cat``, with one pass over each table, forward and backward.
     """
-    if not all(_compiled_serves(x) and x.dtype in (torch.float32, torch.float64) for x in (first, *others)):
+    if not (suits_compiled(first, *others) and has_numba()):
         return torch.cat((first, *(normalise_rows(x) for x in others)), 1)
-    out: Tensor = _BesideNormalised.apply(first, *others)
-    return out
-
-
-def _compiled_serves(x: Tensor) -> bool:
-    return x.device.type == "cpu" and has_numba() and not torch.compiler.is_compiling()
+    return _BesideNormalised.apply(first, *others)
 
 
 class _NormaliseRows(torch.autograd.Function):

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import wide
+from graphmill.kernels.devices import suits_compiled, wide
 from graphmill.kernels.dropout import draw_key, dropout
 from graphmill.kernels.runtime.threads import has_numba
 
@@ -51,19 +51,15 @@ def causal_attention(
     """
     if compiled(query, buckets):
         rate, keep = p if training else 0.0, torch.is_grad_enabled()
-        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
-        return found
+        return CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
     others = [(p, training)] * len(buckets)
     return by_buckets(_attend, (query, key, value), buckets, heads, others)
 
 
 def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
     """Whether the compiled kernel is used: on a CPU, in full precision."""
-    plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
-    return (
-        plain and short and has_numba() and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    )
+    return suits_compiled(x) and short and has_numba() and not torch.is_autocast_enabled("cpu")
 
 
 def by_buckets(
@@ -84,11 +80,10 @@ def by_buckets(
 
 def split_heads(rows: Tensor, bucket: Bucket, heads: int) -> Tensor:
     """[count · length, d] → [count · heads, length, d / heads]; a view for one head."""
-    width = rows.shape[1] // heads
+    three = rows.unflatten(0, (bucket.count, bucket.length))
     if heads == 1:
-        return rows.unflatten(0, (bucket.count, bucket.length))
-    four = rows.unflatten(0, (bucket.count, bucket.length)).unflatten(2, (heads, width)).transpose(1, 2)
-    return four.reshape(bucket.count * heads, bucket.length, width)
+        return three
+    return three.unflatten(2, (heads, -1)).transpose(1, 2).reshape(bucket.count * heads, bucket.length, -1)
 
 
 def join_heads(x: Tensor, bucket: Bucket, heads: int) -> Tensor:

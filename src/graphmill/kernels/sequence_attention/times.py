@@ -32,11 +32,8 @@ class Intervals:
     @cached_property
     def relations(self) -> list[Tensor]:
         """min(|t_i - t_j|, span) of each bucket, int64 [count, length, length]. It is computed once, for the plain form."""
-        relations = []
-        for bucket in self.buckets:
-            t = self.times[bucket.rows].view(bucket.count, bucket.length)
-            relations.append((t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span))
-        return relations
+        times = (self.times[bucket.rows].view(bucket.count, bucket.length) for bucket in self.buckets)
+        return [(t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span) for t in times]
 
 
 def time_attention(
@@ -57,23 +54,15 @@ def time_attention(
     """
     buckets = intervals.buckets
     if compiled(query, buckets):
-        found: Tensor = CompiledAttention.apply(
+        return CompiledAttention.apply(
             query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
             intervals.span, table_key, table_value,
         )  # fmt: skip
-        return found
-    tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
-    others = [(_for_heads(r, heads), *tables, p if training else 0.0) for r in intervals.relations]
+    relations = intervals.relations if heads == 1 else [r.repeat_interleave(heads, 0) for r in intervals.relations]
+    # [span + 1, d] → [heads, span + 1, d / heads]
+    tables = [table.view(len(table), heads, -1).transpose(0, 1) for table in (table_key, table_value)]
+    others = [(r, *tables, p if training else 0.0) for r in relations]
     return by_buckets(_attend, (query, key, value), buckets, heads, others)
-
-
-def _heads_of(table: Tensor, heads: int) -> Tensor:
-    """[span + 1, d] → [heads, span + 1, d / heads]."""
-    return table.view(table.shape[0], heads, -1).transpose(0, 1)
-
-
-def _for_heads(relation: Tensor, heads: int) -> Tensor:
-    return relation if heads == 1 else relation.repeat_interleave(heads, 0)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Tensor, r_key: Tensor, r_value: Tensor, p: float) -> Tensor:

@@ -45,17 +45,13 @@ def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend
         finite = not scores.numel() or all(torch.isfinite(bound).item() for bound in torch.aminmax(scores))
     if not finite:
         raise NotFiniteError("scores are not finite")
-    return (values, columns) if use_numba else _by_torch(_masked(scores, left_out), k)
-
-
-def _masked(scores: Tensor, left_out: Left | None) -> Tensor:
-    if left_out is None:
-        return scores
-    indptr, items = left_out
-    row = np.repeat(np.arange(len(scores)), np.diff(indptr))
-    masked = scores.clone()
-    masked[torch.from_numpy(row).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
-    return masked
+    if use_numba:
+        return values, columns
+    if left_out is not None:
+        row = np.repeat(np.arange(len(scores)), np.diff(left_out[0]))
+        scores = scores.clone()
+        scores[torch.from_numpy(row).to(scores.device), torch.from_numpy(left_out[1]).to(scores.device)] = -torch.inf
+    return _by_torch(scores, k)
 
 
 def _by_torch(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -39,8 +39,7 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
             padded = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
             found = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
             return found.flatten(0, 1).index_select(0, at)
-    out: Tensor = _Grouped.apply(rows, matrices, list(bounds))
-    return out
+    return _Grouped.apply(rows, matrices, list(bounds))
 
 
 def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
@@ -117,7 +116,9 @@ def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translation
     ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R, k].
     """
     matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
-    if _whole_heads_serve(nodes, matrices, part):
+    # Compiled code processes heads in blocks through projection, translation and edges.
+    plain = nodes.device.type == "cpu" and nodes.dtype == matrices.dtype == torch.float32
+    if plain and len(part.tail) and own_blocks():
         from graphmill.kernels.translation.cpu import score_edges
 
         bounds = [np.array(b, np.int64) for b in (part.head_bounds, part.tail_bounds)]
@@ -131,16 +132,6 @@ def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translation
     move = moves.repeat_interleave(counts, 0)
     head = torch.arange(len(part.heads), device=nodes.device).repeat_interleave(part.indptr.diff())
     logits[part.edges] = translation_logits(left, right, move, head, part.tail)
-
-
-def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> bool:
-    """Whether compiled code processes heads in blocks through projection, translation and edges."""
-    return (
-        nodes.device.type == "cpu"
-        and nodes.dtype == matrices.dtype == torch.float32
-        and len(part.tail) > 0
-        and own_blocks()
-    )
 
 
 def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:

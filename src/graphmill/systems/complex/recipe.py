@@ -69,7 +69,6 @@ class ComplexRecipe(TableRecipe[ComplEx]):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
         self.plan_steps(len(self.links))
-        self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     # ---------------------------------------------------------------- model
 
@@ -163,10 +162,7 @@ class ComplexRecipe(TableRecipe[ComplEx]):
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
-        if (split, limit) not in self._queries:
-            ask = link_queries if self.edges.reversed else both_sides
-            self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
-        return self._queries[split, limit]
+        return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
 
     def evaluate(self, model: ComplEx, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
+from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -47,7 +47,6 @@ class ConveRecipe(TableRecipe[ConvE]):
         self.config = ConvEConfig(self.data.num_entities, 2 * self.data.num_relations, **sizes)
         self.plan_steps(len(self.data.tails) if self.sampled else self.data.num_queries)
         self.targets = smoothed_targets(settings.objective.label_smoothing, self.data.num_entities)
-        self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     @property
     def advice(self) -> list[str]:
@@ -142,11 +141,9 @@ class ConveRecipe(TableRecipe[ConvE]):
     def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
         limit = 0 if final else self.settings.evaluation.max_queries
-        if (split, limit) not in self._queries:
-            self._queries[split, limit] = both_sides(self.graph, split, max_per_relation=limit)
-        scorer = self.scorer(model)
+        scorer, queries = self.scorer(model), self.queries_of(split, limit, both_sides)
         scorer.poll = poll
-        ranking = rank_both_sides(scorer, self._queries[split, limit], tuple(self.settings.evaluation.top_k))
+        ranking = rank_both_sides(scorer, queries, tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.micro, final=final)
 
     def ranking_report(

@@ -43,8 +43,7 @@ class SyncedBatchNorm(nn.Module):
         entries = x.numel() // max(x.shape[1], 1)
         if not _several_processes() and entries > 1:
             # In the recomputation of a checkpointed layer a copy takes the update, so that it does not count twice.
-            mean = self.running_mean if self.recording else self.running_mean.clone()
-            variance = self.running_var if self.recording else self.running_var.clone()
+            mean, variance = (x if self.recording else x.clone() for x in (self.running_mean, self.running_var))
             return F.batch_norm(x, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
         return self._over_processes(x)
 

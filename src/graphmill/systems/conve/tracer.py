@@ -58,7 +58,6 @@ class ConveTracer:
         self.model = model.eval()
         self.data, self.width = data, 2 * data.num_relations
         self.one, self.zero = targets
-        self.low = _LOW.get(precision)
         c = model.config
         positions = c.positions[0] * c.positions[1]
         self.shape = (2 * c.embedding_height, c.embedding_width)
@@ -70,7 +69,7 @@ class ConveTracer:
             self.filters = model.convolution.weight.view(c.output_channels, -1)
         assert model.convolution.bias is not None
         self.filter_bias: Tensor = model.convolution.bias
-        self.weight_low = self.weight if self.low is None else self.weight.to(self.low)
+        self.weight_low = self.weight.to(_LOW.get(precision, self.weight.dtype))
         # [P, C] flattened → the parameter's own order, for preconditioning.
         self.order = torch.arange(c.features).view(c.output_channels, positions).T.reshape(-1)
 
@@ -131,8 +130,7 @@ class ConveTracer:
         count = len(which)
         after = slope * (q.x > 0)[which]
         hidden = after * _scale(model.output_norm)
-        low = hidden if self.low is None else hidden.to(self.low)
-        into_maps = (low @ self.weight_low).to(slope.dtype)
+        into_maps = (hidden.to(self.weight_low.dtype) @ self.weight_low).to(slope.dtype)
         into_maps.masked_fill_(q.blocked[which], 0.0)
         into_maps = into_maps.view(count, -1, c.output_channels)
         # Per channel: Σ over positions of (gradient × window) and, from the column of ones, of the gradient alone.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.products import Linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.bpr_mf.model import BprMf
@@ -75,7 +75,7 @@ class Dragon(nn.Module):
     def heterogeneous(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
         """Users and items after the user-item graph and the fusion, [U, width] and [I, width]."""
         users = torch.cat([normalise_rows(p) for p in self.preferences], dim=1)
-        parts = [checkpoint(t, use_reentrant=False) if self.checkpointing else t() for t in self.towers]
+        parts = [recomputed(self.checkpointing, tower) for tower in self.towers]
         items = torch.cat(parts, dim=1)
         users, items = powers_sum(graph, users, items, self.config.num_layers)
         # One column of weights per modality, for all its columns of the representation.

@@ -8,6 +8,6 @@ ENTRIES = {
         "HgtSettings",
         "recipe_of",
         "Heterogeneous Graph Transformer on a typed graph",
-        place="recipe_choice",
+        place="softmax",
     ),
 }

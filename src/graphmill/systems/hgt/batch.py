@@ -22,6 +22,7 @@ FEW = 0.5
 """Share of all nodes. If the loss of a ``full`` step reads fewer, the last layer computes only these."""
 NEARLY_ALL = 0.95
 """Share of all nodes. If the loss of a ``full`` step reads more, all are computed: leaving some out would save little."""
+_OF_LINKS = ("relation", "head", "tail", "negative", "share", "tail_degree", "negative_degree")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class HgtBatch:
         """Every ``world``-th micro-batch, or without micro-batches link and anchor; ``masked`` and ``read`` stay whole."""
         if self.micro:
             mine = self.micro[rank::world]
-            return replace(self, micro=mine) if mine else self._take(np.arange(0), np.arange(0), messages=())
+            return replace(self, micro=mine) if mine else replace(self._take(np.arange(0), np.arange(0)), messages=())
         links = np.arange(rank, len(self.relation), world)
         return self._take(links, np.arange(rank, len(self.anchor), world))
 
@@ -114,23 +115,16 @@ class HgtBatch:
     def _rows(self) -> int:
         return len(self.relation) + len(self.anchor)
 
-    def _take(self, links: np.ndarray, anchors: np.ndarray, messages: tuple[np.ndarray, ...] | None = None) -> HgtBatch:
+    def _take(self, links: np.ndarray, anchors: np.ndarray) -> HgtBatch:
         starts, stops = self.positive_indptr[anchors], self.positive_indptr[anchors + 1]
         indptr = np.concatenate([[0], np.cumsum(stops - starts)])
         positive = [self.positive[a:b] for a, b in zip(starts, stops, strict=True)]
         return replace(
             self,
-            relation=self.relation[links],
-            head=self.head[links],
-            tail=self.tail[links],
-            negative=self.negative[links],
-            share=self.share[links],
-            tail_degree=self.tail_degree[links],
-            negative_degree=self.negative_degree[links],
+            **{name: getattr(self, name)[links] for name in _OF_LINKS},
             anchor=self.anchor[anchors],
             positive_indptr=indptr.astype(np.int64),
             positive=np.concatenate(positive) if positive else self.positive[:0],
-            messages=self.messages if messages is None else messages,
             micro=(),
         )
 

@@ -17,7 +17,7 @@ from graphmill.kernels.hgt.projected import group_count
 from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.complex_part import with_complex
-from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
+from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_cost import (
@@ -56,20 +56,16 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     if settings.objective.loss == "softmax":
         held += int(softmax_held(settings, counts, degrees))
     width = m.hidden_dim * _WIDE
-    inference = _inference_bytes(settings, counts, degrees)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
+    ranking = max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
     cost = Cost(
         weights=weights,
         held=held,
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
         gradients=weights if batching != "full" else 0,
-        evaluation=int(
-            inference
-            + ranked_sums(settings, counts, degrees)
-            + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
-        ),
+        evaluation=int(_inference_bytes(settings, counts, degrees) + ranked_sums(settings, counts, degrees) + ranking),
         flop=(flop + relation_flop + softmax_flop(settings, one, counts, degrees)) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
         moved=_moved(settings, one, chunks, batching, counts) * repeats,
@@ -121,18 +117,16 @@ def _step_bytes(
         saved.append(projected * low + 2 * computed * width * low + after + logits)
         inputs.append(computed * width * _WIDE)
         messages.append(computed * width * low)
-        groups = (
-            1
-            if whole
-            else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
-        )
+        roomy = low < _WIDE and not checkpointing
+        groups = 1 if whole else group_count(int(read), m.num_heads, width // m.num_heads, threads, roomy)
         # For one group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed.
         # For all heads: the gradients of message, input and skip.
         own = projected / groups * (_WIDE + (low if low < _WIDE else 0) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
-    gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
+    first_read = one.layers[0].read if one.layers else one.outputs
+    gathered = float(first_read.sum()) * width * _WIDE if batching != "full" else 0.0
     kept = saved
     if checkpointing:  # a layer that computes only some receivers is recomputed as a whole
         kept = [i if whole else i + j for i, j, whole in zip(inputs, messages, wholes, strict=True)]
@@ -197,9 +191,8 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     if _sparse(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     if not _on_cpu(settings):
-        return (
-            float(7.0 * np.minimum(layer.sources, layer.edges).sum() * width + 5.0 * layer.edges.sum() * heads) * _WIDE
-        )
+        rows = np.minimum(layer.sources, layer.edges).sum()
+        return float(7.0 * rows * width + 5.0 * layer.edges.sum() * heads) * _WIDE
     # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
     padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
     return float((4.0 * layer.sources * padded * _WIDE).max())

@@ -43,8 +43,10 @@ class RelationEdges:
 
 @dataclass(frozen=True)
 class Similar:
-    """Nodes of one type that share neighbours: each anchor's positives as CSR, in local numbers; ``first``: the offset."""
+    """Nodes of a type (number ``kind``) that share neighbours: each anchor's positives as CSR, in local numbers;
+    ``first``: the offset."""
 
+    kind: int
     first: int
     count: int
     anchors: np.ndarray
@@ -62,59 +64,35 @@ class HgtData:
         for relation in graph.relations:
             edges = graph.edges(relation.index)
             train = np.flatnonzero(np.asarray(edges.split) == 0)
-            source, target = types[relation.source], types[relation.target]
-            self.relations.append(
-                RelationEdges(
-                    source,
-                    target,
-                    np.asarray(edges.src)[train],
-                    np.asarray(edges.dst)[train],
-                    np.asarray(edges.pair)[train],
-                    graph.node_types[source].offset,
-                    graph.node_types[target].offset,
-                    graph.node_types[target].count,
-                )
-            )
+            numbers = types[relation.source], types[relation.target]
+            source, target = (graph.node_types[number] for number in numbers)
+            src, dst, pair = (np.asarray(array)[train] for array in (edges.src, edges.dst, edges.pair))
+            self.relations.append(RelationEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.similar = self._similar(graph, types, objective)
 
-    @property
-    def num_edges(self) -> int:
-        """Training edges over all relations."""
-        return sum(len(r.src) for r in self.relations)
-
     def in_edges(self) -> list[InEdges]:
         """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
-        out = []
-        for relation, r in zip(self.graph.relations, self.relations, strict=True):
-            edges = self.graph.edges(relation.index)
-            out.append(InEdges(r.source_type, r.target_type, edges.indptr, edges.src, edges.pair, edges.split))
-        return out
+        edges = (self.graph.edges(relation.index) for relation in self.graph.relations)
+        pairs = zip(self.relations, edges, strict=True)
+        return [InEdges(r.source_type, r.target_type, e.indptr, e.src, e.pair, e.split) for r, e in pairs]
 
     def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
         """Ascending global node numbers, converted to local ones per type."""
         bounds = np.searchsorted(nodes, [t.offset for t in self.graph.node_types] + [self.graph.num_nodes])
         return [nodes[a:b] - t.offset for a, b, t in zip(bounds[:-1], bounds[1:], self.graph.node_types, strict=True)]
 
-    def features(self) -> dict[int, np.ndarray]:
-        """Type number → node features float32 [nodes of the type, f], for types that have some."""
-        found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
-        return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
-
     def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
         anchor, via = objective.contrastive_type, objective.contrastive_via
-        if objective.contrast == 0.0 or anchor not in types or via not in types:
+        if objective.contrast == 0.0 or not any({r.source, r.target} == {anchor, via} for r in graph.relations):
             return None
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
-        joined = any({r.source, r.target} == {anchor, via} for r in graph.relations)
-        if not joined:
-            return None
         similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=objective.similarity_threshold)
         indptr, indices = similarity.indptr, similarity.indices
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):
             return None
-        node_type = graph.node_types[types[anchor]]
-        return Similar(node_type.offset, node_type.count, anchors, indptr, indices)
+        node_type = graph.node_type(anchor)
+        return Similar(types[anchor], node_type.offset, node_type.count, anchors, indptr, indices)

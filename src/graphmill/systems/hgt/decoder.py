@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.devices import wide
 from graphmill.systems.hgt.link_scores import link_scores
 from graphmill.systems.hgt.model import HGT
 
@@ -41,15 +42,14 @@ class LinkDecoder(nn.Module):
     def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
         """Score all candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""
         left = heads if self.relation is None else heads * self.relation[relation]
-        scores = self.strength[relation] * (_wide(left) @ _wide(targets).T)
+        # Products of half-precision vectors are summed in fp32.
+        scores = self.strength[relation] * (wide(left) @ wide(targets).T)
         which = torch.full_like(log_degree, relation, dtype=torch.int64)
         return scores + self._rest(which, log_degree)
 
     def _rest(self, relations: Tensor, log_degree: Tensor) -> Tensor:
-        rest = self.offset[relations]
-        if self.popularity is not None:
-            rest = rest + self.popularity[relations] * log_degree
-        return rest
+        offset = self.offset[relations]
+        return offset if self.popularity is None else offset + self.popularity[relations] * log_degree
 
 
 class HgtModule(nn.Module):
@@ -59,8 +59,3 @@ class HgtModule(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least fp32: products of half-precision vectors are summed in fp32."""
-    return x if x.dtype == torch.float64 else x.float()

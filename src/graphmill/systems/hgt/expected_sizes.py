@@ -13,7 +13,7 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.batch import NEARLY_ALL, rounded
-from graphmill.systems.hgt.neighborhood import plan_seeds
+from graphmill.systems.hgt.neighborhood import links_per_step, plan_seeds
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -64,11 +64,6 @@ def degrees_of(graph: TypedGraph) -> list[Degrees]:
     return out
 
 
-def read_first(one: Pass) -> float:
-    """Number of nodes whose rows the first layer reads."""
-    return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
-
-
 def pass_of(
     batching: str, settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
 ) -> tuple[Pass, int]:
@@ -81,8 +76,7 @@ def pass_of(
 
 
 def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
-    a = settings.sampling
-    return np.array([min(a.edge_sample_size, max(int(r.edges * a.supervision_fraction), 1), r.edges) for r in degrees])
+    return np.array([links_per_step(settings, int(r.edges)) for r in degrees])
 
 
 def _anchors(settings: HgtSettings) -> float:
@@ -124,7 +118,7 @@ def _edge_sampled(
     anchors = _anchors(settings) / micros
     layers: list[Layer] = []
     # Backwards from what the loss reads: the last layer computes only that, the layers before it all nodes in reach.
-    for number in range(settings.model.num_layers):
+    for _ in range(settings.model.num_layers):
         edges, sources, targets = (np.zeros(len(degrees)) for _ in range(3))
         grown = [1 - w for w in wanted]
         for i, (r, d) in enumerate(zip(degrees, drawn, strict=True)):
@@ -138,12 +132,10 @@ def _edge_sampled(
             targets[i] = (received * (1 - _missed(r.incoming, d / max(r.edges, 1.0)))).sum()
         wanted = [1 - g for g in grown]
         layers.insert(0, Layer(seeds, seeds, edges, sources, targets))
-        if number + 1 == settings.model.num_layers:
-            nodes = np.array([w.sum() for w in wanted])
-            first = layers[0]
-            layers = [Layer(nodes, nodes, first.edges, first.sources, first.targets) for _ in layers[:-1]] + [
-                replace(layers[-1], read=nodes)
-            ]
+    if layers:
+        nodes = np.array([w.sum() for w in wanted])
+        before = [replace(layers[0], read=nodes, computed=nodes)] * (len(layers) - 1)
+        layers = [*before, replace(layers[-1], read=nodes)]
     return Pass(layers, seeds, float(links.sum()), anchors), micros
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.systems.hgt.model import HGT
+from graphmill.kernels.hgt.relations import Rows, present
+from graphmill.systems.hgt.model import HGT, HGTLayer
 
 
 class EmbeddingChunk(NamedTuple):
@@ -49,32 +50,28 @@ def infer(
 
 def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_rows: int) -> list[Tensor]:
     layer = model.layer(number)
-    both = [_keys_values(model, number, t, rows, chunk_rows) for t, rows in enumerate(x)]
+    both = [_keys_values(layer, t, rows, chunk_rows) for t, rows in enumerate(x)]
     keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
     values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
-    out = []
+    out = list(x)
     for t, rows in enumerate(x):
         if not layer.is_target[t]:
-            out.append(rows)
             continue
-        result = rows.new_empty(rows.shape[0], layer.out_dim)
+        out[t] = rows.new_empty(rows.shape[0], layer.out_dim)
         for start in range(0, rows.shape[0], chunk_rows):
             chunk = rows[start : start + chunk_rows]
             receivers = [chunk if other == t else x[other][:0] for other in range(len(x))]
             cut = graph.target_slice(t, start, start + chunk.shape[0])
-            updated = layer.receive(receivers, keys, values, cut)[t]
-            result[start : start + chunk.shape[0]] = model.finish(number, t, updated)
-        out.append(result)
+            queries = [layer.queries(other, some) for other, some in enumerate(receivers)]
+            updated = layer.receive(receivers, Rows(queries, keys, values), cut)[t]
+            out[t][start : start + chunk.shape[0]] = model.finish(number, t, updated)
     return out
 
 
-def _keys_values(model: HGT, number: int, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
-    layer = model.layer(number)
+def _keys_values(layer: HGTLayer, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
     if not layer.is_source[node_type]:
         return None
     out = rows.new_empty(rows.shape[0], 2 * layer.out_dim)
     for start in range(0, rows.shape[0], chunk_rows):
-        chunk = layer.keys_values(node_type, rows[start : start + chunk_rows])
-        assert chunk is not None
-        out[start : start + chunk_rows] = chunk
+        out[start : start + chunk_rows] = present(layer.keys_values(node_type, rows[start : start + chunk_rows]))
     return out

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.devices import part_bytes, wide
 from graphmill.kernels.table_rows import gradient_of_table
 
 BLOCK_BYTES = 8 << 20
@@ -28,18 +28,14 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     once.
     """
     # The table is read in fp32: half-precision gradients would be added in half precision.
-    wide = nodes if nodes.dtype == torch.float64 else nodes.float()
-    if torch.compiler.is_compiling():
-        return _scores(*_gathered(wide, relation, heads, relations, tails))
-    found: Tensor = _LinkScores.apply(wide, relation, heads, relations, tails)
-    return found
+    given = wide(nodes), relation, heads, relations, tails
+    return _scores(*_gathered(*given)) if torch.compiler.is_compiling() else _LinkScores.apply(*given)
 
 
-Gathered = tuple[Tensor, Tensor | None, Tensor]
-"""z_h [b, d], r [b, d] and z_t [b, T, d]."""
-
-
-def _gathered(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Gathered:
+def _gathered(
+    nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """z_h [b, d], r [b, d] and z_t [b, T, d]."""
     vectors = None if relation is None else relation.index_select(0, relations)
     rows = nodes.index_select(0, tails.reshape(-1)).view(*tails.shape, nodes.shape[1])
     return nodes.index_select(0, heads), vectors, rows

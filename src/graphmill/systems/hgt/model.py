@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.hgt.attention import Backend, hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import hgt_projected_attention
-from graphmill.kernels.products import linear
-from graphmill.kernels.products.gelu_linear import gelu_linear
+from graphmill.kernels.hgt.relations import Rows
+from graphmill.kernels.products import gelu_linear, linear
+from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together
 
 TABLE_STD = 0.1
+T = TypeVar("T", Tensor, Tensor | None)
 
 
 class HGTLayer(nn.Module):
@@ -52,11 +53,7 @@ class HGTLayer(nn.Module):
         self.w_k = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
         self.w_v = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
         self.prior = nn.Parameter(torch.ones(len(relations), num_heads))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new relation matrices; the priors stay as they are."""
-        bound = (6 / (2 * self.w_k.shape[-1])) ** 0.5  # Glorot, per matrix
+        bound = (6 / (2 * head_dim)) ** 0.5  # Glorot, per matrix
         nn.init.uniform_(self.w_k, -bound, bound)
         nn.init.uniform_(self.w_v, -bound, bound)
 
@@ -77,23 +74,17 @@ class HGTLayer(nn.Module):
         self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None, recompute: bool = False
     ) -> list[Tensor | None]:
         """The aggregated messages of every node, per type [N_t, out_dim]; None for types that are never a target."""
-        projections = [self._projection(t) if str(t) in self.projections else None for t in range(len(x))]
+        projections = [_pair(self.projections, t) if str(t) in self.projections else None for t in range(len(x))]
         weights = (self.w_k, self.w_v, self.prior)
         return hgt_projected_attention(x, projections, *weights, graph, masked_pairs, self.backend, recompute)
 
     def receive(
-        self,
-        receivers: Sequence[Tensor],
-        keys: Sequence[Tensor | None],
-        values: Sequence[Tensor | None],
-        graph: MessageGraph,
-        masked_pairs: Tensor | None = None,
+        self, receivers: Sequence[Tensor], rows: Rows, graph: MessageGraph, masked_pairs: Tensor | None = None
     ) -> list[Tensor]:
-        """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim], with the senders' k and v."""
-        queries = [self.queries(t, rows) for t, rows in enumerate(receivers)]
+        """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim]. ``rows``: their q, and the
+        senders' k and v."""
         weights = (self.w_k, self.w_v, self.prior)
-        messages = hgt_attention(queries, keys, values, *weights, graph, masked_pairs, self.backend)
-        return self.update_all(receivers, messages)
+        return self.update_all(receivers, hgt_attention(*rows, *weights, graph, masked_pairs, self.backend))
 
     def receive_from(
         self,
@@ -102,17 +93,14 @@ class HGTLayer(nn.Module):
         graph: MessageGraph,
         masked_pairs: Tensor | None = None,
     ) -> list[Tensor]:
-        """:meth:`receive` with the k and v of ``senders``, per type [sources of ``graph``, in_dim]."""
+        """:meth:`receive` from ``senders``, per type [sources of ``graph``, in_dim]."""
         both = [self._both(t) for t in range(len(senders))]
         sent = [None if kv is None else linear(x, *kv) for x, (_, kv) in zip(cast_rows(senders), both, strict=True)]
         halves = [(None, None) if kv is None else kv.split(self.out_dim, 1) for kv in sent]
         keys, values = ([pair[n] for pair in halves] for n in range(2))
         asking = zip(cast_rows(receivers), both, strict=True)
         queries = [None if q is None else linear(x, *q) for x, (q, _) in asking]
-        messages = hgt_attention(
-            queries, keys, values, self.w_k, self.w_v, self.prior, graph, masked_pairs, self.backend
-        )
-        return self.update_all(receivers, messages)
+        return self.receive(receivers, Rows(queries, keys, values), graph, masked_pairs)
 
     def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
         """q of some rows, [n, out_dim]; None where the type is never a target."""
@@ -132,13 +120,13 @@ class HGTLayer(nn.Module):
         sizes = [self.out_dim] * self.is_target[node_type] + [2 * self.out_dim] * self.is_source[node_type]
         if not sizes:
             return None, None
-        weight, bias = self._projection(node_type)
+        weight, bias = _pair(self.projections, node_type)
         parts = list(zip(weight.split(sizes), bias.split(sizes), strict=True)) if len(sizes) > 1 else [(weight, bias)]
         return parts[0] if self.is_target[node_type] else None, parts[-1] if self.is_source[node_type] else None
 
     def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """New rows of every type from its rows and its messages: output product and skip connection."""
-        outputs = [None if m is None else self._output(t, m) for t, m in enumerate(messages)]
+        outputs = [None if m is None else gelu_linear(m, *_pair(self.outputs, t)) for t, m in enumerate(messages)]
         if self.skip is None:
             return [rows if y is None else y for rows, y in zip(x, outputs, strict=True)]
         # All gates at once: separate gates would need launches for each type, forward and backward.
@@ -156,13 +144,10 @@ class HGTLayer(nn.Module):
             out[t] = part
         return out
 
-    def _output(self, node_type: int, message: Tensor) -> Tensor:
-        output: Linear = self.outputs[str(node_type)]  # type: ignore[assignment]
-        return gelu_linear(message, *output.pair())
 
-    def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
-        projection: Linear = self.projections[str(node_type)]  # type: ignore[assignment]
-        return projection.pair()
+def _pair(maps: nn.ModuleDict, node_type: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a type's linear map."""
+    return maps[str(node_type)].pair()  # type: ignore[operator]
 
 
 class HGT(nn.Module):
@@ -229,38 +214,20 @@ class HGT(nn.Module):
         and only the operations after them for the needed ones, which is faster if most nodes are needed.
         """
         with cast_together(self._maps()):
-            return self._forward(graph, features, masked_pairs, node_rows, needed, cut)
-
-    def _forward(
-        self,
-        graph: MessageGraph,
-        features: Mapping[int, Tensor] | None,
-        masked_pairs: Tensor | None,
-        node_rows: Sequence[Tensor] | None,
-        needed: Sequence[Tensor | None] | None,
-        cut: bool,
-    ) -> Tensor:
-        x = self.inputs(features, node_rows)
-        again = self._again
-        for number in range(len(self.layers)):
-            chosen = needed if number == len(self.layers) - 1 else None
-            if chosen is not None and cut:
-                if again:
-                    x = checkpoint(self._layer_for, number, x, graph, masked_pairs, chosen, use_reentrant=False)
-                else:
-                    x = self._layer_for(number, x, graph, masked_pairs, chosen)
-                continue
-            # The attention recomputes its own projections, so that its edges are not processed twice.
-            messages = self.layer(number).messages(x, graph, masked_pairs, recompute=again)
-            if chosen is not None:
-                x, messages = _take(x, chosen), _take(messages, chosen)
-            if again:
-                x = checkpoint(self._after, number, x, messages, use_reentrant=False)
-            else:
-                x = self._after(number, x, messages)
-        if needed is not None and not self.layers:
-            x = _take(x, needed)
-        return self.embed_all(x)
+            x = self.inputs(features, node_rows)
+            for number in range(len(self.layers)):
+                chosen = needed if number == len(self.layers) - 1 else None
+                if chosen is not None and cut:
+                    x = recomputed(self.again, self._layer_for, number, x, graph, masked_pairs, chosen)
+                    continue
+                # The attention recomputes its own projections, so that its edges are not processed twice.
+                messages = self.layer(number).messages(x, graph, masked_pairs, recompute=self.again)
+                if chosen is not None:
+                    x, messages = take(x, chosen), take(messages, chosen)
+                x = recomputed(self.again, self._after, number, x, messages)
+            if needed is not None and not self.layers:
+                x = take(x, needed)
+            return self.embed_all(x)
 
     def forward_sampled(
         self,
@@ -276,19 +243,17 @@ class HGT(nn.Module):
         with cast_together(self._maps()):
             x = self.inputs(features, node_rows)
             for number, block in enumerate(blocks):
-                if self._again:
-                    x = checkpoint(self._block, number, x, block, use_reentrant=False)
-                else:
-                    x = self._block(number, x, block)
+                x = recomputed(self.again, self._block, number, x, block)
             return self.embed_all(x)
 
     @property
-    def _again(self) -> bool:
+    def again(self) -> bool:
+        """Whether the backward pass computes layers again."""
         return self.gradient_checkpointing and torch.is_grad_enabled()
 
     def _maps(self) -> list[Linear]:
         """Linear maps to cast together; none if gradient checkpointing recomputes them in the backward pass."""
-        return [] if self._again else [m for m in self.modules() if isinstance(m, Linear)]
+        return [] if self.again else [m for m in self.modules() if isinstance(m, Linear)]
 
     def embed_all(self, x: Sequence[Tensor]) -> Tensor:
         """Apply all heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
@@ -316,8 +281,7 @@ class HGT(nn.Module):
 
     def layer(self, number: int) -> HGTLayer:
         """The convolution of layer ``number``, 0 to num_layers − 1."""
-        layer: HGTLayer = self.layers[number]  # type: ignore[assignment]
-        return layer
+        return self.layers[number]  # type: ignore[return-value]
 
     def finish(self, number: int, node_type: int, rows: Tensor) -> Tensor:
         """Apply norm, GELU and dropout after layer ``number``'s convolution; types that are never a target stay the same."""
@@ -349,7 +313,7 @@ class HGT(nn.Module):
         needed: Sequence[Tensor | None],
     ) -> list[Tensor]:
         """One layer, for the ``needed`` receivers only."""
-        out = self.layer(number).receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
+        out = self.layer(number).receive_from(x, take(x, needed), graph.for_targets(needed), masked_pairs)
         return self.finish_all(number, out)
 
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
@@ -362,16 +326,9 @@ class HGT(nn.Module):
         return self.finish_all(number, out)
 
 
-@overload
-def _take(x: Sequence[Tensor], rows: Sequence[Tensor | None]) -> list[Tensor]: ...
-
-
-@overload
-def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> list[Tensor | None]: ...
-
-
-def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def take(x: Sequence[T], rows: Sequence[Tensor | None]) -> list[T]:
+    """Per type the ``rows`` (int64, on any device) of ``x``; all of them where ``rows`` is None."""
     return [
-        part if chosen is None or part is None else table_rows(part, chosen)
+        part if chosen is None or part is None else table_rows(part, chosen.to(part.device))
         for part, chosen in zip(x, rows, strict=True)
     ]

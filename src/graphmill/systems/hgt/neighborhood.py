@@ -1,9 +1,9 @@
-"""``neighbor_sampled``: divides the seeds of a micro-batch, and samples the neighbourhood that it computes."""
+"""``neighbor_sampled``: divides the seeds of a micro-batch, and makes message graphs of the sampled neighbourhood."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,16 +11,14 @@ from graphmill.errors import SettingsError
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.sampling.keyed import Key, key_of
 from graphmill.sampling.neighbor_picks import InEdges, pick
-from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
-from graphmill.systems.hgt.batch import HgtBatch
+from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.hgt.data import HgtData
 from graphmill.systems.hgt.settings import HgtSettings
 
 _LEAST_POSITIVES = 4
 
 
-@dataclass(frozen=True)
-class SeedPlan:
+class SeedPlan(NamedTuple):
     """How the ``node_batch_size`` seeds of a micro-batch are divided.
 
     ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: at most, per step.
@@ -32,6 +30,12 @@ class SeedPlan:
     anchors: int
     positives: int
     candidates: int = 0
+
+
+def links_per_step(settings: HgtSettings, edges: int) -> int:
+    """Links of a relation: at most ``edge_sample_size``, at most ``supervision_fraction`` of the edges, at least one."""
+    sampling = settings.sampling
+    return min(sampling.edge_sample_size, max(int(edges * sampling.supervision_fraction), 1), edges)
 
 
 def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, target_types: int = 1) -> SeedPlan:
@@ -72,27 +76,6 @@ def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]])
         )
     rows = [own.get("|".join(key), own.get(key[1], hops)) for key in relations]
     return [[row[hop] for row in rows] for hop in range(layers)]
-
-
-class Neighborhoods:
-    """Draws the sample of a micro-batch, which depends only on the batch and the key."""
-
-    def __init__(self, data: HgtData, settings: HgtSettings) -> None:
-        self.data = data
-        self.kind = settings.sampling.neighbor_sampler
-        self.relations = data.in_edges()
-        self.type_counts = [t.count for t in data.graph.node_types]
-        self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
-        self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
-
-    def sample(self, batch: HgtBatch, *key: Key) -> NeighborSample:
-        """The neighbourhood of the nodes that ``batch`` reads, without the batch's masked pairs."""
-        seeds = self.data.by_type(batch.seeds())
-        masked = np.zeros(self.data.graph.num_pairs, dtype=bool)
-        masked[batch.masked] = True
-        if self.kind == "budget":
-            return budget_sample(self.type_counts, self.relations, seeds, self.per_type, masked, *key)
-        return uniform_sample(self.type_counts, self.relations, seeds, self.fanouts, masked, *key)
 
 
 def some_positives(

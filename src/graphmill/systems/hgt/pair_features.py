@@ -115,8 +115,7 @@ class PairFeatures:
 
 def compressed(x: np.ndarray) -> np.ndarray:
     """sign(x) log(1 + |x|): a second path adds less than the first."""
-    out: np.ndarray = np.copysign(np.log1p(np.abs(x)), x)
-    return out
+    return np.copysign(np.log1p(np.abs(x)), x)
 
 
 def _apart(links: NeighbourSums, most: int, seed: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], TrainingLinks]:
@@ -179,5 +178,4 @@ def _fitted(
 
     with torch.enable_grad():
         optimizer.step(closure)
-    out: np.ndarray = (weights.detach().numpy() / size).astype(np.float32)
-    return out
+    return (weights.detach().numpy() / size).astype(np.float32)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.table_rows import table_rows
+from graphmill.kernels.recomputed import recomputed
 from graphmill.systems.hgt.batch import FEW, HgtBatch
-from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.model import HGT, take
 from graphmill.training.sharding import Bounds, RowExchange, Shards, divide
 
 if TYPE_CHECKING:
@@ -115,13 +113,11 @@ class RankMessages:
     ) -> Tensor:
         """Embeddings of this rank's nodes, or of the ``needed`` ones among them, type by type."""
         x = encoder.inputs(features, None)
-        again = encoder.gradient_checkpointing and torch.is_grad_enabled()
         for number in range(len(encoder.layers)):
             chosen = needed if number == len(encoder.layers) - 1 else None
-            run: Any = partial(checkpoint, self._layer, use_reentrant=False) if again else self._layer
-            x = run(encoder, number, masked, chosen, *x)
+            x = recomputed(encoder.again, self._layer, encoder, number, masked, chosen, *x)
         if needed is not None and not len(encoder.layers):
-            x = _taken(x, needed)
+            x = take(x, needed)
         return encoder.embed_all(x)
 
     def _layer(
@@ -131,17 +127,12 @@ class RankMessages:
         held = self.exchange.fetch(torch.cat(x)).split(self.counts)
         if needed is not None and sum(map(len, needed)) < FEW * (self.last - self.first):
             graph = self.graph.for_targets([rows + at.start for rows, at in zip(needed, self.placed, strict=True)])
-            out = layer.receive_from(held, _taken(receivers, needed), graph, masked)
+            out = layer.receive_from(held, take(receivers, needed), graph, masked)
         else:
             # Queries, keys and values of the held rows are larger than all that a rank keeps: they are recomputed.
             found = layer.messages(held, self.graph, masked, recompute=True)
             messages = [None if m is None else m[at] for m, at in zip(found, self.placed, strict=True)]
             if needed is not None:
-                receivers = _taken(receivers, needed)
-                messages = [None if m is None else _taken([m], [n])[0] for m, n in zip(messages, needed, strict=True)]
+                receivers, messages = take(receivers, needed), take(messages, needed)
             out = layer.update_all(receivers, messages)
         return encoder.finish_all(number, out)
-
-
-def _taken(x: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
-    return [table_rows(part, chosen.to(part.device)) for part, chosen in zip(x, rows, strict=True)]

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.links import rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
+from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.copies import own_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
-from graphmill.systems.hgt.data import HgtData, Similar
+from graphmill.systems.hgt.data import HgtData
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later_nodes import learned_later
-from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
@@ -55,9 +55,9 @@ class HgtRecipe(BaseRecipe):
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.mine: RankMessages | None = None
         self.chooses_score = settings.model.relation_strength and settings.model.popularity
-        self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
+        given = {number: graph.features(t.name) for number, t in enumerate(graph.node_types)}
+        self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
-        self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     # ---------------------------------------------------------------- model
 
@@ -69,20 +69,10 @@ class HgtRecipe(BaseRecipe):
 
     def _encoder(self, execution: Execution, width: int, features: dict[int, int]) -> HGT:
         self.seed_weights(execution)
-        m = self.settings.model
-        return HGT(
-            [t.count for t in self.graph.node_types],
-            [(r.source_type, r.target_type) for r in self.data.relations],
-            m.hidden_dim,
-            width,
-            m.num_layers,
-            m.num_heads,
-            m.dropout,
-            m.layer_norm,
-            features,
-            execution.checkpointing,
-            m.output_norm,
-        )
+        m, counts = self.settings.model, [t.count for t in self.graph.node_types]
+        relations = [(r.source_type, r.target_type) for r in self.data.relations]
+        sizes = m.hidden_dim, width, m.num_layers, m.num_heads, m.dropout
+        return HGT(counts, relations, *sizes, m.layer_norm, features, execution.checkpointing, m.output_norm)
 
     def to(self, device: torch.device) -> None:
         """Move graph, features and degrees to the device."""
@@ -128,22 +118,14 @@ class HgtRecipe(BaseRecipe):
             if ".tables." in name:
                 t = self.graph.node_types[int(parts[-1])]
                 out[name] = (f"table[{t.name}]", ids.slice(t.offset, t.count).to_pylist())
-            elif parts[-1] in ("w_k", "w_v", "prior") or name in (
-                "decoder.relation",
-                "decoder.popularity",
-                "decoder.offset",
-            ):
+            elif parts[0] == "decoder" or parts[-1] in ("w_k", "w_v", "prior"):
                 out[name] = (name, relations)
             elif parts[-1] == "skip":
                 out[name] = (name, types)
             else:
                 # Modules per node type have its number in their path: replace it by the type's name.
-                named = [
-                    types[int(part)] if part.isdigit() and parts[i - 1] in _PER_TYPE else part
-                    for i, part in enumerate(parts)
-                ]
-                if parts[1] == "norms":
-                    named[3] = types[int(parts[3])]
+                per_type = [parts[i - 1] in _PER_TYPE or parts[i - 2] == "norms" for i in range(len(parts))]
+                named = [types[int(p)] if own and p.isdigit() else p for p, own in zip(parts, per_type, strict=True)]
                 out[name] = (".".join(named), [])
         return out
 
@@ -155,13 +137,10 @@ class HgtRecipe(BaseRecipe):
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
         """Embeddings of all nodes, or of the nodes that the loss reads and a lookup of their rows."""
-        encoder: HGT = model.encoder  # type: ignore[assignment]
-        encoder.gradient_checkpointing = (
-            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        )
-        return self._encoded(encoder, batch, self.features)
+        return self._encoded(model.encoder, batch, self.features)  # type: ignore[arg-type]
 
     def _encoded(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
+        encoder.gradient_checkpointing = self.checkpointing
         if batch.sample is not None:
             return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
@@ -173,15 +152,12 @@ class HgtRecipe(BaseRecipe):
             read = self._read_by_loss(batch)
             if read is None:
                 return Encoded({"z": encoder(self.messages, features, masked)})
-            few = self._cuts and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
+            # An accelerator would wait for the cut of the graph to the receivers that are read.
+            on_cpu = self.device.type == "cpu"
+            few = on_cpu and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
             wanted = self._placed(read)
             return self._encoded_rows(encoder(self.messages, features, masked, None, wanted, few), read)
         return self._encode_sample(encoder, batch, features)
-
-    @property
-    def _cuts(self) -> bool:
-        """Whether the graph is cut to the receivers that are read. An accelerator would wait for the cut."""
-        return self.device.type == "cpu"
 
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
         """In ``full`` batching: the rows that the step's loss reads, per type; None if these are nearly all rows.
@@ -196,13 +172,10 @@ class HgtRecipe(BaseRecipe):
         ]
         similar = self.data.similar
         if similar is not None:  # every node of the anchors' type is a candidate
-            rows[self._anchor_type(similar)] = np.arange(similar.count)
+            rows[similar.kind] = np.arange(similar.count)
         if sum(len(part) for part in rows) > NEARLY_ALL * self.graph.num_nodes:
             return None
         return [_host(part) for part in rows]
-
-    def _anchor_type(self, similar: Similar) -> int:
-        return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         wanted = [_host(rows) for rows in self.data.by_type(batch.seeds())]
@@ -211,18 +184,17 @@ class HgtRecipe(BaseRecipe):
         similar = self.data.similar
         if similar is not None and len(batch.anchor):
             # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
-            kind = self._anchor_type(similar)
             held = torch.zeros(similar.count, dtype=torch.bool)
-            held[wanted[kind]] = True
-            held[self.messages.touched(messages, kind)] = True
-            wanted[kind] = held.nonzero().squeeze(1)
+            held[wanted[similar.kind]] = True
+            held[self.messages.touched(messages, similar.kind)] = True
+            wanted[similar.kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
-        # The last layer and the heads compute only what the loss reads.
+        # The last layer (on the CPU) and the heads compute only what the loss reads.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self._placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
-        return self._encoded_rows(encoder(graph, features, None, own, chosen, self._cuts), wanted)
+        return self._encoded_rows(encoder(graph, features, None, own, chosen, self.device.type == "cpu"), wanted)
 
     def _encode_neighborhood(self, encoder: HGT, sample: NeighborSample, features: Mapping[int, Tensor]) -> Encoded:
         blocks = [block.on(self.device) for block in message_blocks(sample, self.data)]
@@ -234,9 +206,8 @@ class HgtRecipe(BaseRecipe):
     def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
         """``z`` of some nodes (``rows``: local numbers per type, on the host), and each node's row in it (−1: none)."""
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
-        lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
-            len(z)
-        )
+        nodes = torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])
+        lookup[nodes] = torch.arange(len(z))
         return Encoded({"z": z, "lookup": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
@@ -257,7 +228,8 @@ class HgtRecipe(BaseRecipe):
         # Where no wrong target was found, the right one takes its place with weight 0.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
         degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
-        places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
+        ends = (chunk.head, targets)
+        places = ends if lookup is None else [lookup.numpy()[nodes] for nodes in ends]
         heads, tails, relation, degree, share, there = self._tensors(
             *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
         )
@@ -268,18 +240,15 @@ class HgtRecipe(BaseRecipe):
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
         similar = self.data.similar
         assert similar is not None
+        own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
         if lookup is None:
             candidates = z[similar.first : similar.first + similar.count]
-            own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
         else:
             # A sample's candidates are the nodes of the anchors' type that it holds.
             inside = lookup[similar.first : similar.first + similar.count]
             held = (inside >= 0).nonzero().squeeze(1)
             candidates = z[self._placed([inside[held]])[0]]
-            place = torch.full((similar.count,), -1, dtype=torch.int64)
-            place[held] = torch.arange(len(held))
-            places = place.numpy()
-            own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
+            own, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (own, columns))
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
         mine, anchor, positive = self._tensors(own, rows, columns)
         anchors = candidates.index_select(0, mine)
@@ -305,21 +274,17 @@ class HgtRecipe(BaseRecipe):
         scorer = self.scorer(model)
         scorer.poll = poll
         if split == "valid" and not final and self.chooses_score:
-            self.fit_score(scorer, self._queries_of(split, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)))
-        ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
+            self.fit_score(scorer, self.queries_of(split, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)))
+        ranking = rank_links(scorer, self.queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
 
     def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
         """Fit to held-out links how far each relation's vectors may overrule popularity."""
         fit_strength(scorer.decoder, scorer, queries)
 
-    def held_out(self, split: str) -> int:
-        """Number of links. InputError if there is none: a run then fails before its first step, not at an evaluation."""
-        return count_links(self.graph, split)
-
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
-        z = torch.cat([torch.from_numpy(block.vectors) for block in self.embeddings(model)]).numpy()
+        z = np.concatenate([block.vectors for block in self.embeddings(model)])
         return self.health_of(z) | {"message_coverage": self.message_coverage()}
 
     def message_coverage(self) -> float:
@@ -359,18 +324,13 @@ class HgtRecipe(BaseRecipe):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Number of message edges."""
         if self.batching == "full":
-            return "edges", float(self.data.num_edges)
+            return "edges", float(sum(len(r.src) for r in self.data.relations))
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
         sampling = self.settings.sampling
         size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
         return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)
-
-    def _queries_of(self, split: str, limit: int) -> LinkQueries:
-        if (split, limit) not in self._queries:
-            self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
-        return self._queries[split, limit]
 
     @cached_property
     def messages(self) -> MessageGraph:
@@ -383,11 +343,6 @@ class HgtRecipe(BaseRecipe):
         if self.device.type == "cpu":
             return list(indices)
         return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
-
-
-def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
-    """The nodes' rows among the embeddings that were computed."""
-    return nodes if lookup is None else lookup.numpy()[nodes]
 
 
 def _host(array: np.ndarray) -> Tensor:

@@ -11,9 +11,10 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.sampling.neighbor_picks import ALL
+from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
-from graphmill.systems.hgt.data import HgtData, RelationEdges, Similar
-from graphmill.systems.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
+from graphmill.systems.hgt.data import HgtData
+from graphmill.systems.hgt.neighborhood import fanouts_of, links_per_step, plan_seeds, some_positives
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -27,34 +28,40 @@ class HgtSampler:
         self.mode = mode
         self.seed = settings.training.seed
         self._orders: dict[tuple[int, int], np.ndarray] = {}
-        self.links = [self._wanted(r) for r in data.relations]
+        self.links = [links_per_step(settings, len(r.src)) for r in data.relations]
         anchors = 0 if data.similar is None else len(data.similar.anchors)
         self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
         self.candidates = self.objective.drawn_candidates
         if mode == "neighbor_sampled":
-            self.neighborhoods = Neighborhoods(data, settings)
-            plan = plan_seeds(settings, self.links, anchors, len({r.target_type for r in data.relations}))
-            self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
-            self.candidates = plan.candidates
-
-    def _wanted(self, relation: RelationEdges) -> int:
-        """Links per step: at most ``edge_sample_size``, at most ``supervision_fraction`` of the relation, at least one."""
-        count = len(relation.src)
-        part = int(count * self.sampling.supervision_fraction)
-        return min(self.sampling.edge_sample_size, max(part, 1), count)
+            self.in_edges = data.in_edges()
+            self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
+            self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
+            ends = len({r.target_type for r in data.relations})
+            plan = plan_seeds(settings, self.links, anchors, ends)
+            self.links, self.anchors, self.positives, self.candidates = plan
 
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
         chosen = [self._choose(number, epoch, index) for number in range(len(self.data.relations))]
-        if self.mode == "full":
-            masked = sorted_unique(
-                np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)])
-            )
-            shares = [1.0 / max(len(c), 1) for c in chosen]
-            anchors = self._anchors(epoch, index, 0, 1)
-            whole = self._batch(chosen, shares, anchors, masked.astype(np.int64), epoch, index, 0)
-            return replace(whole, read=whole.seeds())
-        return self._sampled(chosen, epoch, index)
+        micros = 1 if self.mode == "full" else self.sampling.accumulation_steps
+        parts = []
+        shares = [1.0 / max(len(c), 1) for c in chosen]
+        for micro in range(micros):
+            own = [c[micro::micros] for c in chosen]
+            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            anchors = self._anchors(epoch, index, micro, micros)
+            batch = self._batch(own, shares, anchors, masked.astype(np.int64), (epoch, index, micro))
+            if self.mode == "full":
+                return replace(batch, read=batch.seeds())
+            if not len(batch.relation) and not len(batch.anchor):
+                continue
+            if self.mode == "neighbor_sampled":
+                parts.append(replace(batch, sample=self._neighborhood(batch, epoch, index, micro)))
+            else:
+                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
+        none = [c[:0] for c in chosen]
+        whole = self._batch(none, shares, empty_anchors(), parts[0].masked[:0], (epoch, index, -1))
+        return replace(whole, messages=(), micro=tuple(parts))
 
     def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:
         """Slices of one shuffled order per epoch: every link is supervised before any is supervised twice."""
@@ -62,10 +69,8 @@ class HgtSampler:
         count, size = len(relation.src), self.links[number]
         if not count:
             return np.zeros(0, dtype=np.int64)
-        start = index * size
-        turn, at = divmod(start, count)
-        order = self._order(number, epoch, turn)
-        rows = order[at : at + size]
+        turn, at = divmod(index * size, count)
+        rows = self._order(number, epoch, turn)[at : at + size]
         if len(rows) < size:
             more = self._order(number, epoch, turn + 1)
             rows = sorted_unique(np.concatenate([rows, more[: size - len(rows)]]))
@@ -87,18 +92,18 @@ class HgtSampler:
         shares: list[float],
         anchors: dict[str, Any],
         masked: np.ndarray,
-        epoch: int,
-        index: int,
-        micro: int,
-        messages: tuple[np.ndarray, ...] | None = None,
+        key: tuple[int, int, int],
     ) -> HgtBatch:
+        """``key``: epoch, index and number of the micro-batch."""
         k = self.objective.negatives_a_link
-        columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        columns: dict[str, list[np.ndarray]] = {
+            name: [np.zeros((0, k) if name.startswith("negative") else 0, kind)] for name, kind in _COLUMNS.items()
+        }
         for number, (relation, rows) in enumerate(zip(self.data.relations, chosen, strict=True)):
             if not len(rows):
                 continue
             head, tail = relation.src[rows].astype(np.int64), relation.dst[rows].astype(np.int64)
-            rng = generator(self.seed, "negatives", epoch, index, micro, number)
+            rng = generator(self.seed, "negatives", *key, number)
             negative = np.zeros((len(head), 0), dtype=np.int64)
             if k:
                 negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k)
@@ -110,16 +115,11 @@ class HgtSampler:
             # The link itself is not counted: the degree must not give away a supervised link.
             columns["tail_degree"].append(np.log(np.maximum(relation.degree[tail], 1)).astype(np.float32))
             columns["negative_degree"].append(np.log1p(relation.degree[np.maximum(negative, 0)]).astype(np.float32))
-        joined: dict[str, Any] = {
-            name: np.concatenate(parts)
-            if parts
-            else np.zeros((0, k) if name.startswith("negative") else 0, dtype=_COLUMNS[name])
-            for name, parts in columns.items()
-        }
-        candidate = self._candidates(joined["relation"], epoch, index, micro)
-        return HgtBatch(**joined, **anchors, masked=masked, messages=messages, candidate=candidate)
+        joined: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+        candidate = self._candidates(joined["relation"], key)
+        return HgtBatch(**joined, **anchors, masked=masked, candidate=candidate)
 
-    def _candidates(self, relations: np.ndarray, epoch: int, index: int, micro: int) -> np.ndarray:
+    def _candidates(self, relations: np.ndarray, key: tuple[int, int, int]) -> np.ndarray:
         """int64, ascending global numbers: ``candidates`` nodes, or all, of each type that a link of the batch ends in."""
         if not self.candidates:
             return np.zeros(0, dtype=np.int64)
@@ -128,22 +128,19 @@ class HgtSampler:
             node_type = self.data.graph.node_types[number]
             rows = np.arange(node_type.count)
             if node_type.count > self.candidates:
-                rng = generator(self.seed, "candidates", epoch, index, micro, number)
+                rng = generator(self.seed, "candidates", *key, number)
                 rows = np.sort(rng.choice(node_type.count, self.candidates, replace=False))
             parts.append(rows + node_type.offset)
         return np.concatenate(parts)
 
     def _anchors(self, epoch: int, index: int, micro: int, micros: int) -> dict[str, Any]:
+        """Anchor fields (global numbers) of a batch."""
         similar = self.data.similar
         if similar is None:
             return empty_anchors()
         order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[: self.anchors]
-        return self._positives(similar, np.sort(similar.anchors[order[micro::micros]]), epoch, index, micro)
-
-    def _positives(self, similar: Similar, anchors: np.ndarray, epoch: int, index: int, micro: int) -> dict[str, Any]:
-        """Anchor fields (global numbers) of a batch, from local anchor numbers."""
-        most = self.positives or ALL
-        key = (self.seed, "positives", epoch, index, micro)
+        anchors = np.sort(similar.anchors[order[micro::micros]])
+        most, key = self.positives or ALL, (self.seed, "positives", epoch, index, micro)
         counts, positive = some_positives(similar.indptr, similar.positives, anchors, most, *key)
         return {
             "anchor": anchors.astype(np.int64) + similar.first,
@@ -151,24 +148,15 @@ class HgtSampler:
             "positive": positive.astype(np.int64) + similar.first,
         }
 
-    def _sampled(self, chosen: list[np.ndarray], epoch: int, index: int) -> HgtBatch:
-        micros = self.sampling.accumulation_steps
-        parts = []
-        shares = [1.0 / max(len(c), 1) for c in chosen]
-        for micro in range(micros):
-            own = [c[micro::micros] for c in chosen]
-            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
-            anchors = self._anchors(epoch, index, micro, micros)
-            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
-            if not len(batch.relation) and not len(batch.anchor):
-                continue
-            if self.mode == "neighbor_sampled":
-                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
-                parts.append(replace(batch, sample=sample))
-            else:
-                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
-        whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
-        return replace(whole, micro=tuple(parts))
+    def _neighborhood(self, batch: HgtBatch, epoch: int, index: int, micro: int) -> NeighborSample:
+        """``neighbor_sampled``: the neighbourhood of the nodes that ``batch`` reads, without its masked pairs."""
+        masked = np.zeros(self.data.graph.num_pairs, dtype=bool)
+        masked[batch.masked] = True
+        counts, seeds = [t.count for t in self.data.graph.node_types], self.data.by_type(batch.seeds())
+        key = (self.seed, "neighbors", epoch, index, micro)
+        if self.sampling.neighbor_sampler == "budget":
+            return budget_sample(counts, self.in_edges, seeds, self.per_type, masked, *key)
+        return uniform_sample(counts, self.in_edges, seeds, self.fanouts, masked, *key)
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""

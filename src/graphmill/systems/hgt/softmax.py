@@ -138,10 +138,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
             (g, [i for i, p in enumerate(g.parameters) if p.requires_grad and not g.names[i].startswith(_FACTORS)])
             for g in groups
         ]
-        kept = [
+        return [
             type(g)([g.names[i] for i in rows], [g.parameters[i] for i in rows], g.decay) for g, rows in trained if rows
         ]
-        return kept
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """As for any HGT; weights that read spectral vectors also name the graph, because they hold for its basis only."""
@@ -173,9 +172,6 @@ class HgtSoftmaxRecipe(HgtRecipe):
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return Encoded({"spectral": spectral})
-        encoder.gradient_checkpointing = (
-            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        )
         found = self._encoded(encoder, batch, self.inputs(encoder, spectral))
         return Encoded({**found.tensors, "spectral": spectral})
 
@@ -262,8 +258,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         place = np.searchsorted(asked.candidates, known)
         hit = place < len(asked.candidates)
         hit[hit] = asked.candidates[place[hit]] == known[hit]
-        found: np.ndarray = rows[hit] * candidates + place[hit]
-        return found
+        return rows[hit] * candidates + place[hit]
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
         """Split each of ``ends`` by ``sizes``: heads, and tails with candidates."""
@@ -364,3 +359,8 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """The heads: dense and of fixed shapes."""
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         return [] if encoder is None else [Compilable(head, "forward") for head in encoder.heads]
+
+
+def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
+    """The recipe for ``objective.loss``."""
+    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)

@@ -10,12 +10,10 @@ from itertools import pairwise
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.bi_interaction import by_rows
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_kept, sizes_of
+from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
-from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost
 
 _BYTES_PER_EDGE = 190
@@ -34,8 +32,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     dims = [d, *m.layer_dims]
     table = nodes * d
     layers = dense = kept = inputs = moved = 0.0
-    device = choose_device(settings.acceleration.device, allow_fallback=True).device
-    compiled = device.type == "cpu" and precision == "fp32" and has_numba()
+    compiled = pairs_in_place(settings, precision)
     pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
     # The nodes that a step looks up: on every process those of the whole batch, each once. The last layer computes only
     # these.
@@ -69,6 +66,9 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     given = float(settings.training.steps_per_epoch)
     steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
     share = [s / sum(steps) for s in steps]
+    # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
+    # translated heads, for one relation or a group, and logits.
+    evaluated = max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES
     products = share[0] * (dense * (3 + execution.checkpointing)) + share[1] * (3.0 * 2 * 3 * second * d * k)
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
@@ -76,11 +76,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
-        # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
-        # translated heads, for one relation or a group, and logits.
-        evaluation=int(
-            (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
-        ),
+        evaluation=int(evaluated * WIDE),
         flop=products,
         low_flop=products if precision != "fp32" else 0.0,
         moved=(

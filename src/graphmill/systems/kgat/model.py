@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at, mix
 from graphmill.kernels.devices import wide
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import beside_normalised
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.recommenders.row_selection import with_neighbours
+from graphmill.training.sharded_product import ShardedMatrix
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 _TOGETHER = 8_192
 """Nodes of a divided table that are mixed at a time; what is between the operations is made again on the way back."""
-
-
-class NeighbourSums(Protocol):
-    """A rank's rows of a matrix A, where both A and X are sharded by rows over the ranks."""
-
-    def product(self, x: Tensor) -> Tensor:
-        """This rank's rows of X → this rank's rows of A X."""
 
 
 class Layer(nn.Module):
@@ -51,11 +45,11 @@ class Layer(nn.Module):
             nn.init.xavier_uniform_(self.product.weight)
         self.dropout = rate
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums) -> Tensor:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | ShardedMatrix) -> Tensor:
         """[N, dim_in] → [N, dim_out]; with sharded tables, this rank's nodes."""
         if not isinstance(matrix, SparseMatrix):
             parts = zip(nodes.split(_TOGETHER), matrix.product(nodes).split(_TOGETHER), strict=True)
-            return torch.cat([checkpoint(self._mixed, *part, use_reentrant=False) for part in parts])
+            return torch.cat([recomputed(True, self._mixed, *part) for part in parts])
         if self.kind == "bi_interaction":
             return bi_interaction(matrix, nodes, *self._maps(), self.slope, self.dropout, self.training)
         return self._mixed(nodes, propagate(matrix, nodes))
@@ -123,7 +117,7 @@ class Kgat(nn.Module):
         """[N, d]: the trainable vectors of all nodes in the graph's order."""
         return torch.cat(list(self.tables))
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums, rows: Tensor | None = None) -> list[Tensor]:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | ShardedMatrix, rows: Tensor | None = None) -> list[Tensor]:
         """e⁰ and each layer's result: [N, d] or, for ``rows`` int64 [n] (ascending, distinct), [n, d]; :meth:`final`
         makes vectors from them.
         """
@@ -137,10 +131,7 @@ class Kgat(nn.Module):
                 assert isinstance(matrix, SparseMatrix), "rows of divided tables are fetched from the results"
                 before_last = number + 2 == len(self.layers) and layer.kind == "bi_interaction"
                 more = rows, number + 1 < len(self.layers), with_neighbours(matrix, rows) if before_last else None
-            if self.checkpointing and self.training:
-                found = checkpoint(run, state, matrix, *more, use_reentrant=False)
-            else:
-                found = run(state, matrix, *more)
+            found = recomputed(self.checkpointing and self.training, run, state, matrix, *more)
             following, looked_up = (found, state) if rows is None else found
             out.append(looked_up)
             state = following

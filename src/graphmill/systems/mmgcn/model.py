@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.products import Linear, linear
+from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph
@@ -114,10 +114,7 @@ class Tower(nn.Module):
         for number, layer in enumerate(self.layers):
             means = (user_mean, item_mean) if number == 0 else (None, None)
             rows = wanted if number == len(self.layers) - 1 else None
-            if checkpointing:
-                users, items = checkpoint(layer, graph, users, items, own, means, rows, use_reentrant=False)
-            else:
-                users, items = layer(graph, users, items, own, means, rows)
+            users, items = recomputed(checkpointing, layer, graph, users, items, own, means, rows)
         return users, items
 
     def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:

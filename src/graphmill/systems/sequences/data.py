@@ -50,11 +50,6 @@ class SequenceData:
         self.stop = end[self.user] - ranges(0 * count, count) * max_length
         self.start = np.maximum(self.stop - max_length - 1, first[self.user])
 
-    @property
-    def targets_per_epoch(self) -> int:
-        """The number of next items predicted in one pass."""
-        return int((self.stop - self.start - 1).sum())
-
     @cached_property
     def known(self) -> PairSet:
         """Each user's training items, for negatives that the user has not met."""

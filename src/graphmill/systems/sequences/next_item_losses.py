@@ -7,7 +7,7 @@ no whole [rows, items] matrix or [rows, negatives, d] table exists.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,16 +22,13 @@ BLOCK_BYTES = 16 << 20
 """Bytes of fp32 scores, or of vectors, in a block on a CPU: small enough for a cache."""
 
 
-class Weights(NamedTuple):
-    """The weights of a positive and of each of its negatives in a logistic loss."""
-
-    positive: float
-    negative: float
+Weights = tuple[float, float]
+"""The weights of a positive and of each of its negatives in a logistic loss."""
 
 
 def bce_weights(negatives: int) -> Weights:
     """−log σ(s⁺) − mean_k log(1 − σ(s⁻)): SASRec's loss for one negative."""
-    return Weights(1.0, 1.0 / negatives)
+    return 1.0, 1.0 / negatives
 
 
 def gbce_weights(negatives: int, items: int, calibration: float) -> Weights:
@@ -42,7 +39,7 @@ def gbce_weights(negatives: int, items: int, calibration: float) -> Weights:
     """
     rate = negatives / max(items - 1, 1)
     beta = rate * (calibration * (1.0 - 1.0 / rate) + 1.0 / rate)
-    return Weights(beta / (negatives + 1), 1.0 / (negatives + 1))
+    return beta / (negatives + 1), 1.0 / (negatives + 1)
 
 
 def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: Tensor | None = None) -> Tensor:
@@ -53,7 +50,7 @@ def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: T
     wrong = F.softplus(wide(negative))
     if exists is not None:
         wrong = wrong * exists
-    return weights.positive * F.softplus(-wide(positive)).sum() + weights.negative * wrong.sum()
+    return weights[0] * F.softplus(-wide(positive)).sum() + weights[1] * wrong.sum()
 
 
 def item_logistic_sum(

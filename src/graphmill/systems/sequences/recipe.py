@@ -145,10 +145,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
             return sampled_softmax_sum(table_rows(states, rows), table, target, sampled, logs[sampled], logs[target])
         negative = self._tensor(chunk.negatives[chunk.chosen])
         k = negative.shape[1]
-        if objective.loss == "gbce":
-            weights = gbce_weights(k, self.data.sequences.num_items, objective.gbce_calibration)
-        else:
-            weights = bce_weights(k)
+        gbce = k, self.data.sequences.num_items, objective.gbce_calibration
+        weights = gbce_weights(*gbce) if objective.loss == "gbce" else bce_weights(k)
         return item_logistic_sum(states, rows, table, target, negative, weights)
 
     def inputs(
@@ -268,7 +266,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of predicted interactions."""
-        return "interactions", self.data.targets_per_epoch / self.sampler.steps_per_epoch
+        targets = int((self.data.stop - self.data.start - 1).sum())
+        return "interactions", targets / self.sampler.steps_per_epoch
 
 
 class SequenceScorer:

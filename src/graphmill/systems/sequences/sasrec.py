@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
+from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.sequence_attention import causal_attention
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
@@ -79,9 +79,7 @@ class SASRec(nn.Module):
         if self.streams:
             # At first all streams are equal.
             x = x[:, None, :]
+        again = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
         for block in self.blocks:
-            if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-                x = checkpoint(block, x, attention, use_reentrant=False)
-            else:
-                x = block(x, attention)
+            x = recomputed(again, block, x, attention)
         return self.final_norm(reduce_streams(x) if self.streams else x)

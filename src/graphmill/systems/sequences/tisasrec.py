@@ -53,16 +53,8 @@ class TiSASRec(SASRec):
         time_key, time_value = self.drop(self.time_keys.weight), self.drop(self.time_values.weight)
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return time_attention(
-                query,
-                key + position_key.to(key.dtype),
-                value + position_value.to(value.dtype),
-                intervals,
-                time_key.to(key.dtype),
-                time_value.to(value.dtype),
-                self.heads,
-                self.rate,
-                self.training,
-            )
+            key, value = key + position_key.to(key.dtype), value + position_value.to(value.dtype)
+            tables = time_key.to(key.dtype), time_value.to(value.dtype)
+            return time_attention(query, key, value, intervals, *tables, self.heads, self.rate, self.training)
 
         return self.run_blocks(x, attention)
