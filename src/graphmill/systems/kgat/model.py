@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,17 @@ from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import beside_normalised
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.recommenders.row_selection import with_neighbours
-from graphmill.training.sharded_product import ShardedMatrix
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 _TOGETHER = 8_192
 """Nodes of a divided table that are mixed at a time; what is between the operations is made again on the way back."""
+
+
+class NeighbourSums(Protocol):
+    """A rank's rows of a matrix A, where both A and X are sharded by rows over the ranks."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """This rank's rows of X → this rank's rows of A X."""
 
 
 class Layer(nn.Module):
@@ -45,7 +51,7 @@ class Layer(nn.Module):
             nn.init.xavier_uniform_(self.product.weight)
         self.dropout = rate
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix | ShardedMatrix) -> Tensor:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums) -> Tensor:
         """[N, dim_in] → [N, dim_out]; with sharded tables, this rank's nodes."""
         if not isinstance(matrix, SparseMatrix):
             parts = zip(nodes.split(_TOGETHER), matrix.product(nodes).split(_TOGETHER), strict=True)
@@ -117,7 +123,7 @@ class Kgat(nn.Module):
         """[N, d]: the trainable vectors of all nodes in the graph's order."""
         return torch.cat(list(self.tables))
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix | ShardedMatrix, rows: Tensor | None = None) -> list[Tensor]:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums, rows: Tensor | None = None) -> list[Tensor]:
         """e⁰ and each layer's result: [N, d] or, for ``rows`` int64 [n] (ascending, distinct), [n, d]; :meth:`final`
         makes vectors from them.
         """
