@@ -11,6 +11,7 @@ default by validation links (``parts/link_ablation.py``).
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -59,7 +60,13 @@ def graph_of(name: str, split_seed: int, folder: Path) -> TypedGraph:
 
 
 def trained(graph: TypedGraph, root: Path, seed: int, changes: Any = None) -> tuple[Restored, dict[str, Any]]:
-    """A training by the example's settings with ``changes``, restored at the best epoch by validation."""
+    """A training by the example's settings with ``changes``, restored at the best epoch by validation.
+
+    A run that was stopped is begun anew: its time would be that of its end only.
+    """
+    for run in root.glob("runs/*"):
+        if not (run / "report.json").exists():
+            shutil.rmtree(run)
     values = merge(read_settings(SETTINGS), {"data": str(graph.path), "training": {"seed": seed}})
     result = train(merge(values, changes or {}), str(SETTINGS), root=str(root), outlets=[Terminal()])
     return restore(result["run_dir"]), result
