@@ -342,7 +342,7 @@ def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_
 
     def step(device: str, heads: int) -> int:
         monkeypatch.setattr(formulas, "choose_device", lambda *_, **__: SimpleNamespace(device=torch.device(device)))
-        job = job_of(graph, model={"hidden_dim": 256, "num_heads": heads, "num_layers": 2})
+        job = job_of(graph, model={"hidden_dim": 256, "num_heads": heads, "num_layers": 2, "complex_dim": 0})
         counts = [8_000, 17_000, 28_000, 2_500, 28_500]
         return cost_on(job, counts, relations=19, edges=4_000_000, monkeypatch=monkeypatch, batching="full").step
 

@@ -181,7 +181,10 @@ _HGT = {
 }
 
 _SOFTMAX = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2, "learned_share": 0.5},
+    "model": {
+        **{"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
+        **{"learned_share": 0.5, "complex_dim": 0},
+    },
     "objective": {"loss": "softmax", "candidates": 20},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01, "weight_decay": 0.00001},
     "evaluation": {"eval_every": 2},
@@ -197,7 +200,7 @@ _CONVE = {
 
 _COMPLEX = {
     "model": {"embedding_dim": 12},
-    "objective": {"candidates": 20},
+    "objective": {"candidates": 20, "n3": 0.1},
     "training": {"epochs": 4, "steps_per_epoch": 5},
     "acceleration": {"batch_size": 60},
     "evaluation": {"eval_every": 2},

@@ -143,7 +143,7 @@ def test_settings_that_do_nothing_are_refused(graph: TypedGraph) -> None:
     with pytest.raises(SettingsError, match=r"complex_dim 7 is odd"):
         parse_settings({"recipe": "hgt", "model": {"complex_dim": 7}}, "x")
     with pytest.raises(SettingsError, match=r"complex_steps is not read with model\.complex_dim: 0"):
-        parse_settings({"recipe": "hgt", "training": {"complex_steps": 7}}, "x")
+        parse_settings({"recipe": "hgt", "model": {"complex_dim": 0}, "training": {"complex_steps": 7}}, "x")
     with pytest.raises(SettingsError, match=r"complex_dim is not read with objective\.loss: link_contrastive"):
         parse_settings({"recipe": "hgt", "model": {"complex_dim": 8}, "objective": {"temperature": 0.1}}, "x")
 

@@ -206,5 +206,6 @@ def test_without_them_nothing_is_weighed(graph: TypedGraph) -> None:
 def test_a_strength_that_nothing_reads_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"relation_strength is not read where validation links weigh"):
         parse_settings({"recipe": "hgt", "model": {"relation_strength": False}}, "x")
-    parse_settings({"recipe": "hgt", "model": {"relation_strength": False, "pair_features": False}}, "x")
+    off = {"pair_features": False, "complex_dim": 0}
+    parse_settings({"recipe": "hgt", "model": {"relation_strength": False, **off}}, "x")
     parse_settings({"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"temperature": 0.1}}, "x")

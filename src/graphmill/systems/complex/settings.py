@@ -38,7 +38,10 @@ class ComplexObjective(Settings):
         1000, "Number of nodes of each target type in a step's softmax, drawn for each step; 0 = all of them", ge=0
     )
     n3: float = setting(
-        0.1, "λ of the nuclear 3-norm: Σ |v|³ over head, relation and tail, averaged over the step", ge=0.0
+        0.05,
+        "λ of the nuclear 3-norm: Σ |v|³ over head, relation and tail, averaged over the step; 0.02 suits a small graph "
+        "with many links a node",
+        ge=0.0,
     )
 
 

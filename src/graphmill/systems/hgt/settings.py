@@ -40,7 +40,7 @@ class HgtModel(Settings):
         le=1.0,
     )
     complex_dim: int = setting(
-        0,
+        128,
         "Loss softmax: width of ComplEx vectors that are trained in addition. Their score is added with weights "
         "chosen on each relation's validation links. An export has them in relations.safetensors, not in the "
         "embedding (0: none)",
