@@ -28,7 +28,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "width 1,024": {"model": {"embedding_dim": 1024}},
     "all candidates": {"objective": {"candidates": 1_000_000}},
     "ten times the steps, at a decaying rate": {"training": {"epochs": 20}},
-    "ComplEx beside": {"model": {"complex_dim": 128}},
+    "no ComplEx part": {"model": {"complex_dim": 0}},
     "two layers, samples (batching: edge_sampled)": {
         "model": {"num_layers": 2},
         "acceleration": {"batching": "edge_sampled"},
