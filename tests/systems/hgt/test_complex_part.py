@@ -1,5 +1,6 @@
 """The ComplEx part of a softmax HGT: a phase of its own, and weights that held-out links choose."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explain_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings
+from graphmill.systems.complex.cost import has_reverses
+from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.cost import step_cost
 from graphmill.systems.hgt.later_nodes import grown_factors
 from graphmill.systems.hgt.part_weights import fit_mix
@@ -44,6 +47,12 @@ def test_each_phase_trains_its_own_weights(graph: TypedGraph) -> None:
     assert set(recipe.row_keys(model)) == {n for n, _ in model.named_parameters()}
     batch = recipe.step(second, 0, 0)
     assert [term.name for term in recipe.terms(model, batch, recipe.encode(model, batch))] == ["softmax", "n3"]  # type: ignore[arg-type]
+
+
+def test_a_small_graph_gets_no_more_steps_than_twenty_passes_over_its_links(graph: TypedGraph) -> None:
+    steps = complex_settings(graph, CASES["hgt-softmax"].job(graph, model={"complex_dim": 8}).settings).training
+    links = sum(r["split"]["train"] for r in graph.manifest["relations"]) * (1 if has_reverses(graph) else 2)
+    assert steps.steps_per_epoch == math.ceil(20 * links / 1024) < 100
 
 
 def test_until_it_is_weighed_complex_says_nothing_and_then_its_score_is_added(graph: TypedGraph) -> None:

@@ -16,7 +16,7 @@ _WIDE = 4
 _REVERSED: WeakKeyDictionary[TypedGraph, bool] = WeakKeyDictionary()
 
 
-def _reversed(graph: TypedGraph) -> bool:
+def has_reverses(graph: TypedGraph) -> bool:
     """Whether the graph has the reverse of every relation; cached, since a planner asks many times."""
     if graph not in _REVERSED:
         _REVERSED[graph] = TrainEdges(graph).reversed
@@ -40,7 +40,7 @@ def step_cost(
 ) -> Cost:
     """The cost of one process; ``batching`` is "full": there are no messages to sample."""
     a, d = settings.acceleration, settings.model.embedding_dim
-    relations = (1 if _reversed(graph) else 2) * len(graph.relations)
+    relations = (1 if has_reverses(graph) else 2) * len(graph.relations)
     batch = settings.step_size() // a.processes
     parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from graphmill.systems.complex.cost import step_cost
+from graphmill.systems.complex.cost import has_reverses, step_cost
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.planning import Cost
 
@@ -17,17 +18,22 @@ if TYPE_CHECKING:
 N3 = 0.02
 """λ of the part's N3 norm. A small graph of many links, such as Nations, needs so little; on a graph whose links rank better
 with more, validation gives the part a smaller weight."""
+PASSES = 20
+"""Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
 
-def complex_settings(settings: HgtSettings) -> ComplexSettings:
+def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSettings:
     """Settings of the ComplEx recipe: width, steps, seed and pinned memory as in HGT's settings, its own optimizer."""
+    edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
+    links = edges if has_reverses(graph) else 2 * edges
+    steps = min(settings.training.complex_steps, math.ceil(PASSES * links / ComplexSettings.base_batch))
     return ComplexSettings.model_validate(
         {
             "recipe": "complex",
             "data": settings.data,
             "model": {"embedding_dim": settings.complex_width},
             "objective": {"n3": N3},
-            "training": {"steps_per_epoch": settings.training.complex_steps, "seed": settings.training.seed},
+            "training": {"steps_per_epoch": max(steps, 1), "seed": settings.training.seed},
             "acceleration": {"pin_memory": settings.acceleration.pin_memory},
         }
     )
@@ -35,8 +41,9 @@ def complex_settings(settings: HgtSettings) -> ComplexSettings:
 
 def with_complex(cost: Cost, graph: TypedGraph, settings: HgtSettings, execution: Execution, precision: str) -> Cost:
     """``cost`` plus the ComplEx part: the sum of what both hold, the larger step, and the mean work of their steps."""
-    own = step_cost(graph, complex_settings(settings), "full", execution, precision)
-    first, second = settings.training.steps_per_epoch, settings.training.complex_steps
+    part = complex_settings(graph, settings)
+    own = step_cost(graph, part, "full", execution, precision)
+    first, second = settings.training.steps_per_epoch, part.training.steps_per_epoch
 
     def mean(name: str) -> float:
         return (first * float(getattr(cost, name)) + second * float(getattr(own, name))) / (first + second)

@@ -75,7 +75,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
     from the training edges become a part too.
     """
 
-    algorithm_version = 8
+    algorithm_version = 9
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
@@ -89,7 +89,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         self.chooses_score = bool(settings.complex_width or settings.model.pair_features) or self.chooses_score
         self.complex: ComplexRecipe | None = None
         if settings.complex_width:
-            self.complex = ComplexRecipe(graph, complex_settings(settings), "full")
+            self.complex = ComplexRecipe(graph, complex_settings(graph, settings), "full")
             own = self.complex.phases[0]
             training = self.complex.settings.training
             self.phases.append(Phase(COMPLEX, own.steps_per_epoch, own.batch_size, own.batch_size, training))
