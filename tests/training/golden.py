@@ -1,4 +1,4 @@
-"""Golden loss traces: 50 steps (of each phase) of every case, at one thread, in ``golden/NAME.json``."""
+"""Golden loss traces: 50 steps (of the first phase) of every case, at one thread, in ``golden/NAME.json``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ LONG = {
 
 
 def trace(name: str, graph: TypedGraph, root: Path, *sections: dict[str, Any]) -> list[float]:
-    """The total loss of each of the 50 steps; with two phases, of 50 steps each, epoch by epoch."""
+    """The total loss of each of the 50 steps; with two phases, of the second's steps too, epoch by epoch."""
     result = run(settings_of(CASES[name], graph, LONG, *sections), root)
     losses = [record["losses"]["total"] for record in RunDirectory(result["run_dir"]).metrics.read("step")]
-    assert losses
-    assert len(losses) % STEPS == 0
+    assert len(losses) >= STEPS
     return losses
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 N3 = 0.02
 """λ of the part's N3 norm. A small graph of many links, such as Nations, needs so little; on a graph whose links rank better
 with more, validation gives the part a smaller weight."""
-PASSES = 20
+PASSES = 10
 """Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
 

@@ -198,7 +198,7 @@ class HgtTraining(TrainingSettings):
     )
     complex_steps: int = setting(
         _COMPLEX_STEPS,
-        "model.complex_dim: ComplEx steps per epoch, of 1,024 links each and at most 20 passes over the links, by Adagrad "
+        "model.complex_dim: ComplEx steps per epoch, of 1,024 links each and at most 10 passes over the links, by Adagrad "
         "with a learning rate of 0.1",
         ge=1,
     )
