@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from graphmill.explain.links import explain_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.systems.complex.cost import has_reverses
+from graphmill.systems.hgt import complex_part
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.cost import step_cost
 from graphmill.systems.hgt.later_nodes import grown_factors
@@ -53,6 +55,16 @@ def test_a_small_graph_gets_no_more_steps_than_ten_passes_over_its_links(graph: 
     steps = complex_settings(graph, CASES["hgt-softmax"].job(graph, model={"complex_dim": 8}).settings).training
     links = sum(r["split"]["train"] for r in graph.manifest["relations"]) * (1 if has_reverses(graph) else 2)
     assert steps.steps_per_epoch == math.ceil(10 * links / 1024) < 100
+
+
+@pytest.mark.parametrize(("links_a_node", "n3"), [(99, 0.1), (100, 0.02)])
+def test_a_graph_with_many_links_a_node_gets_less_norm(graph: TypedGraph, links_a_node: int, n3: float) -> None:
+    relations = [{"split": {"train": links_a_node * graph.num_nodes}}]
+    many = SimpleNamespace(manifest={"relations": relations}, num_nodes=graph.num_nodes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(complex_part, "has_reverses", lambda _: True)
+        settings = CASES["hgt-softmax"].job(graph, model={"complex_dim": 8}).settings
+        assert complex_settings(many, settings).objective.n3 == n3  # type: ignore[arg-type]
 
 
 def test_until_it_is_weighed_complex_says_nothing_and_then_its_score_is_added(graph: TypedGraph) -> None:

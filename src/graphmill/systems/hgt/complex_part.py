@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from graphmill.systems.hgt.settings import HgtSettings
     from graphmill.training.contract import Execution
 
-N3 = 0.02
-"""λ of the part's N3 norm. A small graph of many links, such as Nations, needs so little; on a graph whose links rank better
-with more, validation gives the part a smaller weight."""
+N3, N3_OF_MANY = 0.1, 0.02
+"""λ of the part's N3 norm, and on a graph with at least :data:`MANY` links a node, whose vectors links determine better."""
+MANY = 100
 PASSES = 10
 """Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
@@ -32,7 +32,7 @@ def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSetting
             "recipe": "complex",
             "data": settings.data,
             "model": {"embedding_dim": settings.complex_width},
-            "objective": {"n3": N3},
+            "objective": {"n3": N3_OF_MANY if links >= MANY * graph.num_nodes else N3},
             "training": {"steps_per_epoch": max(steps, 1), "seed": settings.training.seed},
             "acceleration": {"pin_memory": settings.acceleration.pin_memory},
         }
