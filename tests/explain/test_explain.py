@@ -48,7 +48,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restore
             objective, epochs = LOSSES[loss]
             values = {
                 "recipe": "hgt", "data": str(graph.path), "preset": "none",
-                "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
+                "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2}
+                | ({"complex_dim": 0} if loss == "softmax" else {}),
                 "objective": objective,
                 "training": {"epochs": epochs, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
                 "acceleration": {"device": "cpu", "threads": 1, "batching": "full"},
