@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
+import sqlalchemy as sa
 
-from graphmill.orchestration.instance import main
+from graphmill.orchestration.instance import main, open_instance
 from graphmill.project.create import kit_files
 
 VARIABLES = {
@@ -84,3 +86,23 @@ def test_a_dagster_yaml_that_cannot_be_used(
     line = sentence(capsys)
     assert f"Dagster cannot use {home}/dagster.yaml (" in line
     assert said in line
+
+
+@pytest.mark.parametrize("said", ['type "jobs" already exists', "duplicate key value violates unique constraint"])
+def test_tables_that_another_process_makes_at_the_moment_are_waited_for(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is planted: in ``tests/project/test_kit.py`` real processes start together, but seldom collide."""
+    made, instance = [], dg.DagsterInstance.ephemeral()
+
+    def get() -> dg.DagsterInstance:
+        made.append(said)
+        if len(made) < 3:
+            raise RuntimeError("no tables") from sa.exc.ProgrammingError("CREATE TABLE jobs", {}, Exception(said))
+        return instance
+
+    monkeypatch.setattr(dg.DagsterInstance, "get", get)
+    monkeypatch.setattr("graphmill.orchestration.instance.time.sleep", lambda _: None)
+    with open_instance() as found:
+        assert found is instance
+    assert len(made) == 3

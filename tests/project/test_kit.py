@@ -226,8 +226,10 @@ class Postgres:
             "initdb", "-U", "graphmill", "-A", "scram-sha-256", f"--pwfile={secret}", "-D", str(self.folder / "data")
         )
         self.start()
-        options = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "graphmill"]
-        self._run("createdb", *options, "graphmill")
+        self.create("graphmill")
+
+    def create(self, database: str) -> None:
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "graphmill", database)
 
     def start(self) -> None:
         options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"
@@ -463,6 +465,14 @@ class TestTheComposeFilesCommandsOnPostgres:
 
     def test_the_health_checks_of_parts_that_run_pass(self, server: Server) -> None:
         assert {name: server.health(name) for name in server.services} == dict.fromkeys(server.services, 0)
+
+    def test_processes_that_start_together_on_an_empty_database_all_start(self, server: Server) -> None:
+        server.postgres.create("together")
+        command = [sys.executable, "-m", "graphmill.orchestration.instance", "true"]
+        environment = server.environment | {"POSTGRES_DB": "together"}
+        started = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        said = [process.communicate(timeout=180)[1] for process in started]
+        assert [process.returncode for process in started] == [0] * 4, said
 
     def test_the_processes_end_when_they_are_asked_to_and_their_health_checks_fail(self, server: Server) -> None:
         for name in ("daemon", "webserver", "serve", "code", "second"):

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from dagster._check import CheckError
 
 from graphmill.errors import EXIT_USER_ERROR, GraphmillError, ResourceError, SettingsError
 
+TRIES = 5
+"""Attempts to open the instance while other processes make its tables."""
 _UNSET = re.compile(r'environment variable "(\w+)" which is not set')
 _NO_NUMBER = re.compile(r'env variable "(\w+)" cannot be coerced into an int')
 
@@ -35,7 +38,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
     retries, before = logging.getLogger(), logging.getLogger().level
     retries.setLevel(logging.ERROR)  # each attempt to connect would print a warning of five lines
     try:
-        instance = dg.DagsterInstance.get()
+        instance = _opened()
     except Exception as error:
         home = os.environ.get("DAGSTER_HOME", "")
         if why := _of_database(error):
@@ -50,6 +53,18 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
         retries.setLevel(before)
     with instance:
         yield instance
+
+
+def _opened() -> dg.DagsterInstance:
+    """The instance. Processes that start together on an empty database make the same tables; the later ones try again."""
+    for _ in range(TRIES - 1):
+        try:
+            return dg.DagsterInstance.get()
+        except Exception as error:
+            if not any(words in _of_database(error) for words in ("already exists", "duplicate key")):
+                raise
+            time.sleep(1)
+    return dg.DagsterInstance.get()
 
 
 def _of_database(error: BaseException | None) -> str:
