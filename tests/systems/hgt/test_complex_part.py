@@ -12,13 +12,15 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explain_links
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.systems.complex.cost import has_reverses
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt import complex_part
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.cost import step_cost
-from graphmill.systems.hgt.later_nodes import grown_factors
+from graphmill.systems.hgt.later_nodes import grown_factors, grown_links
 from graphmill.systems.hgt.part_weights import fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
@@ -143,21 +145,40 @@ def test_arrays_of_an_export_are_small_and_score_by_themselves(graph: TypedGraph
     assert not torch.equal(found, without.score_targets(0, np.arange(4)))
 
 
-def test_later_nodes_get_what_a_regression_on_their_neighbourhoods_foretells(graph: TypedGraph) -> None:
-    rng = np.random.default_rng(0)
-    known = rng.normal(size=(graph.num_nodes, 4)).astype(np.float32) * 30
-    truth = rng.normal(size=(4, 6)).astype(np.float32)
-    counts = [2 if n == 1 else 0 for n in range(len(graph.node_types))]
-    new = rng.normal(size=(2, 4)).astype(np.float32)
-
-    class Later:
-        def __init__(self) -> None:
-            self.counts = counts
-
-    grown = grown_factors(Later(), graph, known, new, known @ truth)  # type: ignore[arg-type]
-    end = graph.node_types[1].offset + graph.node_types[1].count
-    np.testing.assert_allclose(grown[end : end + 2], new @ truth, rtol=0.02, atol=0.05)
-    assert len(grown) == graph.num_nodes + 2
+def test_a_later_node_with_the_edges_of_a_known_one_gets_its_vector(graph: TypedGraph) -> None:
+    """Where known vectors follow from their neighbours' by a linear map; drugs have edges to genes only."""
+    recipe, _ = built(graph)
+    number = next(n for n, t in enumerate(graph.node_types) if t.name == "drug")
+    kind, twin, none = graph.node_types[number], 3, np.zeros(0, np.int64)
+    edges = []
+    for relation, matrix in zip(graph.relations, recipe.sums.outgoing, strict=True):
+        new, pairs = np.int64(kind.count), matrix.tocoo()
+        if relation.source == "drug":
+            theirs = pairs.col[pairs.row == twin].astype(np.int64)
+            edges.append((np.full_like(theirs, new), theirs))
+        elif relation.target == "drug":
+            theirs = pairs.row[pairs.col == twin].astype(np.int64)
+            edges.append((theirs, np.full_like(theirs, new)))
+        else:
+            edges.append((none, none))
+    later = LaterNodes([int(n == number) for n in range(len(graph.node_types))], edges)
+    torch.manual_seed(0)
+    nodes, relations = 30 * torch.randn(graph.num_nodes, 6), torch.randn(len(graph.relations), 6)
+    nodes.requires_grad_()
+    score, count = torch.zeros(()), np.zeros(graph.num_nodes)
+    for r, matrix in enumerate(recipe.sums.outgoing):
+        pairs, (first, second) = matrix.tocoo(), recipe.sums.offsets[r]
+        heads, tails = (torch.from_numpy(np.asarray(at, np.int64)) for at in (pairs.row + first, pairs.col + second))
+        score = score + (products(nodes[heads], relations[r][None], "complex") * nodes[tails]).sum()
+        count += np.bincount(heads, minlength=graph.num_nodes) + np.bincount(tails, minlength=graph.num_nodes)
+    rows = slice(kind.offset, kind.offset + kind.count)
+    total, n = torch.autograd.grad(score, nodes)[0][rows], torch.from_numpy(count[rows, None]).float()
+    known = nodes.detach().clone()
+    known[rows] = torch.cat([total / (1 + n).sqrt(), total / (1 + n)], 1) @ torch.randn(12, 6)
+    links = grown_links(later, recipe.sums, graph)
+    grown = grown_factors(later, graph, links, (known.numpy(), relations.numpy()))
+    np.testing.assert_allclose(grown[rows.stop], known[kind.offset + twin], rtol=0.02, atol=0.5)
+    assert len(grown) == graph.num_nodes + 1
 
 
 def test_settings_that_do_nothing_are_refused(graph: TypedGraph) -> None:

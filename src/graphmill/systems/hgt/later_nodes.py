@@ -19,6 +19,7 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import Neighbourhoods
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 
@@ -106,16 +107,31 @@ def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
 
 
 def grown_factors(
-    later: LaterNodes, graph: TypedGraph, known: np.ndarray, new: np.ndarray, factors: np.ndarray
+    later: LaterNodes, graph: TypedGraph, links: TrainingLinks, factors: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """float32 [nodes of the grown graph, f]: ComplEx's vectors. A ridge regression per type predicts those of new nodes
-    from the spectral vectors (``known`` [nodes, s], ``new`` [new nodes, s]).
+    """float32 [nodes of the grown graph, f]: ComplEx's vectors. ``links``: of the grown graph. ``factors``: of the known
+    nodes and of the relations.
+
+    A ridge regression per type predicts a node's vector from its edges to known nodes: from the sum of the vectors whose
+    product with it is an edge's score, divided by √(1 + edges) and by 1 + edges.
     """
-    parts, at = [], 0
-    for t, more in zip(graph.node_types, later.counts, strict=True):
-        x, y = known[t.offset : t.offset + t.count].astype(np.float64), factors[t.offset : t.offset + t.count]
-        parts.append(y)
-        gram = x.T @ x + np.eye(x.shape[1])
-        parts.append((new[at : at + more] @ np.linalg.solve(gram, x.T @ y)).astype(np.float32))
-        at += more
+    nodes, relations = (torch.from_numpy(np.asarray(part, np.float32)) for part in factors)
+    of_type = nodes.split([t.count for t in graph.node_types])
+    sums = [np.zeros((len(y) + more, nodes.shape[1])) for y, more in zip(of_type, later.counts, strict=True)]
+    edges = [np.zeros((len(total), 1)) for total in sums]
+    number = {t.name: n for n, t in enumerate(graph.node_types)}
+    for relation, matrix in zip(graph.relations, links.outgoing, strict=True):
+        ends, own = (number[relation.source], number[relation.target]), relations[relation.index][None]
+        real, imaginary = own.chunk(2, dim=1)
+        conjugate = torch.cat([real, -imaginary], 1)
+        for mine, theirs, told, weight in ((*ends, matrix, conjugate), (*ends[::-1], matrix.T, own)):
+            known = told.tocsr()[:, : len(of_type[theirs])]
+            sums[mine] += known @ products(of_type[theirs], weight, "complex").numpy()
+            edges[mine] += np.asarray(known.sum(1)).reshape(-1, 1)
+    parts = []
+    for y, total, count in zip(of_type, sums, edges, strict=True):
+        x = np.concatenate([total / np.sqrt(1 + count), total / (1 + count)], 1)
+        known, new = x[: len(y)], x[len(y) :]
+        weights = np.linalg.solve(known.T @ known + np.eye(x.shape[1]), known.T @ y.numpy())
+        parts += [y.numpy(), (new @ weights).astype(np.float32)]
     return np.concatenate(parts)

@@ -337,10 +337,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """The new nodes' projected neighbourhoods and the layers' output for them, side by side."""
         vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
-        factors = self.factors_of(model)
+        links, factors = grown_links(later, self.sums, self.graph), self.factors_of(model)
         if factors is not None:
-            factors = (grown_factors(later, self.graph, vectors.all(), spectral, factors[0]), factors[1])
-        links = grown_links(later, self.sums, self.graph)
+            factors = (grown_factors(later, self.graph, links, factors), factors[1])
         scoring = scoring_arrays(self.width, model.decoder, links, factors, self.paths_of(model))  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
