@@ -321,7 +321,7 @@ CASES = {
             _SOFTMAX,
             {
                 "model": {"num_layers": 0, "complex_dim": 8},  # without layers, as the default is
-                "training": {"complex_steps": 5},
+                "training": {"complex_steps": 3},
                 "acceleration": {"batching": "full"},
             },
         ),

@@ -70,7 +70,7 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
     recipe = recipe_on(typed, objective={"candidates": candidates, "n3": 0.1})
     model = recipe.build(Execution())
     batch = recipe.step(recipe.phases[0], 0, 0).shard(0, 5)
-    softmax, norm = recipe.terms(model, batch, None)
+    softmax, norm = recipe.terms(model, batch, recipe.encode(model, batch))
     loss = cubes = 0.0
     for place in range(len(batch)):
         head, relation, tail = int(batch.head[place]), int(batch.relation[place]), int(batch.tail[place])

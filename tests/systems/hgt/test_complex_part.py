@@ -42,7 +42,7 @@ def built(graph: TypedGraph) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
 def test_each_phase_trains_its_own_weights(graph: TypedGraph) -> None:
     recipe, model = built(graph)
     _, second = recipe.phases
-    assert (second.name, second.steps_per_epoch) == ("complex", 5)
+    assert (second.name, second.steps_per_epoch) == ("complex", 3)
     assert second.training is not None
     assert second.training.optimizer == "adagrad"
     of = {phase.name: {n for g in recipe.parameter_groups(model, phase) for n in g.names} for phase in recipe.phases}
@@ -53,13 +53,13 @@ def test_each_phase_trains_its_own_weights(graph: TypedGraph) -> None:
     assert [term.name for term in recipe.terms(model, batch, recipe.encode(model, batch))] == ["softmax", "n3"]  # type: ignore[arg-type]
 
 
-def test_a_small_graph_gets_no_more_steps_than_ten_passes_over_its_links(graph: TypedGraph) -> None:
+def test_a_small_graph_gets_no_more_steps_than_five_passes_over_its_links(graph: TypedGraph) -> None:
     steps = complex_settings(graph, CASES["hgt-softmax"].job(graph, model={"complex_dim": 8}).settings).training
     links = sum(r["split"]["train"] for r in graph.manifest["relations"]) * (1 if has_reverses(graph) else 2)
-    assert steps.steps_per_epoch == math.ceil(10 * links / 1024) < 100
+    assert steps.steps_per_epoch == math.ceil(5 * links / 1024) < 1000
 
 
-@pytest.mark.parametrize(("links_a_node", "n3"), [(99, 0.1), (100, 0.02)])
+@pytest.mark.parametrize(("links_a_node", "n3"), [(99, 0.05), (100, 0.02)])
 def test_a_graph_with_many_links_a_node_gets_less_norm(graph: TypedGraph, links_a_node: int, n3: float) -> None:
     relations = [{"split": {"train": links_a_node * graph.num_nodes}}]
     many = SimpleNamespace(manifest={"relations": relations}, num_nodes=graph.num_nodes)
@@ -199,7 +199,9 @@ def test_a_run_without_it_is_the_run_that_it_was(graph: TypedGraph) -> None:
 
 
 def test_its_memory_is_estimated(graph: TypedGraph) -> None:
-    settings = [CASES["hgt-softmax"].job(graph, model={"complex_dim": d}).settings for d in (0, 64)]
+    settings = [
+        CASES["hgt-softmax"].job(graph, model={"embedding_dim": 64, "complex_dim": d}).settings for d in (0, 64)
+    ]
     without, with_it = (step_cost(graph, s, "full", Execution(), "fp32") for s in settings)
     assert with_it.weights - without.weights == pytest.approx(
         4 * 64 * (graph.num_nodes + len(graph.relations)), rel=0.1

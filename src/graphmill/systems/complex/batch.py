@@ -10,13 +10,14 @@ import numpy as np
 
 from graphmill.systems.base_recipe import DividedBatch
 
-SOFTMAX, N3 = "softmax", "n3"
+SOFTMAX, N3, NODES = "softmax", "n3", "nodes"
 
 
 @dataclass(frozen=True)
 class ComplexBatch(DividedBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
+    ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
     ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
     type, all its nodes. ``own_degree`` float32 [B]: log of the number of training links into the tail, this link
     included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
@@ -29,6 +30,7 @@ class ComplexBatch(DividedBatch):
     tail: np.ndarray
     kind: np.ndarray
     own_degree: np.ndarray
+    nodes: np.ndarray
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
     degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 

@@ -45,6 +45,7 @@ def step_cost(
     parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)
     chunk = batch / max(execution.loss_chunks, 1)
+    read = min(graph.num_nodes, 2 * batch + candidates * len(graph.node_types))
     edges = sum(relation.edges for relation in graph.relations)
     held_out = float(sum(r["split"]["valid"] + r["split"]["test"] for r in graph.manifest["relations"]))
     products = 3 * 2.0 * batch * candidates * d
@@ -52,9 +53,9 @@ def step_cost(
         weights=parameters * _WIDE,
         # The links in both directions as four numbers each, their order, and the sparse edges.
         held=int(2 * edges * 64),
-        # Scores, their exponentials and gradients; the looked-up rows and their products; the table's gradient once for
-        # each of its three uses.
-        step=int((6 * chunk * candidates + 16 * chunk * d + 3 * parameters) * _WIDE),
+        # Scores, their exponentials and gradients; the looked-up rows and their products; the vectors that the step reads,
+        # with their gradient; the table's gradient.
+        step=int((6 * chunk * candidates + 16 * chunk * d + 2 * read * d + parameters) * _WIDE),
         gradients=parameters * _WIDE,
         evaluation=int(ranking_bytes(held_out, max(t.count for t in graph.node_types)) + parameters * _WIDE),
         flop=products,

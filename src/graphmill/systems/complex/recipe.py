@@ -17,11 +17,12 @@ from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_q
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
+from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_recipe import TableRecipe
-from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
+from graphmill.systems.complex.batch import N3, NODES, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.exported import scoring_arrays
-from graphmill.systems.complex.model import ComplEx
+from graphmill.systems.complex.model import ComplEx, products
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
@@ -101,39 +102,52 @@ class ComplexRecipe(TableRecipe[ComplEx]):
             nodes = candidates.get(number, np.arange(node_type.offset, node_type.offset + node_type.count))
             local = nodes - node_type.offset
             degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
-        return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
+        read = [head, tail]
+        for number in np.unique(kind).tolist():
+            node_type = self.graph.node_types[number]
+            every = np.arange(node_type.offset, node_type.offset + node_type.count)
+            read.append(candidates.get(number, every))
+        nodes = np.unique(np.concatenate(read))
+        return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], nodes, candidates, degree)
 
     def encode(self, model: ComplEx, batch: ComplexBatch) -> Encoded | None:
-        """Nothing: chunks share only the tables."""
-        return None
+        """The vectors of all nodes that the step reads, [nodes, d]: their gradient is added to the table once a step."""
+        return Encoded({NODES: table_rows(model.entities, self._tensor(batch.nodes))})
 
     def terms(self, model: ComplEx, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy summed over links, and the cubes of their vectors."""
-        head, relation, tail = self._tensors(chunk.head, chunk.relation, chunk.tail)
-        x = model(head, relation)
+        assert encoded is not None
+        vectors = encoded.tensors[NODES]
+        ends = np.searchsorted(chunk.nodes, np.stack([chunk.head, chunk.tail]))
+        head, tail, relation = self._tensors(*ends, chunk.relation)
+        parts = vectors[head], model.relations[relation], vectors[tail]
+        x = products(*parts[:2], model.scoring)
         loss = x.sum() * 0.0  # a process may hold no link
         for kind in np.unique(chunk.kind).tolist():
-            loss = loss + self._cross_entropy(model, chunk, kind, x, tail)
+            loss = loss + self._cross_entropy(model, chunk, kind, x, parts[2], vectors)
+        norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
         count = float(len(chunk))
-        norm = sum(
-            (model.cubes(part) for part in (model.entities[head], model.relations[relation], model.entities[tail])),
-            x.new_zeros(()),
-        )
         return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
 
-    def _cross_entropy(self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, tail: Tensor) -> Tensor:
+    def _cross_entropy(
+        self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, target: Tensor, vectors: Tensor
+    ) -> Tensor:
         """Σ −log softmax over the links whose targets are of one type.
 
-        A sampled candidate counts for several nodes; the target itself is not among the candidates.
+        ``x``, ``target`` [B, d]: head times relation, and the target's vector. ``vectors``: of ``chunk.nodes``. A sampled
+        candidate counts for several nodes; the target itself is not among the candidates.
         """
         mine = np.flatnonzero(chunk.kind == kind)
-        rows, node_type, candidates = self._tensor(mine), self.graph.node_types[kind], chunk.candidates.get(kind)
-        x, tail = x[rows], tail[rows]
-        first = node_type.offset
-        table = model.entities[first : first + node_type.count]
-        nodes = None if candidates is None else self._tensor(candidates)
-        others = wide(x @ (table if nodes is None else model.entities[nodes]).T)
-        own = wide((x * model.entities[tail]).sum(1, keepdim=True))
+        node_type, candidates = self.graph.node_types[kind], chunk.candidates.get(kind)
+        rows, tail = self._tensors(mine, chunk.tail[mine])
+        x, first = x[rows], node_type.offset
+        if candidates is None:
+            nodes, start = None, int(np.searchsorted(chunk.nodes, first))
+            others = x @ vectors[start : start + node_type.count].T
+        else:
+            nodes, place = self._tensors(candidates, np.searchsorted(chunk.nodes, candidates))
+            others = x @ vectors[place].T
+        others, own = wide(others), wide((x * target[rows]).sum(1, keepdim=True))
         if model.popularity is not None:
             asking, degree = chunk.degree[kind]
             relations = chunk.relation[mine]

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from graphmill.systems.hgt.settings import HgtSettings
     from graphmill.training.contract import Execution
 
-N3, N3_OF_MANY = 0.1, 0.02
+N3, N3_OF_MANY = 0.05, 0.02
 """λ of the part's N3 norm, and on a graph with at least :data:`MANY` links a node, whose vectors links determine better."""
 MANY = 100
-PASSES = 10
+PASSES = 5
 """Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
 

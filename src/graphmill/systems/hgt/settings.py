@@ -41,9 +41,9 @@ class HgtModel(Settings):
     )
     complex_dim: int = setting(
         128,
-        "Loss softmax: width of ComplEx vectors that are trained in addition. Their score is added with weights "
-        "chosen on each relation's validation links. An export has them in relations.safetensors, not in the "
-        "embedding (0: none)",
+        "Loss softmax: width of ComplEx vectors that are trained in addition, at most embedding_dim. Their score is added "
+        "with weights chosen on each relation's validation links. An export has them in relations.safetensors, not in "
+        "the embedding (0: none)",
         ge=0,
     )
     pair_features: bool = setting(
@@ -169,7 +169,7 @@ _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
 """Loss → section → settings that only the other loss reads."""
 
 
-_COMPLEX_STEPS = 100
+_COMPLEX_STEPS = 1_000
 
 
 class HgtTraining(TrainingSettings):
@@ -198,7 +198,7 @@ class HgtTraining(TrainingSettings):
     )
     complex_steps: int = setting(
         _COMPLEX_STEPS,
-        "model.complex_dim: ComplEx steps per epoch, of 1,024 links each and at most 10 passes over the links, by Adagrad "
+        "model.complex_dim: ComplEx steps per epoch, of 1,024 links each and at most 5 passes over the links, by Adagrad "
         "with a learning rate of 0.1",
         ge=1,
     )
@@ -318,8 +318,9 @@ class HgtSettings(LinkSettings):
 
     @property
     def complex_width(self) -> int:
-        """Width of the ComplEx part; 0 without one."""
-        return self.model.complex_dim if self.objective.loss == "softmax" else 0
+        """Width of the ComplEx part; 0 without one. At most the embedding's, so that an export stays small."""
+        width = min(self.model.complex_dim, self.model.embedding_dim // 2 * 2)
+        return width if self.objective.loss == "softmax" else 0
 
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""

@@ -75,7 +75,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
     from the training edges become a part too.
     """
 
-    algorithm_version = 9
+    algorithm_version = 10
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
@@ -165,9 +165,10 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return super().step(phase, epoch, index)
 
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded | None:  # type: ignore[override]
-        """Spectral vectors of all nodes without the step's pairs, and learned vectors of the nodes that the step reads."""
-        if isinstance(batch, ComplexBatch):
-            return None
+        """Spectral vectors of all nodes without the step's pairs, and learned vectors of the nodes that the step reads; in
+        ComplEx's phase the vectors that it reads."""
+        if self.complex is not None and isinstance(batch, ComplexBatch):
+            return self.complex.encode(model.factors, batch)
         spectral = self.ends.vectors(self.spectral(model), batch.masked)
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
