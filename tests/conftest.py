@@ -52,3 +52,10 @@ def datasets() -> Path:
 def _no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo or a UI that another test ran in this process says where its pictures are; pages of this test have none."""
     monkeypatch.delenv("GRAPHMILL_SERVICE", raising=False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long test may take longer than another one: half an hour, unless it names its own limit."""
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
