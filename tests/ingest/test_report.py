@@ -100,7 +100,9 @@ class TestOtherEdgeFiles:
         assert columns is not None
         assert {name: getattr(columns, name) for name in expected} == expected
 
-    @pytest.mark.parametrize("header", ["id,name,name_type,synonym,synonym_type", "a,a_type,b,b_type,c,c_type,relation"])
+    @pytest.mark.parametrize(
+        "header", ["id,name,name_type,synonym,synonym_type", "a,a_type,b,b_type,c,c_type,relation"]
+    )
     def test_columns_with_a_type_are_no_ends_without_a_relation_or_in_threes(self, header: str) -> None:
         assert guess_columns(tuple(header.split(",")))[0] is None
 

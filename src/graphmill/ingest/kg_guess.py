@@ -39,7 +39,9 @@ def guess_columns(
         first, second = (_plain(name).removesuffix("_id") for name in ends.values())
         found = _ends(plain, [(first, second)]) | ends
     if not found and (found := _ends(plain, _typed_pair(plain))):
-        remarks.append(f"column {found['head_id']} is the head and {found['tail_id']} the tail: each has a column of types")
+        remarks.append(
+            f"column {found['head_id']} is the head and {found['tail_id']} the tail: each has a column of types"
+        )
     if not found and len(header) in (2, 3):
         found = {"head_id": header[0], "tail_id": header[-1]}
         remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
