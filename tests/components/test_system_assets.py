@@ -250,6 +250,20 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
 
 
+def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Project) -> None:
+    system = System(project, "bpr_mf")
+    figures = {name: {"recall@20": own} for name, own in {"model": 0.25, "popularity": 0.1, "bpr_mf": 0.3}.items()}
+    advice = "bpr_mf does not pay on these data. The data have no validation split. Until then take BPR-MF"
+    about = {"kind": "items", "epoch": 4, "split": "test", "advice": f"{advice}, whose run is runs/mf"}
+    system.write("ranking.json", {**about, "figures": figures})
+    assert checks(system.run("ranking", rank={}))["beats_baselines"].description.endswith(
+        f"{advice}, whose run is runs/mf"
+    )
+    summary = project.metadata("toy/bpr_mf_ranking")["summary"]
+    assert f"**behind** by 17 %. {advice}." in summary
+    assert "runs/mf" not in summary
+
+
 @pytest.mark.parametrize(("own", "passed"), [(0.3, True), (0.29, False)])
 @pytest.mark.parametrize("set_to", [{}, {"baseline_severity": "error"}])
 def test_a_tie_with_the_best_baseline_passes_and_a_loss_is_as_loud_as_its_severity(

@@ -85,12 +85,33 @@ class TestOtherEdgeFiles:
                 {"head_id": "from_id", "head_name": "from_label", "tail_name": "to_label", "relation": "edge_type"},
             ),
             ("x_index,x_id,y_id,relation", {"head_index": "", "head_id": "x_id"}),
+            (
+                "drug,drug_type,relation,target,target_type",
+                {"head_id": "drug", "head_type": "drug_type", "tail_id": "target", "tail_type": "target_type"},
+            ),
+            (
+                "gene_name,gene_id,gene_kind,edge,edge_type,term_id,term_kind",
+                {"head_id": "gene_id", "head_name": "gene_name", "tail_id": "term_id", "tail_type": "term_kind"},
+            ),
         ],
     )
     def test_common_headers_are_guessed(self, header: str, expected: dict[str, str]) -> None:
         columns, _ = guess_columns(tuple(header.split(",")))
         assert columns is not None
         assert {name: getattr(columns, name) for name in expected} == expected
+
+    @pytest.mark.parametrize(
+        "header", ["id,name,name_type,synonym,synonym_type", "a,a_type,b,b_type,c,c_type,relation"]
+    )
+    def test_columns_with_a_type_are_no_ends_without_a_relation_or_in_threes(self, header: str) -> None:
+        assert guess_columns(tuple(header.split(",")))[0] is None
+
+    def test_given_ends_leave_the_rest_to_the_header(self) -> None:
+        header = ("drug", "drug_type", "note", "note_type", "relation", "target", "target_type")
+        columns, _ = guess_columns(header, {"head_id": "drug", "tail_id": "target"})
+        assert columns is not None
+        assert (columns.relation, columns.head_type, columns.tail_type) == ("relation", "drug_type", "target_type")
+        assert guess_columns(("a", "b", "c", "d"), {"head_id": "a", "tail_id": "b"})[0] is None
 
     def test_primekgs_own_columns_need_no_map(self, tmp_path: Path) -> None:
         found = ingest_report(write(tmp_path, text(*CLEAN)))

@@ -269,6 +269,28 @@ def test_an_export_alone_scores_as_its_run(
         )
 
 
+def test_the_types_of_heads_and_tails_choose_among_relations_of_one_name(
+    runs: dict[str, graphmill.Run], graph: TypedGraph
+) -> None:
+    run, ids = runs["hgt"], graph.node_table()["id"].to_pylist()
+    drugs, genes = (
+        [str(node) for node in ids[t.offset : t.offset + 3]]
+        for t in (graph.node_type("drug"), graph.node_type("gene/protein"))
+    )
+    for heads, tails, key in (
+        (drugs, genes, "drug|drug_protein|gene/protein"),
+        (genes, drugs, "gene/protein|drug_protein|drug"),
+    ):
+        assert run.score(heads, "drug_protein", tails).tolist() == run.score(heads, key, tails).tolist()
+    for heads, tails in ((drugs, drugs), ([drugs[0], genes[0]], [genes[0], drugs[0]]), ([], [])):
+        with pytest.raises(InputError, match=r"'drug_protein' is the name of 2 relations; write one of .*drug_protein"):
+            run.score(heads, "drug_protein", tails)
+    with pytest.raises(InputError, match="has no node 'aspirin'"):
+        run.score(["aspirin"], "drug_protein", genes[:1])
+    with pytest.raises(InputError, match="'cures' is no relation of this model; write one of"):
+        run.score(drugs, "cures", genes)
+
+
 def test_vectors_without_relations_predict_nothing(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run directory, nor an export that can score links"):
         link_model(shutil.copytree(runs["complex"].path / "embeddings", tmp_path / "vectors", ignore=_scoring))

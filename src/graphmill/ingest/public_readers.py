@@ -107,7 +107,7 @@ def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[
 
     with RowFile(path) as file:
         names, delimiter = file.names, file.delimiter
-    found, remarks = guess_columns(names)
+    found, remarks = guess_columns(names, given)
     if found is None and not given:
         raise InputError(
             f"{path}: no column map could be guessed from {listed(names)}; name the ends and the relation, such as "

@@ -79,6 +79,10 @@ class Run:
             raise InputError(f"node id '{node}' exists in several types ({kinds}); choose one with node_type")
         return rows[0]
 
+    def types_of(self, node: str) -> list[str]:
+        """Node types of an id. Raises :class:`InputError` if there is no such node."""
+        return [self.type_of(row) for row in self._rows.get(node) or [self.row(node)]]
+
     def type_of(self, row: int) -> str:
         """Node type of a row."""
         return self.embeddings.type_names[int(self.embeddings.types[row])]
@@ -103,13 +107,17 @@ class Run:
     def score(self, heads: Sequence[str], relation: str, tails: Sequence[str]) -> np.ndarray:
         """Score links from this export alone: float32 [n]. Within one relation, a higher score means a likelier link.
 
-        ``relation`` is a name, or source|name|target if several relations have that name. ``heads`` and ``tails`` are n
-        node ids each, of the relation's source and target type.
+        ``relation`` is a name, or source|name|target. If several relations have that name, the types of the nodes choose.
+        ``heads`` and ``tails`` are n node ids each, of the relation's source and target type.
 
         Raises:
-            InputError: the export cannot score (another system, another loss), or there is no such relation or node.
+            InputError: the export cannot score (another system, another loss), or there is no such relation or node, or
+                several relations of that name join such nodes.
         """
-        scorer, number, (source, target) = self.scorer, *self._relation(relation)
+        from graphmill.runs.links_of_export import relation_of_export
+
+        scorer, number = self.scorer, relation_of_export(self, relation, heads, tails)
+        source, _, target = self.manifest["relations"][number]
         if len(heads) != len(tails):
             raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
         first, second = scorer.links.offsets[number]
@@ -117,16 +125,6 @@ class Run:
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
         found: np.ndarray = scorer.score(number, left, right).numpy()
         return found
-
-    def _relation(self, relation: str) -> tuple[int, tuple[str, str]]:
-        keys = [tuple(key) for key in self.manifest["relations"]]
-        found = [n for n, key in enumerate(keys) if relation in (key[1], "|".join(key))]
-        if len(found) != 1:
-            names = ", ".join("|".join(keys[n]) for n in found or range(len(keys)))
-            what = f"is the name of {len(found)} relations" if found else "is no relation of this model"
-            raise InputError(f"'{relation}' {what}; write one of {names}")
-        source, _, target = keys[found[0]]
-        return found[0], (source, target)
 
     @cached_property
     def scorer(self) -> ExportedScorer | SoftmaxScorer:

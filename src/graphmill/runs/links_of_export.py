@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,20 +48,47 @@ def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> 
     return False
 
 
+def relation_of_export(
+    run: Run, relation: str, heads: Sequence[str] = (), tails: Sequence[str] = (), *, head_type: str = ""
+) -> int:
+    """The number of a relation, by its name or source|name|target.
+
+    If several have this name, it is the one that joins nodes of the types of all ``heads`` and ``tails`` (ids).
+    ``head_type``: the type of the heads, if it is known.
+
+    Raises:
+        InputError: no such relation or node, or not one relation of this name joins such nodes.
+    """
+    keys = [tuple(key) for key in run.manifest["relations"]]
+    found = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
+    if len(found) > 1:
+        sources = {head_type} if head_type else _types_of_all(run, heads)
+        targets = _types_of_all(run, tails)
+        fitting = [n for n in found if sources >= {keys[n][0]} and targets >= {keys[n][2]}]
+        found = fitting if len(fitting) == 1 else found
+    if len(found) != 1:
+        names = ", ".join("|".join(keys[number]) for number in found or range(len(keys)))
+        what = f"is the name of {len(found)} relations" if found else "is no relation of this model"
+        raise InputError(f"'{relation}' {what}; write one of {names}")
+    return found[0]
+
+
+def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
+    """The node types in which all of these ids exist; all types if there are no ids."""
+    found = set(run.embeddings.type_names)
+    for node in nodes:
+        found &= set(run.types_of(node))
+    return found
+
+
 def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
     """The ``k`` likeliest tails of a head in a relation, from the export alone.
 
     If several relations have this name, it takes the one whose source is the head's type.
     """
-    head, relation = asked.heads[0], asked.relations[0]
-    names = [tuple(key) for key in run.manifest["relations"]]
-    named = [key for key in names if relation in (key[1], "|".join(key))]
-    kind = asked.head_type or run.type_of(run.row(head)) if len({key[0] for key in named}) > 1 else ""
-    fitting = [key for key in named if kind in ("", key[0])]
-    scorer, number, (source, _) = (
-        run.scorer,
-        *run._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
-    )
+    head = asked.heads[0]
+    scorer, number = run.scorer, relation_of_export(run, asked.relations[0], [head], head_type=asked.head_type)
+    source = run.manifest["relations"][number][0]
     first, second = scorer.links.offsets[number]
     row = run.row(head, source)
     own = np.array([row - first], np.int64)

@@ -120,7 +120,7 @@ def _rank_any(
         rival = rival_bpr_mf(restored, outlets=outlets)
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
         figures = grouped(found)
-        about["advice"] = simpler(restored, rival)
+        about["advice"] = simpler(restored, rival, figures if split == "test" else None)
         about["selected_on"] = restored.selected_on
         about["repeat_share"] = found.get("repeat_share", 0.0)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
@@ -154,30 +154,41 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
     return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.recipe.name])
 
 
-def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
-    """Advice to use a simpler model if one is better on validation; "" if none is.
+def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Mapping[str, float]] | None = None) -> str:
+    """Advice to use a simpler model if one is better; "" if none is.
 
-    Test metrics are not used: there is no advice for a run without a validation split, or whose epoch was chosen on the
-    test split. ``rival``: the result of the best BPR-MF training, or {}.
+    Validation decides. If the data have no validation split, ``test`` does, and the advice says so. There is no advice
+    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the best BPR-MF
+    training, or {}. ``test``: the metrics on the test split by scorer.
     """
     metric = str(restored.job.settings.evaluation.selection_metric)
-    if restored.selected_on != "valid" or not (restored.run.path / "report.json").is_file():
+    if not (restored.run.path / "report.json").is_file():
         return ""
     metrics = restored.run.read_json("report.json")["metrics"]
-    figures = grouped({name.removeprefix("valid_"): metrics[name] for name in metrics if name.startswith("valid_")})
+    valid = {name.removeprefix("valid_"): metrics[name] for name in metrics if name.startswith("valid_")}
+    if valid and restored.selected_on != "valid":
+        return ""
+    figures = grouped(valid) if valid else test or {}
     measured = {who: own[metric] for who, own in figures.items() if metric in own and who in ("model", *SIMPLER)}
     if "model" not in measured:
         return ""
     mine = measured.pop("model")
-    if rival.get("best_metric") is not None:
+    if valid and rival.get("best_metric") is not None:
         measured[BPR_MF] = float(rival["best_metric"])
     best = max(measured, key=lambda who: measured[who], default="")
     if not best or measured[best] <= mine:
         return ""
     where = f", whose run is {rival['run_dir']}" if best == BPR_MF else ", which needs no training"
+    split, take = "validation", "Take"
+    if not valid:
+        split = "test"
+        take = (
+            "The data have no validation split, so this is a comparison on test items alone; hold validation items out "
+            "(graph.split) to confirm it. Until then take"
+        )
     return (
-        f"{restored.recipe.name} does not pay on these data: by {metric} on validation it has {mine:.4f}, {SIMPLER[best]} "
-        f"{measured[best]:.4f}. Take {SIMPLER[best]}{where}"
+        f"{restored.recipe.name} does not pay on these data: by {metric} on {split} it has {mine:.4f}, {SIMPLER[best]} "
+        f"{measured[best]:.4f}. {take} {SIMPLER[best]}{where}"
     )
 
 

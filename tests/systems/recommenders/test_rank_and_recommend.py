@@ -132,6 +132,57 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
     assert simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"}) == ""
 
 
+@pytest.mark.parametrize("selected_on", ["valid", "test"])
+@pytest.mark.parametrize(
+    ("test", "advice"),
+    [
+        ({"model": 0.3, "ease": 0.2, "bpr_mf": 0.29}, ""),
+        ({"model": 0.3, "ease": 0.35, "bpr_mf": 0.31}, "take EASE, which needs no training"),
+        ({"model": 0.3, "ease": 0.2, "bpr_mf": 0.31}, "take BPR-MF, whose run is runs/mf"),
+        ({"model": 0.3, "sampled": 0.9}, ""),
+    ],
+    ids=["the model is best", "EASE is", "BPR-MF is", "another protocol is no model"],
+)
+def test_without_a_validation_split_the_test_names_it_and_says_so(
+    kgat: Restored, tmp_path: Path, test: dict[str, float], advice: str, selected_on: str
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": {"test_recall@20": 0.3}})
+    run.write_json("settings.json", {"recipe": "kgat", "evaluation": {"selection_split": selected_on}})
+    figures = {who: {"recall@20": value} for who, value in test.items()}
+    found = simpler(replace(kgat, run=run), {"best_metric": 0.9, "run_dir": "runs/mf"}, figures)
+    assert found.endswith(advice)
+    assert bool(found) == bool(advice)
+    if advice:
+        assert found.startswith("kgat does not pay on these data: by recall@20 on test it has 0.3000, ")
+        assert "The data have no validation split, so this is a comparison on test items alone" in found
+    assert simpler(replace(kgat, run=run), {}, None) == ""
+
+
+def test_a_ranking_without_a_validation_split_writes_its_advice(tmp_path: Path) -> None:
+    """Items of one kind each: a model that has hardly learned is behind item-kNN and EASE."""
+    pairs = [(user, 10 * (user % 2) + item, 2 if item == user % 10 else 0) for user in range(40) for item in range(10)]
+    graph = built(tmp_path / "graph", pairs, 40, 20)
+    run = trained(
+        graph,
+        tmp_path / "runs",
+        "bpr_mf",
+        model={"embedding_dim": 2},
+        training={"epochs": 1, "learning_rate": 1e-6},
+        evaluation={
+            "baselines": ["item_knn", "ease"],
+            "top_k": [2],
+            "metrics": ["recall"],
+            "selection_metric": "recall@2",
+        },
+    )
+    found = rank_any(run)
+    assert found["advice"].startswith("bpr_mf does not pay on these data: by recall@2 on test it has 0.")
+    assert "The data have no validation split" in found["advice"]
+    assert json.loads((run.run.path / "ranking.json").read_text(encoding="utf-8"))["advice"] == found["advice"]
+
+
 def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:
     """User 2 has no training item, user 0 a validation item; items 3 and 4 are in nobody's training list."""
     pairs = [(0, 0, 0), (0, 1, 1), (0, 3, 2), (1, 0, 0), (1, 2, 0), (2, 1, 2)]

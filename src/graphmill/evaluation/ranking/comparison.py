@@ -1,4 +1,4 @@
-"""Compares a model's link ranking with degree, random, and the same model without message passing."""
+"""Compares a model's link ranking with degree, random, and, if it has layers, the same model without message passing."""
 
 import math
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ RATIO_CHECKS = (
         "The model ranks links little better than popularity alone: it has learned mostly degrees.",
         "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
         "× in macro MRR",
-        "the model learned mostly popularity. Use degree-matched negatives in training or more negatives, or train "
-        "longer",
+        "the model learned mostly popularity. Train longer or raise `embedding_dim`; HGT with `loss: link_contrastive`: "
+        "raise `negatives_per_positive` as well",
         "beats_degree_only",
         "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
     ),
@@ -61,8 +61,8 @@ RATIO_CHECKS = (
         "In too many relations popularity alone ranks as well as the model.",
         "The table shows which relations; small ones need more epochs or features.",
         "of the relations",
-        "the table shows which relations. Small ones need features or more epochs; `model.relation_strength` (on by "
-        "default) keeps overfitted ones near popularity",
+        "the table shows which relations. Small ones need features or more epochs, and validation links: these weigh the "
+        "parts of HGT's score in each relation, which keeps overfitted ones near popularity",
         "most_relations_beat_degree",
         "In most relations the model beats popularity. If not: `by_relation` shows the others.",
     ),
