@@ -48,7 +48,7 @@ types: setup
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: setup  ## write the pages anew that are made from the code: settings, health checks, commands, folders
+pages: setup  ## write the pages that are made from the code: settings, health checks, commands, folders
 	@for page in settings checks commands folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
 
 format: setup
@@ -59,7 +59,7 @@ bench: setup  ## the main benchmarks one after the other (hours); one that fails
 	@failed=; for b in $(BENCHMARKS); do echo "== $$b"; $(BIN)/python -m benchmarks.$$b --json || failed="$$failed $$b"; done; \
 	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-bench-report: setup  ## a line a file of committed results, then what misses its target
+bench-report: setup  ## one line for each file of committed results, then the rows that miss their target
 	@$(BIN)/python -m benchmarks
 
 release: setup  ## sdist and wheel into dist/, tried in an empty environment; notes from CHANGELOG.md. Uploads nothing

@@ -88,10 +88,9 @@ class TestAdvice:
         monkeypatch.setattr(planning, "_free", lambda device: 10 << 30)
         found = estimate_training(values(graph), "x")
         run = replace(found.run, chosen=None)
-        full = [option for option in run.options if option.batching == "full"]
         from graphmill.runs.resolve import resolve
 
-        advice = scaling._advice(resolve(values(graph), "x"), run, full, found.shards, 10 << 30)
+        advice = scaling._advice(resolve(values(graph), "x"), run, found.shards, 10 << 30)
         assert "batching: edge_sampled; launcher: local" in advice or "neighbor_sampled" in advice
 
 

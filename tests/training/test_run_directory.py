@@ -282,10 +282,12 @@ def test_pruning_sweeps_what_killed_exports_left_and_no_writer_needs(tmp_path: P
     run = RunDirectory(tmp_path / "runs" / "a")
     with run.lock():
         run.write_json("settings.json", {})
-    old, new = run.embeddings / ".embeddings.csv.1.part", run.path / ".recommendations.parquet.part"
-    for path, age in ((old, 4000), (new, 10)):
+    names = ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.part", "origin/.config.json.part")
+    old, new = [run.path / name for name in names], run.path / ".recommendations.parquet.part"
+    for path, age in (*((path, 4000) for path in old), (new, 10)):
+        path.parent.mkdir(exist_ok=True)
         path.write_text("half")
         os.utime(path, (time.time() - age, time.time() - age))
     assert prune_runs(tmp_path / "runs", 5, set()) == []
-    assert not old.exists()
+    assert not any(path.exists() for path in old)
     assert new.exists()

@@ -230,7 +230,7 @@ def _leaderboard_page(plan: ModelPlan, folder: str, previous: PreviousRun) -> dg
         value={"folder": folder, "run_dir": run, "metric": metric, "value": best["value"]},
         metadata={
             **asset_page(
-                _summary(plan, found, trials),
+                _summary(found, trials),
                 plotted=figures,
                 previous=previous,
                 pictures={"trials": f"{folder}/trials.png"} if drawn.is_file() else {},
@@ -280,7 +280,7 @@ def _picture(plan: ModelPlan, folder: str) -> dict[str, dg.MetadataValue]:
     return {"parallel_coordinates": picture(file.read_bytes(), plan.root, f"{folder}/trials.png", "trials")}
 
 
-def _summary(plan: ModelPlan, found: Mapping[str, Any], trials: int) -> str:
+def _summary(found: Mapping[str, Any], trials: int) -> str:
     best, beside = found["entries"][0], found["beside"]
     chosen = ", ".join(f"{path} {_short(value)}" for path, value in best["chosen"].items())
     text = (

@@ -127,9 +127,9 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "graph": graph_facts(restored.graph),
     }
     if isinstance(restored.recipe, TorchFiles):
-        about["origin_files"] = [
+        about["torch_files"] = [
             str(path.relative_to(restored.run.path))
-            for path in restored.recipe.write_torch_files(restored.run, restored.run.path / "origin")
+            for path in restored.recipe.write_torch_files(restored.run, restored.run.path / "torch_files")
         ]
     report_file = restored.run.path / "report.json"
     if restored.notes and report_file.is_file():

@@ -159,8 +159,9 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
             acceleration.pop(name, None)
     known["training"]["init_from"] = init
     for section, names in getattr(job.settings, "unread", {}).items():
+        place = known["acceleration" if section == "sampling" else section]  # the section's name in the first release
         for name in names:
-            del known[section][name]
+            place.pop(name, None)
     # Evaluation settings are not part of a run's identity, with one exception. A run whose epoch is chosen on the test
     # split must not be confused with others, so it gets its own directory. For other runs nothing is added, so earlier
     # runs keep their fingerprint.

@@ -84,7 +84,7 @@ def estimate_training(values: Mapping[str, Any], where: str) -> Scaling:
     if full:
         least = min(full, key=lambda option: option.estimate.peak)
         shards = shards_of(job, TypedGraph.open(Path(job.settings.data)), least)
-    return Scaling(run, shards, _advice(job, run, full, shards, _room(job)))
+    return Scaling(run, shards, _advice(job, run, shards, _room(job)))
 
 
 def _room(job: Job) -> int:
@@ -93,7 +93,7 @@ def _room(job: Job) -> int:
     return int(_free(job.device))
 
 
-def _advice(job: Job, run: RunEstimate, full: Sequence[Option], shards: Sequence[Shard], room: int) -> str:
+def _advice(job: Job, run: RunEstimate, shards: Sequence[Shard], room: int) -> str:
     if run.chosen is not None:
         count = job.settings.acceleration.processes
         return f"It fits here: launcher: {'torchrun' if count > 1 else 'local'}, {count} process{'es' * (count > 1)}."

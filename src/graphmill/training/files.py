@@ -22,6 +22,8 @@ PARTIAL = ".partial"
 PART = ".part"
 """Suffix of the names of exports that are being written."""
 _OLD_SECONDS = 3600.0
+_EXPORTS = ("embeddings", "influence", "links", "torch_files", "origin")
+"""Folders of a run that exports write; until 0.2, ``torch_files`` was called ``origin``."""
 
 
 def sync_directory(path: Path) -> None:
@@ -124,5 +126,5 @@ def sweep(directory: Path, older_than: float = 0.0) -> None:
 
 def sweep_old(run: Path) -> None:
     """:func:`sweep` the folders of a run, for files that nobody has written for an hour."""
-    for folder in (run, *(run / name for name in ("embeddings", "influence", "links", "origin"))):
+    for folder in (run, *(run / name for name in _EXPORTS)):
         sweep(folder, _OLD_SECONDS)

@@ -69,17 +69,8 @@ def process_memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def reset_peak() -> bool:
-    """Reset the peak. Returns False if the system cannot; then :func:`peak_memory` counts from the start."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
 def peak_memory() -> int:
-    """Largest resident bytes of this process since :func:`reset_peak`, or since its start."""
+    """Largest resident bytes of this process since its start."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -27,7 +27,9 @@ def test_ways_without_their_setting_are_left_out(settings: set[str] | None, sent
 
 def test_sections_are_opened() -> None:
     assert setting_names({"recipe": "x", "model": {"num_layers": 2}}) == {"recipe", "num_layers"}
-    assert setting_names({"recipe": "x", "model": {"num_layers": 0}}) == {"recipe"}, "there is none to take away"
+    without = {"num_layers": 0, "layer_norm": True}
+    assert setting_names({"recipe": "x", "model": without}) == {"recipe"}, "there is none to take away or to normalise"
+    assert "layer_norm" in setting_names({"recipe": "x", "model": without | {"num_layers": 1}})
 
 
 @pytest.mark.parametrize("recipe", list(registry.RECIPES))

@@ -11,7 +11,7 @@ import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
-from graphmill.runs.resolve import fingerprint, parse_settings
+from graphmill.runs.resolve import fingerprint, merge, parse_settings
 from graphmill.runs.train import train
 from graphmill.settings import written_by_graphmill
 from graphmill.systems.hgt import softmax as softmax
@@ -20,6 +20,7 @@ from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_ends import LinkEnds, LinkEndsOnDevice
 from graphmill.systems.hgt.softmax_links import Asked, side_by_side
 from tests.training.cases import CASES, typed_graph
+from tests.training.test_mathematics import gradient_of
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,46 @@ def test_what_a_loss_does_not_read_is_no_part_of_what_a_run_is(graph: TypedGraph
         assert len({digest(), digest(**before), digest(**before, contrastive_weight=0.2)}) == 3
         assert digest() == digest(contrastive_weight=0.2, temperature=0.5)
         assert digest(**before) == digest(**before, candidates=7)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("model", "num_heads", 4),
+        ("model", "dropout", 0.7),
+        ("model", "layer_norm", False),
+        ("sampling", "num_neighbors", [1, 1]),
+        ("sampling", "neighbor_sampler", "budget"),
+        ("sampling", "relation_neighbors", ["protein_protein=1,1"]),
+        ("acceleration", "gradient_checkpointing", True),
+    ],
+)
+def test_without_layers_what_only_layers_read_changes_nothing_and_is_no_part_of_what_a_run_is(
+    graph: TypedGraph, section: str, name: str, value: object
+) -> None:
+    case, other = CASES["hgt-softmax-neighbor-sampled"], {section: {name: value}}
+
+    def digest(layers: int, more: dict[str, Any]) -> str:
+        return fingerprint(case.job(graph, **merge({"model": {"num_layers": layers}}, more)), "data", 7)
+
+    def gradient(more: dict[str, Any]) -> dict[str, torch.Tensor]:
+        _, recipe = case.build(graph, **merge({"model": {"num_layers": 0}}, more))
+        torch.manual_seed(0)
+        return gradient_of(recipe, case.model(recipe))[0]
+
+    assert digest(0, {}) == digest(0, other)
+    assert section == "acceleration" or digest(2, {}) != digest(2, other)
+    plain, changed = gradient({}), gradient(other)
+    assert plain.keys() == changed.keys()
+    assert all(torch.equal(plain[of], changed[of]) for of in plain)
+    described = type(getattr(case.job(graph).settings, section)).model_fields[name].description
+    assert "only with layers" in str(described).lower()
+
+
+def test_runs_of_release_0_1_without_layers_keep_their_fingerprint(graph: TypedGraph) -> None:
+    case = CASES["hgt-no-messages"]
+    plain, other = (fingerprint(case.job(graph, model={"dropout": rate}), "data", 7) for rate in (0.1, 0.2))
+    assert plain != other
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ FAILURES: dict[str, tuple[str, str]] = {
     ),
     COMPLETE_COLLAPSE: (
         "all rows are nearly one vector: mean cosine ≥ 0.95",
-        "There are too few negatives, or there is too much smoothing. Raise `contrastive_weight` or "
-        "`negatives_per_positive`, use fewer layers, or lower `weight_decay`. More epochs do not help",
+        "There are too few negatives, or there is too much smoothing. Raise "
+        "`negatives_per_positive` or `contrastive_weight` (HGT: with loss `link_contrastive`), use fewer layers, or lower "
+        "`weight_decay`. More epochs do not help",
     ),
     CONE: (
         "all rows share a direction: mean cosine above 0.5, or uniformity above −1",
-        "The same causes, to a smaller degree. Turn `layer_norm` on, or lower `temperature`",
+        "The same causes, to a smaller degree. HGT: turn `layer_norm` on if it has layers, or lower "
+        "`temperature` with loss `link_contrastive`",
     ),
     SUBSPACE: (
         "the rows use few of the dimensions, although the mean cosine is 0",
@@ -58,8 +60,8 @@ FAILURES: dict[str, tuple[str, str]] = {
     ),
     ROGUE_DIMENSION: (
         "one to three dimensions (named, counted from 0) carry most of the variance or of the mean cosine",
-        "One feature has another scale and is not normalised. Use `layer_norm`, or standardise the dimensions before "
-        "comparing",
+        "One feature has another scale and is not normalised. Use `layer_norm` (HGT with layers), or standardise the "
+        "dimensions before comparing",
     ),
     DUPLICATED_ROWS: (
         "some rows are bit for bit equal to others",

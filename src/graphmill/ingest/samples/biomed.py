@@ -138,15 +138,6 @@ class Biomed:
         popularity = np.minimum((1 - self._rng.random(count)) ** (-1 / 1.8), 15.0)
         return Planted(main, second, popularity)
 
-    def intensity(self, relation: str, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """The planted score λ of pairs, float64; ``heads`` and ``tails`` are node numbers within their types."""
-        r = next(r for r in self.relations if r.name == relation)
-        x, y = self._draws[r.head], self._draws[r.tail]
-        total = float(self.weights[relation] @ (x.mass * y.mass))
-        same = ((x.z[heads] * y.z[tails]) * self.weights[relation]).sum(axis=1)
-        popular = self.planted[r.head].popularity[heads] * self.planted[r.tail].popularity[tails]
-        return popular * ((1 - BACKGROUND) * same / total + BACKGROUND / (x.popularity_sum * y.popularity_sum))
-
     def pairs(self) -> Iterator[tuple[Relation, np.ndarray, np.ndarray]]:
         """Each relation with its pairs: two int64 arrays, numbers within the head's and the tail's type.
 
@@ -237,7 +228,6 @@ class _Draws:
     def __init__(self, planted: Planted) -> None:
         self.z = planted.memberships()
         self.mass = planted.popularity @ self.z
-        self.popularity_sum = float(planted.popularity.sum())
         self._anywhere = np.cumsum(planted.popularity)
         nodes = np.concatenate([np.arange(len(self.z)), np.arange(len(self.z))])
         dimensions = np.concatenate([planted.main, planted.second])

@@ -1,4 +1,4 @@
-"""The HGT recipe: typed graphs to node embeddings by link prediction and contrastive terms."""
+"""HGT: vectors of a typed graph's nodes that score links: spectral and learned ones, with layers if wanted."""
 
 from graphmill.systems.entry import Entry
 

@@ -8,6 +8,7 @@ from pydantic import model_validator
 from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
+from graphmill.systems.hgt.sampling_settings import HgtSampling
 from graphmill.training.settings import (
     LOSS_CHUNKS,
     AccelerationSettings,
@@ -25,9 +26,11 @@ class HgtModel(Settings):
         64, "Width of lookup tables and layers; a multiple of num_heads. Loss link_contrastive: 256 by default", ge=1
     )
     num_layers: int = setting(0, "Number of HGT layers; 0: none. Loss link_contrastive: 2 by default", ge=0, le=8)
-    num_heads: int = setting(4, "Number of attention heads of a layer. Loss link_contrastive: 8 by default", ge=1)
-    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
-    layer_norm: bool = setting(True, "Apply LayerNorm per node type after a layer's skip connection")
+    num_heads: int = setting(
+        4, "Only with layers: number of attention heads of each. Loss link_contrastive: 8 by default", ge=1
+    )
+    dropout: float = setting(0.2, "Only with layers: dropout after each", ge=0.0, lt=1.0)
+    layer_norm: bool = setting(True, "Only with layers: apply LayerNorm per node type after each one's skip connection")
     output_norm: bool = setting(
         True, "Apply LayerNorm to the embedding itself, so that nodes with many links do not have longer vectors"
     )
@@ -158,6 +161,13 @@ def _loss_of(values: Mapping[str, Any]) -> str:
     return str(objective.get("loss", "link_contrastive" if earlier else "softmax"))
 
 
+_OF_LAYERS: dict[str, tuple[str, ...]] = {
+    "model": ("num_heads", "dropout", "layer_norm"),
+    "sampling": ("num_neighbors", "neighbor_sampler", "relation_neighbors"),
+    "acceleration": ("gradient_checkpointing",),
+}
+"""Section → settings that only a model with layers reads."""
+
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
     "link_contrastive": {
         "model": ("learned_share", "neighbour_sums", "complex_dim", "pair_features"),
@@ -204,65 +214,6 @@ class HgtTraining(TrainingSettings):
     )
 
 
-class HgtSampling(Settings):
-    """Which links a step is trained on and, in the sampled modes, which part of the graph it sees."""
-
-    edge_sample_size: int = setting(
-        200, "Maximum number of supervision pairs per relation and step. Loss link_contrastive: 5,000 by default", ge=1
-    )
-    supervision_fraction: float = setting(
-        0.1, "Largest share of a relation's edges to supervise on in one step", gt=0.0, le=0.5
-    )
-    accumulation_steps: int = setting(
-        4, "edge_sampled, neighbor_sampled: number of samples (micro-batches) whose gradients make up a step", ge=1
-    )
-    num_neighbors: list[int] = setting(
-        [10, 10], "neighbor_sampled: number of in-edges drawn per node and relation, for each hop; -1 = all"
-    )
-    node_batch_size: int = setting(2048, "neighbor_sampled: maximum number of seed nodes per micro-batch", ge=1)
-    neighbor_sampler: Literal["uniform", "budget"] = setting(
-        "uniform",
-        "neighbor_sampled only. uniform draws num_neighbors in-edges of each node and relation per hop; budget "
-        "(HGT's own sampler) draws num_neighbors nodes of each type per hop, and prefers nodes that send messages to "
-        "more of the sample",
-    )
-    relation_neighbors: list[str] = setting(
-        [],
-        "neighbor_sampled: fan-outs of single relations, such as protein_protein=5,5 or drug|indication|disease=20,10; "
-        "0 leaves a relation out",
-    )
-
-    def own_fanouts(self) -> list[tuple[str, list[int]]]:
-        """``relation_neighbors`` as (relation's name or source|name|target, fan-out of each hop)."""
-        out = []
-        for entry in self.relation_neighbors:
-            name, _, numbers = entry.rpartition("=")
-            try:
-                out.append((name.strip(), [int(n) for n in numbers.split(",")]))
-            except ValueError:
-                out.append(("", []))
-        return out
-
-    @model_validator(mode="after")
-    def _fanouts(self) -> "HgtSampling":
-        if not self.num_neighbors or any(n < -1 or n == 0 for n in self.num_neighbors):
-            raise ValueError(
-                f"sampling.num_neighbors {self.num_neighbors}: give each hop at least 1 neighbour, or -1 for all"
-            )
-        for entry, (name, numbers) in zip(self.relation_neighbors, self.own_fanouts(), strict=True):
-            if not name or len(numbers) != len(self.num_neighbors) or min(numbers) < -1:
-                raise ValueError(
-                    f"sampling.relation_neighbors: '{entry}' is not understood; write a relation and one fan-out for "
-                    f"each of the {len(self.num_neighbors)} entries of num_neighbors, such as protein_protein=5,5"
-                )
-        if self.relation_neighbors and self.neighbor_sampler == "budget":
-            raise ValueError(
-                "sampling.relation_neighbors has no meaning for neighbor_sampler: budget, which draws nodes of types; "
-                "remove it or use neighbor_sampler: uniform"
-            )
-        return self
-
-
 class HgtAcceleration(AccelerationSettings):
     """HGT's acceleration defaults."""
 
@@ -280,6 +231,9 @@ class HgtAcceleration(AccelerationSettings):
         "memory and repeats more work",
         identity=False,
         ge=1,
+    )
+    gradient_checkpointing: bool = setting(
+        False, "Only with layers: recompute each in the backward pass", identity=False
     )
     clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
 
@@ -310,11 +264,20 @@ class HgtSettings(LinkSettings):
 
     @property
     def unread(self) -> dict[str, list[str]]:
-        """By section what the loss does not read: no part of what a run is, so that runs of earlier releases keep theirs."""
-        found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
-        if self.objective.loss == "softmax" and not self.complex_width:
-            return found | {"model": ["complex_dim"], "training": ["complex_steps"]}
-        return found | {"objective": ["loss", *found["objective"]]} if "model" in found else found
+        """By section the settings that this run does not read. Its fingerprint does not contain them.
+
+        Release 0.1 had only link_contrastive; its fingerprints contain ``_OF_LAYERS`` with any number of layers.
+        """
+        unread = [_OF_THE_OTHER_LOSS[self.objective.loss]]
+        if self.objective.loss == "link_contrastive":
+            unread.append({"objective": ("loss",)})
+        else:
+            if not self.complex_width:
+                unread.append({"model": ("complex_dim",), "training": ("complex_steps",)})
+            if not self.model.num_layers:
+                unread.append(_OF_LAYERS)
+        sections = {section for each in unread for section in each}
+        return {section: [name for each in unread for name in each.get(section, ())] for section in sections}
 
     @property
     def complex_width(self) -> int:
