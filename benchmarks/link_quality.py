@@ -148,7 +148,10 @@ def rows_of(name: str, graph: TypedGraph, seeds: Sequence[int], folder: Path) ->
         print(rows[-3:], file=sys.stderr, flush=True)
     mean = float(np.mean(means))
     rows.append(card.row(name, "mean macro MRR", "", mean, rival=rival, theirs=best, note=f"{len(means)} seeds"))
-    rows += [card.row(name, f"macro MRR of {k}", "", value) for k, value in baselines.items()]
+    rows += [
+        card.row(name, f"macro MRR of {k}", "", value, note=f"micro {rankings[k].micro['mrr']:.4f}")
+        for k, value in baselines.items()
+    ]
     return rows
 
 
