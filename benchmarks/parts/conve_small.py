@@ -4,7 +4,8 @@
 validation MRR (filtered, both sides, all queries), test read once. UMLS and Nations are among the data sets; Kinship's
 three files are in every PyKEEN wheel (``pykeen/datasets/kinships``), and ``--kinship`` is the folder with them.
 ``--settings JSON``: a trial of other settings, which prints validation figures alone and stores nothing; ``--keep DIR``:
-finished trainings are kept there and not run again.
+finished trainings are kept there and not run again. ``--baselines``: kNN, spectral vectors (width 512) and ComplEx on the
+same queries in place of trainings, also of FB15k-237.
 """
 
 from __future__ import annotations
@@ -16,28 +17,52 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.parts.card import Row, fresh, row, store
 
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
 PRESETS = ("auto", "none")
+FOLDERS = {"umls": "UMLS", "nations": "Nations", "fb15k-237": "FB15k-237"}
 TARGETS = {"kinship": "ours >= 0.81"}
 """Of auto's test MRR. Published for ConvE on Kinship: .83 (Dettmers et al. 2018)."""
 
 
-def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
-    """One training; figures at its best epoch."""
+def graph_of(data: str, folder: str, out: Path) -> TypedGraph:
+    """The data set's graph without reverses, as ConvE reads it."""
     from benchmarks.parts.conve_step import data_folder
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.triples import read_triples
+
+    tables = read_triples(Path(folder) if folder else data_folder(FOLDERS[data]))
+    return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), out)
+
+
+def baseline_rows(data: str, folder: str) -> list[Row]:
+    """Test MRR of each baseline over all queries of both sides; its settings are chosen by the same on validation."""
+    from graphmill.runs.link_baselines import LinkBaselines
+    from graphmill.runs.messages import Terminal
+
+    with tempfile.TemporaryDirectory() as scratch:
+        graph = graph_of(data, folder, Path(scratch) / "graph")
+        baselines = LinkBaselines(
+            graph, "test", Path(scratch), 512, sides="both", average="micro", threads=1, outlets=[Terminal()]
+        )
+        with contextlib.redirect_stdout(sys.stderr):
+            found = baselines.rankings()
+    return [row(f"{data}, baselines, test", f"mrr of {name}", "", one.micro["mrr"]) for name, one in found.items()]
+
+
+def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
+    """One training; figures at its best epoch."""
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
-    tables = read_triples(Path(folder) if folder else data_folder({"umls": "UMLS", "nations": "Nations"}[data]))
     with tempfile.TemporaryDirectory() as scratch:
-        settings = GraphSettings(add_reverse="never")
-        graph = build_graph(tables.nodes, tables.edges, settings, Path(scratch) / "graph")
+        graph = graph_of(data, folder, Path(scratch) / "graph")
         own = {
             "recipe": "conve",
             "preset": preset,
@@ -73,16 +98,19 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/conve_small.json")
-    parser.add_argument("--data", nargs="*", choices=("kinship", "umls", "nations"), default=["umls", "nations"])
+    parser.add_argument("--data", nargs="*", choices=("kinship", *FOLDERS), default=["umls", "nations"])
     parser.add_argument("--presets", nargs="*", choices=PRESETS, default=list(PRESETS))
     parser.add_argument("--kinship", default="", help="folder with Kinship's train.txt, valid.txt and test.txt")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument(
         "--settings", default="", help="JSON that is merged over the settings: a trial, on validation alone"
     )
+    parser.add_argument("--baselines", action="store_true", help="the baselines in place of trainings")
     parser.add_argument("--keep", type=Path, help="a folder for finished trainings: what is there is not trained again")
     parser.add_argument("--one", nargs=3, metavar=("DATA", "PRESET", "SEED"), help="one training in this process")
     arguments = parser.parse_args()
+    if "fb15k-237" in arguments.data and not arguments.baselines:
+        parser.error("--data fb15k-237 is for --baselines")
     if "kinship" in arguments.data and not arguments.kinship and not arguments.one:
         parser.error("--data kinship needs --kinship DIR")
     if arguments.one:
@@ -92,20 +120,25 @@ def main() -> None:
         print(json.dumps(train_once(data, folder, preset, int(seed), changes)))
         return
     for data in arguments.data:
+        if arguments.baselines:
+            _report(baseline_rows(data, arguments.kinship if data == "kinship" else ""), arguments.json)
+            continue
         for preset in arguments.presets:
             more = ["--kinship", arguments.kinship, "--settings", arguments.settings]
             runs = [_kept(arguments.keep, [data, preset, str(seed)], more) for seed in arguments.seeds]
             if arguments.settings:
                 print(json.dumps({"data": data, "valid_mrr": [run["valid_mrr"] for run in runs]}), flush=True)
                 continue
-            for one in rows_of(data, preset, runs):
-                print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
-                if arguments.json:
-                    store(
-                        "conve_small",
-                        one,
-                        "python -m benchmarks.conve small --json --data kinship umls nations --kinship DIR",
-                    )
+            _report(rows_of(data, preset, runs), arguments.json)
+
+
+def _report(rows: list[Row], stored: bool) -> None:
+    """Print rows, and store them if asked to."""
+    for one in rows:
+        print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
+        if stored:
+            command = "python -m benchmarks.conve small --json --data kinship umls nations --kinship DIR [--baselines]"
+            store("conve_small", one, command)
 
 
 def _kept(folder: Path | None, which: list[str], more: list[str]) -> dict[str, Any]:
