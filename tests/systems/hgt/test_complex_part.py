@@ -59,10 +59,11 @@ def test_a_small_graph_gets_no_more_steps_than_five_passes_over_its_links(graph:
     assert steps.steps_per_epoch == math.ceil(5 * links / 1024) < 1000
 
 
-@pytest.mark.parametrize(("links_a_node", "n3"), [(99, 0.05), (100, 0.02)])
-def test_a_graph_with_many_links_a_node_gets_less_norm(graph: TypedGraph, links_a_node: int, n3: float) -> None:
-    relations = [{"split": {"train": links_a_node * graph.num_nodes}}]
-    many = SimpleNamespace(manifest={"relations": relations}, num_nodes=graph.num_nodes)
+@pytest.mark.parametrize(
+    ("links", "nodes", "n3"), [(99_999, 1_000, 0.1), (100_000, 1_001, 0.05), (100_000, 1_000, 0.02), (500, 5, 0.02)]
+)
+def test_the_more_links_the_less_norm(graph: TypedGraph, links: int, nodes: int, n3: float) -> None:
+    many = SimpleNamespace(manifest={"relations": [{"split": {"train": links}}]}, num_nodes=nodes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(complex_part, "has_reverses", lambda _: True)
         settings = CASES["hgt-softmax"].job(graph, model={"complex_dim": 8}).settings

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from graphmill.systems.hgt.settings import HgtSettings
     from graphmill.training.contract import Execution
 
-N3, N3_OF_MANY = 0.05, 0.02
-"""λ of the part's N3 norm, and on a graph with at least :data:`MANY` links a node, whose vectors links determine better."""
-MANY = 100
+DENSE, LARGE = 100, 100_000
+"""Links a node from which a graph is dense, and links from which a sparse one is large."""
 PASSES = 5
 """Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
@@ -32,11 +31,18 @@ def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSetting
             "recipe": "complex",
             "data": settings.data,
             "model": {"embedding_dim": settings.complex_width},
-            "objective": {"n3": N3_OF_MANY if links >= MANY * graph.num_nodes else N3},
+            "objective": {"n3": n3_of(links, graph.num_nodes)},
             "training": {"steps_per_epoch": max(steps, 1), "seed": settings.training.seed},
             "acceleration": {"pin_memory": settings.acceleration.pin_memory},
         }
     )
+
+
+def n3_of(links: int, nodes: int) -> float:
+    """λ of the part's N3 norm: the more links determine the vectors, the less norm they need. ``links``: both directions."""
+    if links >= DENSE * nodes:
+        return 0.02
+    return 0.05 if links >= LARGE else 0.1
 
 
 def with_complex(cost: Cost, graph: TypedGraph, settings: HgtSettings, execution: Execution, precision: str) -> Cost:
