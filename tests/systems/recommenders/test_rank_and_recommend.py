@@ -103,6 +103,15 @@ def test_baselines_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     assert recommender_baseline.bpr_mf_figures({}, "test") == {}
 
 
+def run_with(kgat: Restored, folder: Path, metrics: dict[str, float], settings: dict[str, Any]) -> RunDirectory:
+    """A run directory with this report's metrics and these settings."""
+    run = RunDirectory(folder)
+    run.create()
+    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": metrics})
+    run.write_json("settings.json", settings)
+    return run
+
+
 @pytest.mark.parametrize(
     ("valid", "rival", "advice"),
     [
@@ -117,12 +126,9 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
     kgat: Restored, tmp_path: Path, valid: dict[str, float], rival: float, advice: str
 ) -> None:
     """By validation alone, whatever the test says."""
-    run = RunDirectory(tmp_path / "run")
-    run.create()
     settings = {"recipe": "kgat", "evaluation": {"selection_split": "valid"}}
     metrics = {f"valid_{name}": value for name, value in valid.items()} | {"test_ease_recall@20": 0.9}
-    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": metrics})
-    run.write_json("settings.json", settings)
+    run = run_with(kgat, tmp_path / "run", metrics, settings)
     found = simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"})
     assert found.endswith(advice)
     assert bool(found) == bool(advice)
@@ -146,10 +152,8 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
 def test_without_a_validation_split_the_test_names_it_and_says_so(
     kgat: Restored, tmp_path: Path, test: dict[str, float], advice: str, selected_on: str
 ) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.create()
-    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": {"test_recall@20": 0.3}})
-    run.write_json("settings.json", {"recipe": "kgat", "evaluation": {"selection_split": selected_on}})
+    settings = {"recipe": "kgat", "evaluation": {"selection_split": selected_on}}
+    run = run_with(kgat, tmp_path / "run", {"test_recall@20": 0.3}, settings)
     figures = {who: {"recall@20": value} for who, value in test.items()}
     found = simpler(replace(kgat, run=run), {"best_metric": 0.9, "run_dir": "runs/mf"}, figures)
     assert found.endswith(advice)
