@@ -25,6 +25,7 @@ RECIPES = {
     "tiktok_dragon": "dragon",
     "tiktok_dragon_identity": "dragon",
     "tiktok_mmgcn": "mmgcn",
+    "tiktok_mmgcn_softmax": "mmgcn",
 }
 COMPILED = "music_fast"
 
