@@ -92,6 +92,16 @@ def test_the_loss_may_come_after_the_encoding() -> None:
     assert steps.attempts == [(1, False), (1, True), (8, True)]
 
 
+def test_a_model_without_layers_has_chunks_alone_to_try() -> None:
+    steps = Steps(lambda execution: False)
+    steps.execution.can_checkpoint = False
+    with pytest.raises(OutOfMemoryError):
+        steps.climb()
+    assert steps.attempts == [(1, False), (8, False), (64, False)]
+    steps.execution.loss_chunks = 4
+    assert shrink(steps.execution, max_loss_chunks=4) is None
+
+
 @pytest.mark.parametrize("where", [LOSS, ENCODING, GRADIENTS])
 def test_what_did_not_help_is_taken_back_after_a_handful_of_attempts(where: str) -> None:
     steps = Steps(lambda execution: False, where=lambda e: where)

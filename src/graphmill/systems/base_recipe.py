@@ -68,6 +68,9 @@ class DividedBatch(RowBatch):
 class BaseRecipe(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
+    can_checkpoint = True
+    """Whether the model has layers that gradient checkpointing computes again."""
+
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
         self.graph, self.settings, self.name = graph, settings, str(settings.recipe)
         self.device = torch.device("cpu")
@@ -85,6 +88,7 @@ class BaseRecipe(Generic[M]):
         starts with the same."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         self.execution = execution
+        execution.can_checkpoint = self.can_checkpoint
 
     @property
     def checkpointing(self) -> bool:

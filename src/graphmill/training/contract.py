@@ -118,6 +118,8 @@ class Execution:
 
     loss_chunks: int = 1
     checkpointing: bool = False
+    can_checkpoint: bool = True
+    """Whether the model has layers that can be computed again in the backward pass."""
     history: list[str] = field(default_factory=list)
     at: str = ""
     """Where the step is: :data:`ENCODING`, :data:`LOSS` or "adding up the gradients"."""

@@ -31,7 +31,7 @@ def shrink(execution: Execution, *, max_loss_chunks: int) -> str | None:
     """
     if execution.loss_chunks < max_loss_chunks:
         execution.loss_chunks = min(execution.loss_chunks * 2, max_loss_chunks)
-    elif not execution.checkpointing:
+    elif execution.can_checkpoint and not execution.checkpointing:
         execution.checkpointing = True
     else:
         return None
@@ -103,7 +103,8 @@ def _tried(attempt: Callable[[], T]) -> tuple[T, str | None]:
 def _next(before: Execution, now: Execution) -> Execution | None:
     """The sizes to try after ``now`` failed at ``now.at``. ``before`` are the sizes of the first attempt."""
     smaller = [before, *(replace(before, loss_chunks=before.loss_chunks * f) for f in _FACTORS)]
-    rungs = smaller if before.checkpointing else [*smaller, *(replace(each, checkpointing=True) for each in smaller)]
+    again = now.can_checkpoint and not before.checkpointing
+    rungs = [*smaller, *(replace(each, checkpointing=True) for each in smaller)] if again else smaller
     ahead = rungs[[each.sizes() for each in rungs].index(now.sizes()) + 1 :]
     if now.at == ENCODING:
         ahead = [each for each in ahead if each.checkpointing and not now.checkpointing]

@@ -16,6 +16,7 @@ class BprMfRecipe(RecommenderRecipe[BprMf]):
 
     settings: BprMfSettings
     term_names = (NORM,)
+    can_checkpoint = False
 
     def make_model(self) -> BprMf:
         """The two tables."""

@@ -38,6 +38,7 @@ class ComplexRecipe(TableRecipe[ComplEx]):
     """
 
     algorithm_version = 1
+    can_checkpoint = False
 
     def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:
         super().__init__(graph, settings)

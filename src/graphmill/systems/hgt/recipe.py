@@ -49,6 +49,7 @@ class HgtRecipe(BaseRecipe):
         super().__init__(graph, settings)
         self.settings: HgtSettings = settings
         self.batching = batching
+        self.can_checkpoint = settings.model.num_layers > 0
         self.data = HgtData(graph, settings.objective)
         self.sampler = HgtSampler(self.data, settings, batching)
         links = sum(self.sampler.links)

@@ -31,6 +31,7 @@ class LightGcnRecipe(RecommenderRecipe[LightGCN]):
 
     settings: LightGcnSettings
     term_names = (NORM,)
+    can_checkpoint = False
 
     def __init__(self, graph: TypedGraph, settings: LightGcnSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
