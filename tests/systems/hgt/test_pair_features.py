@@ -1,5 +1,6 @@
 """Pair features of a softmax HGT: kNN's similarities and paths, in the score, the export and the explanation."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import parse_settings
 from graphmill.systems.hgt.pair_features import PathWeights
-from graphmill.systems.hgt.part_weights import BEST, _mean_of_best, fit_mix
+from graphmill.systems.hgt.part_weights import BEST, _mean_of_best, _mixtures, fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
@@ -209,3 +210,27 @@ def test_a_strength_that_nothing_reads_is_refused() -> None:
     off = {"pair_features": False, "complex_dim": 0}
     parse_settings({"recipe": "hgt", "model": {"relation_strength": False, **off}}, "x")
     parse_settings({"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"temperature": 0.1}}, "x")
+
+
+def test_mixtures_are_the_sums_of_their_amounts() -> None:
+    """What neighbouring choices share is summed once; the sum itself is the same, bit for bit."""
+    scores = [torch.randn(3, 5, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+    choices = [choice for choice in product((1.0, 0.0), (0.0, 0.3), (0.0, 5.0, 20.0)) if any(choice)]
+    found = list(_mixtures(scores, choices))
+    assert len(found) == len(choices)
+    for choice, mixture in zip(choices, found, strict=True):
+        assert torch.equal(mixture, sum(a * s for a, s in zip(choice, scores, strict=True)))
+
+
+def test_a_score_is_the_sum_of_its_parts_alone(graph: TypedGraph) -> None:
+    """The products of parts without weight are left out; what is left has the shape and the values of the whole."""
+    recipe, model = built(graph)
+    scorer, heads = recipe.scorer(model), np.array([0, 2, 3])
+
+    def scored(mix: list[float]) -> torch.Tensor:
+        model.decoder.mix.copy_(torch.tensor(mix))
+        return scorer.score_targets(1, heads)
+
+    alone = [scored([float(n == number) for n in range(len(PARTS))]) for number in range(len(PARTS))]
+    assert {part.shape for part in alone} == {scored(MIX).shape}
+    torch.testing.assert_close(sum(w * part for w, part in zip(MIX, alone, strict=True)), scored(MIX))

@@ -7,6 +7,8 @@ together with the mean over relations, which counts as much as :data:`SHARED` fu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
+from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.sampling.keyed import generator
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN, SoftmaxDecoder
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
@@ -24,8 +27,8 @@ SHARED = 100.0
 """In each relation, the mean over all relations counts as much as this number of links."""
 BEST = 5
 """Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
-SCORES = 1 << 22
-"""Largest number of scores of each part in memory at once."""
+SCORES, MIXED = 1 << 22, 1 << 19
+"""Largest number of scores of each part in memory at once, and of those that are mixed at once."""
 _TRAINED = ("sum at the head", "sum at the target", "learned")
 _AMOUNTS = {
     "trained": (1.0, 0.0),
@@ -100,21 +103,33 @@ def _reciprocal_ranks(
 ) -> tuple[np.ndarray, int]:
     """float64 [choices]: mean reciprocal rank over some links of a relation; and the number of these links."""
     chosen = np.sort(generator(seed, "mix queries", relation.relation).permutation(len(relation.heads))[:most])
-    total = torch.zeros(len(choices), dtype=torch.float64)
-    rows = max(1, SCORES // max(relation.candidates, 1))
+    asked = replace(relation, heads=relation.heads[chosen], tails=relation.tails[chosen])
+    total = np.zeros(len(choices))
+    rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
     for start in range(0, len(chosen), rows):
-        part = chosen[start : start + rows]
-        heads, tails = relation.heads[part], torch.from_numpy(np.ascontiguousarray(relation.tails[part], np.int64))
+        heads = asked.heads[start : start + rows]
         scores = [_scores(decoder, scorer, relation.relation, heads, name) for name in there]
-        barred = _known(relation, heads)
-        for number, choice in enumerate(choices):
-            mixed = sum(amount * score for amount, score in zip(choice, scores, strict=True) if amount)
-            assert isinstance(mixed, Tensor)
-            right = mixed.gather(1, tails[:, None])
-            mixed = mixed.masked_fill(barred, -torch.inf)
-            above = (mixed > right).sum(1) + (mixed == right).sum(1) / 2
-            total[number] += (1.0 / (1.0 + above)).double().sum()
-    return total.numpy() / len(chosen), len(chosen)
+        for first in range(0, len(heads), few):
+            queries = slice(start + first, start + min(first + few, len(heads)))
+            mixtures = _mixtures([score[first : first + few] for score in scores], choices)
+            for number, mixture in enumerate(mixtures):
+                above, tied, _ = count_rivals(mixture, asked, queries)
+                total[number] += (1.0 / (1.0 + above + tied / 2)).sum()
+    return total / len(chosen), len(chosen)
+
+
+def _mixtures(scores: list[Tensor], choices: list[tuple[float, ...]]) -> Iterator[Tensor]:
+    """Σ amount × score for each of the choices. Neighbouring choices that begin alike share the sum of what is alike."""
+    sums: list[Tensor] = []
+    before: tuple[float, ...] = ()
+    for choice in choices:
+        alike = next((n for n, pair in enumerate(zip(before, choice, strict=False)) if pair[0] != pair[1]), len(sums))
+        del sums[alike:]
+        for amount, score in zip(choice[alike:], scores[alike:], strict=True):
+            own = amount * score
+            sums.append(sums[-1] + own if sums else own)
+        before = choice
+        yield sums[-1]
 
 
 def _scores(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: int, heads: np.ndarray, part: str) -> Tensor:
@@ -123,12 +138,3 @@ def _scores(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: int, heads
     amounts = {name: float(name == part) for name in _AMOUNTS}
     decoder.mix[relation] = _mix(amounts).to(decoder.mix)
     return scorer.score_targets(relation, heads).float().cpu()
-
-
-def _known(relation: RelationQueries, heads: np.ndarray) -> Tensor:
-    """bool [B, candidates]: known targets of each head, including the target of the query."""
-    out = torch.zeros(len(heads), relation.candidates, dtype=torch.bool)
-    for row, head in enumerate(heads):
-        known = relation.known_tails[relation.known_indptr[head] : relation.known_indptr[head + 1]]
-        out[row, torch.from_numpy(np.ascontiguousarray(known, np.int64))] = True
-    return out

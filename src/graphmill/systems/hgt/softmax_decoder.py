@@ -120,20 +120,27 @@ class SoftmaxDecoder(nn.Module):
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
         mix = None if self.mix is None or self.training else _of(self.mix, relation)
+        # Products whose weight is 0 are left out.
+        head_sum, target_sum, learned, complex_part = (
+            mix[:4].tolist() if mix is not None and mix.dim() == 1 else [1.0] * 4
+        )
         of_head = of_target = popular = strength = None
         if self.sums is not None and self.exponents is not None:
             weight, exponent = _of(self.sums, relation)[..., None], _of(self.exponents, relation)[..., None]
             weight = weight if mix is None else weight * mix[..., :2, None]
-            of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
-            of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
+            if head_sum:
+                of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
+            if target_sum:
+                of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
         elif self.direct is not None:
             direct = _of(self.direct, relation) if mix is None else _of(self.direct, relation) * mix[..., :1]
             heads = heads._replace(vectors=heads.vectors * direct[..., None, :])
         if self.relation is not None and heads.learned is not None:
             own = _of(self.relation, relation) if mix is None else _of(self.relation, relation) * mix[..., 2:3]
-            heads = heads._replace(learned=heads.learned * own[..., None, :])
+            heads = heads._replace(learned=heads.learned * own[..., None, :] if learned else None)
         if heads.factors is not None:
-            heads = heads._replace(factors=None if mix is None else heads.factors * mix[..., None, 3:4])
+            own_part = None if mix is None or not complex_part else heads.factors * mix[..., None, 3:4]
+            heads = heads._replace(factors=own_part)
         if self.popularity is not None:
             known = _of(self.popularity, relation) if mix is None else _of(self.popularity, relation) * mix[..., 4]
             popular = known[..., None] * log_degree
@@ -147,15 +154,19 @@ class SoftmaxDecoder(nn.Module):
         def along(x: Tensor, dim: int) -> Tensor:
             return x.unsqueeze(dim) if crossed else x
 
-        if factors.of_head is not None and factors.of_target is not None:
-            score = _product(heads.sums, targets.vectors, crossed) * along(factors.of_head, -1)
+        if factors.of_head is not None:
+            score = score + _product(heads.sums, targets.vectors, crossed) * along(factors.of_head, -1)
+        if factors.of_target is not None:
             score = score + _product(heads.vectors, targets.sums, crossed) * along(factors.of_target, -2)
-        elif self.direct is not None:
+        if self.direct is not None:
             score = _product(heads.vectors, targets.vectors, crossed)
         if heads.learned is not None and targets.learned is not None and self.relation is not None:
             score = score + _product(heads.learned, targets.learned, crossed)
         if heads.factors is not None and targets.factors is not None:
             score = score + _product(heads.factors, targets.factors, crossed)
+        if not score.dim():
+            targets_each = [targets.counts.shape[-1]] if crossed else []
+            score = score.expand(*heads.counts.shape, *targets_each)
         if factors.strength is not None:
             score = score * along(factors.strength, -1)
         return score if factors.popular is None else score + along(factors.popular, -2)
