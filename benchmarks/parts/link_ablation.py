@@ -21,18 +21,6 @@ from benchmarks.parts import card
 FORMS: dict[str, dict[str, Any]] = {
     "the default": {},
     "two layers": {"model": {"num_layers": 2}},
-    "loss: link_contrastive, its own defaults": {
-        "objective": {"loss": "link_contrastive"},
-        "model": {"hidden_dim": 256, "num_layers": 2, "num_heads": 8},
-        "training": {
-            "epochs": 100,
-            "learning_rate": 0.001,
-            "weight_decay": 0.00001,
-            "warmup_steps": 100,
-        },
-        "sampling": {"edge_sample_size": 5000},
-        "evaluation": {"eval_every": 10},
-    },
     "spectral vectors alone": {"model": {"learned_share": 0.0}},
     "learned vectors alone": {"model": {"learned_share": 1.0, "neighbour_sums": False}},
     "no pair features": {"model": {"pair_features": False}},
