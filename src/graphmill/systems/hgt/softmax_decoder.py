@@ -149,24 +149,25 @@ class SoftmaxDecoder(nn.Module):
         return heads, targets, _Factors(of_head, of_target, popular, strength)
 
     def _combined(self, heads: Ends, targets: Ends, factors: _Factors, crossed: bool) -> Tensor:
-        score = heads.counts.new_zeros(())
+        parts = []
 
         def along(x: Tensor, dim: int) -> Tensor:
             return x.unsqueeze(dim) if crossed else x
 
         if factors.of_head is not None:
-            score = score + _product(heads.sums, targets.vectors, crossed) * along(factors.of_head, -1)
+            parts.append(_product(heads.sums, targets.vectors, crossed) * along(factors.of_head, -1))
         if factors.of_target is not None:
-            score = score + _product(heads.vectors, targets.sums, crossed) * along(factors.of_target, -2)
+            parts.append(_product(heads.vectors, targets.sums, crossed) * along(factors.of_target, -2))
         if self.direct is not None:
-            score = _product(heads.vectors, targets.vectors, crossed)
+            parts.append(_product(heads.vectors, targets.vectors, crossed))
         if heads.learned is not None and targets.learned is not None and self.relation is not None:
-            score = score + _product(heads.learned, targets.learned, crossed)
+            parts.append(_product(heads.learned, targets.learned, crossed))
         if heads.factors is not None and targets.factors is not None:
-            score = score + _product(heads.factors, targets.factors, crossed)
-        if not score.dim():
-            targets_each = [targets.counts.shape[-1]] if crossed else []
-            score = score.expand(*heads.counts.shape, *targets_each)
+            parts.append(_product(heads.factors, targets.factors, crossed))
+        if parts:
+            score = sum(parts[1:], parts[0])
+        else:
+            score = heads.counts.new_zeros([*heads.counts.shape, *(targets.counts.shape[-1:] if crossed else ())])
         if factors.strength is not None:
             score = score * along(factors.strength, -1)
         return score if factors.popular is None else score + along(factors.popular, -2)
