@@ -187,9 +187,10 @@ def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
         ax.barh(at, [row.mrr[name] for row in rows], thickness, color=COLOURS[place], label=LABELS[name])
     ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
     ax.invert_yaxis()
-    above = sum(row.mrr["model"] > row.mrr["degree"] for row in relations)
-    title = f"The model ranks above degree only in {above} of {len(relations)} relations"
-    return png(labelled(figure, ax, title, "filtered MRR (queries in brackets)", legend="lower right"))
+    baselines = [name for name in scorers if name not in ("model", "no_message")]
+    above = sum(all(row.mrr["model"] > row.mrr[name] for name in baselines) for row in relations)
+    title = f"Above every baseline in {above} of {len(relations)} relations"
+    return png(labelled(figure, ax, title, "filtered MRR (queries in brackets)", legend="right"))
 
 
 def _shortened(name: str, length: int = 44) -> str:
