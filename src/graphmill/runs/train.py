@@ -206,6 +206,10 @@ def _fit(
         before_save=run.metrics.sync,
     )
     notes = list(job.notes)
+    if acceleration.gradient_checkpointing and not recipe.can_checkpoint:
+        notes.append(
+            f"acceleration.gradient_checkpointing changes nothing: this {recipe.name} has no layers to recompute"
+        )
     if start == "resume":
         notes += engine.resume("last")
         if sentence := longer(engine.state.epoch, settings):

@@ -143,6 +143,8 @@ class Recipe(Protocol):
     name: str
     algorithm_version: int
     phases: Sequence[Phase]
+    can_checkpoint: bool
+    """Whether the model has layers that gradient checkpointing computes again."""
     shards: Shards | None
     """The rows of the tables that this process holds after :meth:`shard`; None: all."""
 

@@ -15,6 +15,7 @@ from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from tests.training.cases import recommender_graph
+from tests.training.runs import Kept
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
 RECIPES = {
@@ -51,6 +52,13 @@ def test_dragon_with_vectors_by_id_starts_from_bpr_mf(tmp_path: Path) -> None:
         assert 0 < distance < 0.2
     with pytest.raises(InputError, match="nothing in common"):
         train_report("music_baseline", tmp_path, {"training": {"init_from": run["run_dir"]}})
+
+
+def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_path: Path) -> None:
+    graph, outlet = recommender_graph(tmp_path / "graph"), Kept()
+    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}}
+    train(values | {"acceleration": {"gradient_checkpointing": True}}, "test", root=str(tmp_path), outlets=[outlet])
+    assert "acceleration.gradient_checkpointing changes nothing: this bpr_mf has no layers to recompute" in outlet.notes
 
 
 @pytest.mark.slow
