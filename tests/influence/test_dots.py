@@ -16,16 +16,20 @@ from tests.systems.conve.reference import plain_feature_map
 from tests.systems.conve.test_model import lively
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["bias", "no-bias"])
+@pytest.fixture(
+    scope="module",
+    params=[(True, "bce"), (False, "bce"), (True, "softmax"), (False, "softmax")],
+    ids=["bias", "no-bias", "softmax-bias", "softmax-no-bias"],
+)
 def setup(request, tmp_path_factory: pytest.TempPathFactory):
     graph = random_graph(Path(tmp_path_factory.mktemp("traced")) / "graph", entities=7, relations=2, triples=40, seed=3)
     model_settings = {
         "embedding_dim": 12,
         "output_channels": 3,
         "kernel_height": 2,
-        "entity_bias": request.param,
+        "entity_bias": request.param[0],
     }
-    recipe = recipe_on(graph, model=model_settings)
+    recipe = recipe_on(graph, model=model_settings, objective={"loss": request.param[1]})
     return recipe, lively(recipe.build(Execution())).double().eval()
 
 
@@ -50,6 +54,10 @@ def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
     held = {f"model.{n}": b for n, b in model.named_buffers()}
     tower = PlainTower(model)
     one, zero = recipe.targets
+    softmax = recipe.settings.objective.loss == "softmax"
+    smoothing, number = recipe.settings.objective.label_smoothing, recipe.data.num_entities
+    if softmax:
+        one, zero = 1.0, 0.0
     data = recipe.data
     targets = torch.full((len(labels), data.num_entities), zero, dtype=torch.float64)
     counts = torch.ones_like(targets)  # which entities' terms are in the loss
@@ -67,6 +75,9 @@ def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
         scores = x[0] @ parameters["entities"].T
         if "entity_bias" in parameters:
             scores = scores + parameters["entity_bias"]
+        if softmax:
+            smoothed = (1.0 - smoothing) * target + smoothing * target.sum() / number
+            return -(smoothed * torch.log_softmax(scores, dim=0)).sum()
         return ((torch.nn.functional.softplus(scores) - target * scores) * count).sum()
 
     columns = [torch.from_numpy(labels[:, i].copy()) for i in range(2)]

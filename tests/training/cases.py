@@ -258,6 +258,7 @@ CASES = {
         graph=recommender_graph,
     ),
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
+    "conve-softmax": Case("conve", merge(_CONVE, {"objective": {"loss": "softmax"}}), row_split=False),
     "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
     "complex": Case("complex", _COMPLEX),
     "complex-distmult": Case(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels import losses
+from graphmill.kernels.full_softmax import full_softmax_sum
 from graphmill.systems.conve import one_to_n
 from graphmill.systems.sequences import next_item_losses
 
@@ -46,7 +47,7 @@ PAIRWISE: dict[str, Loss] = {
 TABLE: dict[str, Loss] = {
     "one to n": _one_to_n,
     "sampled softmax": _sampled,
-    "full softmax": lambda s, t: next_item_losses.full_softmax_sum(s, t, torch.arange(len(s)) % len(t)),
+    "full softmax": lambda s, t: full_softmax_sum(s, t, torch.arange(len(s)) % len(t)),
     "contrastive": lambda s, t: losses.info_nce_sums(
         s, t, torch.arange(len(s)) % len(t), torch.arange(len(s)), (torch.arange(len(s)) + 1) % len(t), 0.07
     ),

@@ -22,7 +22,7 @@ Scales = Mapping[str, Tensor]
 def pairwise(left: Sequence[Factor], right: Sequence[Factor], scales: Scales | None = None) -> Tensor:
     """[n, m]: the dot product of every gradient of ``left`` with every one of ``right``, over all parameters.
 
-    ``right`` must not have gradients of whole tables. With ``scales`` P: Σ_p P_p · left_p · right_p.
+    With ``scales`` P: Σ_p P_p · left_p · right_p.
     """
     matched = _matched(left, right, scales)
     dense = [(mine.values, _scaled(theirs, scale)) for mine, theirs, scale in matched if isinstance(mine, Dense)]
@@ -77,9 +77,6 @@ def _outer_paired(a: Outer, b: Outer, scale: Tensor | None) -> Tensor:
 
 
 def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:
-    if b.spread is not None:
-        raise ValueError("the right-hand gradients may not spread over a whole table")
-
     def parts() -> Iterator[Tensor]:
         for keys, values in zip(b.keys, b.values, strict=True):
             weighed = _weighed(values, keys, scale)
@@ -88,8 +85,23 @@ def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor
             if a.spread is not None and a.which is not None:
                 coefficients, directions = a.spread
                 yield ((directions @ weighed.T) * coefficients[:, keys])[a.which]
+        if b.spread is None or b.which is None:
+            return
+        coefficients, directions = b.spread
+        for own, mine in zip(a.keys, a.values, strict=True):
+            yield ((_weighed(mine, own, scale) @ directions.T) * coefficients[:, own].T)[:, b.which]
+        if a.spread is not None and a.which is not None:
+            yield _spread_pairs(a.spread, b.spread, scale)[a.which][:, b.which]
 
     return reduce(Tensor.add_, parts())
+
+
+def _spread_pairs(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], scale: Tensor | None) -> Tensor:
+    if scale is None:
+        return (a[0] @ b[0].T) * (a[1] @ b[1].T)
+    weights = scale.view(len(scale), -1)
+    columns = [((a[0] * rows) @ weights * a[1]) @ along for rows, along in zip(*b, strict=True)]
+    return torch.stack(columns, dim=1)
 
 
 def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor:

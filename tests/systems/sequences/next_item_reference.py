@@ -30,11 +30,6 @@ def gbce_reference(states: Tensor, table: Tensor, target: Tensor, negative: Tens
     return total
 
 
-def full_softmax_reference(states: Tensor, table: Tensor, target: Tensor) -> Tensor:
-    """Σ −log softmax."""
-    return torch.nn.functional.cross_entropy(states @ table.T, target, reduction="sum")
-
-
 def sampled_softmax_reference(
     states: Tensor, table: Tensor, target: Tensor, sampled: Tensor, probability: Tensor
 ) -> Tensor:

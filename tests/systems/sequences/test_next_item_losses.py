@@ -60,23 +60,6 @@ def test_rows_of_states_are_chosen_and_a_gradient_that_is_there_is_added_to(case
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("block", [1, 4, 100])
-def test_the_full_softmax_in_blocks_is_cross_entropy(case, block):
-    states, table, target, _ = case
-    same(
-        3 * ours.full_softmax_sum(states, table, target, block),
-        3 * plain.full_softmax_reference(states, table, target),
-        (states, table),
-    )
-
-
-def test_the_full_softmax_needs_no_gradient_to_be_evaluated(case):
-    states, table, target, _ = case
-    with torch.no_grad():
-        got = ours.full_softmax_sum(states, table, target)
-    torch.testing.assert_close(got, plain.full_softmax_reference(states, table, target).detach())
-
-
 def test_sampled_softmax_is_corrected_and_leaves_the_target_out(case):
     states, table, target, _ = case
     sampled = torch.tensor([0, int(target[0]), 4, 4])
@@ -95,4 +78,3 @@ def test_missing_negatives_count_nothing(case):
 def test_losses_are_finite_for_any_finite_score():
     far = torch.tensor([1e4, -1e4])
     assert torch.isfinite(ours.logistic_sum(far, far[:, None], ours.bce_weights(1)))
-    assert torch.isfinite(ours.full_softmax_sum(far[:, None], torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))

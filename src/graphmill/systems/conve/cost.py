@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.full_softmax import states_per_block
 from graphmill.systems.conve.one_to_n import entities_per_block
 from graphmill.systems.conve.settings import ConveSettings
 from graphmill.training.contract import Execution
@@ -23,15 +24,18 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     table = entities * (d + m.entity_bias)
     small = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     parameters = table + relations * d + maps * d + small
-    block = entities_per_block(batch, entities, parts=execution.loss_chunks)
+    if settings.objective.loss == "softmax":
+        block = states_per_block(batch, entities, execution.loss_chunks) * entities
+    else:
+        block = entities_per_block(batch, entities, parts=execution.loss_chunks) * batch
     sampled = settings.objective.loop == "slcwa"
     # The stored stages of the feature map: convolution, norm, ReLU, dropout; its gradient and a copy in the backward
     # pass.
     feature = batch * maps * _WIDE * (4 if execution.checkpointing else 6)
     candidates = batch * (1 + settings.objective.negatives_per_positive) * d * 4 * _WIDE
-    # Scores of a block, their sigmoid, softplus and the products' copies; the table's gradient, twice while it is
+    # Scores of a block, what the loss makes of them and the products' copies; the table's gradient, twice while it is
     # added.
-    loss = candidates if sampled else 4 * batch * block * _WIDE
+    loss = candidates if sampled else 4 * block * _WIDE
     scores = 0.0 if sampled else 2.0 * batch * entities * d
     train = sum(relation.edges for relation in graph.relations)
     held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))

@@ -19,8 +19,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.sequences import ranges
 from graphmill.systems.base_recipe import RowBatch
 
-LOSS = "bce"
-
 
 class ConveData:
     """Training triples in both directions, as labels grouped by query.
@@ -94,7 +92,7 @@ class ConveBatch(RowBatch):
     """Queries ``head``, ``relation`` int64 [B], and their candidates.
 
     kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
-    [B, 1 + k], the true tail first, −1 for none. ``parts``: the number of blocks of entities in the loss.
+    [B, 1 + k], the true tail first, −1 for none. ``loss``: "bce" or "softmax". ``parts``: the number of blocks of the loss.
     """
 
     head: np.ndarray
@@ -102,19 +100,21 @@ class ConveBatch(RowBatch):
     row: np.ndarray
     column: np.ndarray
     entities: int
+    loss: str
     candidates: np.ndarray | None = None
     parts: int = 1
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The number of scores in the loss, which is their mean."""
+        """The number of terms in the loss, which is their mean: scores (bce) or known tails (softmax)."""
+        if self.loss == "softmax":
+            return {self.loss: float(len(self.row if self.candidates is None else self.head))}
         if self.candidates is not None:
-            return {LOSS: float((self.candidates >= 0).sum())}
-        return {LOSS: float(len(self.head)) * self.entities}
+            return {self.loss: float((self.candidates >= 0).sum())}
+        return {self.loss: float(len(self.head)) * self.entities}
 
     def split(self, parts: int) -> Sequence[ConveBatch]:
-        """One chunk whose loss is computed in blocks of entities; rows stay together, because the batch norms need all
-        of them."""
+        """One chunk whose loss is computed in blocks; rows stay together, because the batch norms need all of them."""
         return (replace(self, parts=parts),)
 
     def shard(self, rank: int, world: int) -> ConveBatch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
@@ -15,10 +16,11 @@ from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
+from graphmill.kernels.full_softmax import Several, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
-from graphmill.systems.conve.data import LOSS, ConveBatch, ConveData, both_directions, triples_of
+from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
@@ -92,7 +94,7 @@ class ConveRecipe(TableRecipe[ConvE]):
         else:
             row, column = data.positives(query)
         head, relation = data.query_head[query], data.query_relation[query]
-        return ConveBatch(head, relation, row, column, data.num_entities, candidates)
+        return ConveBatch(head, relation, row, column, data.num_entities, self.settings.objective.loss, candidates)
 
     def encode(self, model: ConvE, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms use all rows."""
@@ -100,33 +102,50 @@ class ConveRecipe(TableRecipe[ConvE]):
         return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
     def terms(self, model: ConvE, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
-        """Binary cross-entropy, summed over the scores."""
+        """The cross-entropy: of each score by itself (bce), or of each known tail among all scores (softmax)."""
         assert encoded is not None
-        x = encoded.tensors["x"]
-        weight = chunk.weights[LOSS]
+        x, weight = encoded.tensors["x"], chunk.weights[chunk.loss]
         if chunk.candidates is not None:
-            exists, some = self._tensors(chunk.candidates >= 0, np.maximum(chunk.candidates, 0))
-            scores = wide(model.pair_scores(x, some))
-            label = torch.zeros_like(scores)
-            label[:, 0] = 1.0
-            return [Term(LOSS, ((F.softplus(scores) - label * scores) * exists).sum(), weight)]
+            total = self._among_candidates(model, chunk, chunk.candidates, x)
+        elif chunk.loss == "softmax":
+            column, row = self._tensors(chunk.column, chunk.row)
+            tails = Several(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
+            smoothing = self.settings.objective.label_smoothing
+            total = full_softmax_sum(
+                x, model.entities, column, tails, model.entity_bias, smoothing=smoothing, parts=chunk.parts
+            )
+        else:
+            total = self._one_to_n(model, chunk, x, expected=1.0 / max(weight, 1.0))  # a process may hold no row
+        return [Term(chunk.loss, total, weight)]
+
+    def _among_candidates(self, model: ConvE, chunk: ConveBatch, candidates: np.ndarray, x: Tensor) -> Tensor:
+        exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
+        scores = wide(model.pair_scores(x, some))
+        if chunk.loss == "softmax":
+            return -torch.log_softmax(scores.masked_fill(~exists, -torch.inf), dim=1)[:, 0].sum()
+        label = torch.zeros_like(scores)
+        label[:, 0] = 1.0
+        return ((F.softplus(scores) - label * scores) * exists).sum()
+
+    def _one_to_n(self, model: ConvE, chunk: ConveBatch, x: Tensor, expected: float) -> Tensor:
         kind = x.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         one, zero = self.targets
         block = entities_per_block(len(chunk.head), chunk.entities, parts=chunk.parts, device=x.device)
+        row, column = self._tensors(chunk.row, chunk.column)
         with torch.autocast(kind, enabled=False):
-            total = one_to_n_loss(
+            return one_to_n_loss(
                 x,
                 model.entities,
                 model.entity_bias,
-                *self._tensors(chunk.row, chunk.column),
+                row,
+                column,
                 one=one,
                 zero=zero,
                 block=block,
                 dtype=low,
-                expected=1.0 / max(weight, 1.0),  # a process may hold no row
+                expected=expected,
             )
-        return [Term(LOSS, total, weight)]
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -166,7 +185,8 @@ class ConveRecipe(TableRecipe[ConvE]):
 
     def tracer(self, model: ConvE, precision: str) -> ConveTracer:
         """A tracer: per-example gradients at the weights of ``model``."""
-        return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
+        smoothing = 0.0 if self.sampled else self.settings.objective.label_smoothing
+        return ConveTracer(model, self.data, self.settings.objective.loss, smoothing, precision)
 
     def traced_triples(self, split: str) -> np.ndarray:
         """Triples of a split, without inverses."""

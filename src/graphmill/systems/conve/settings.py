@@ -56,7 +56,7 @@ class ConveModel(Settings):
 
 
 class ConveObjective(Settings):
-    """The loss: binary cross-entropy of each query against all entities, or against a few sampled ones."""
+    """The loss: of each query against all entities, or against a few sampled ones."""
 
     RETIRED: ClassVar[dict[str, Retired]] = {
         "smoothing_convention": Retired("pykeen", "targets are smoothed as PyKEEN does it; leave the setting out"),
@@ -65,13 +65,21 @@ class ConveObjective(Settings):
         ),
     }
 
+    loss: Literal["softmax", "bce"] = setting(
+        "bce",
+        "bce: each score by itself, as published; softmax: rank each known tail among all entities",
+    )
     loop: Literal["kvsall", "slcwa"] = setting(
         "kvsall",
         "kvsall: score a query (head, relation) with all its known tails against every entity; slcwa: score a triple "
         "against negatives_per_positive random tails, for very many entities",
     )
     label_smoothing: float = setting(
-        0.1, "ε of kvsall's targets: known tails get 1 − ε, the others ε/(N − 1); 0 = ones and zeros", ge=0.0, lt=1.0
+        0.1,
+        "kvsall only: ε of the targets. bce: known tails get 1 − ε, the others ε/(N − 1), 0 = ones and zeros; softmax: a "
+        "known tail gets 1 − ε, and all entities share ε",
+        ge=0.0,
+        lt=1.0,
     )
     negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
 
@@ -109,6 +117,11 @@ class ConveSettings(LinkSettings):
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
+
+    @property
+    def unread(self) -> dict[str, list[str]]:
+        """Fingerprints of the only loss of earlier releases do not name it."""
+        return {"objective": ["loss"]} if self.objective.loss == "bce" else {}
 
 
 # The settings and their results: docs/explanation/conve.md; complete files: examples/conve/.

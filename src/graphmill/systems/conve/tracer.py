@@ -2,7 +2,8 @@
 
 Notation of one query q: picture → norm 0 → convolution → norm 1 → ReLU = a_q → linear → norm 2 → ReLU = x_q. For a
 label (q, t): ℓ = softplus(s_t) − one · s_t with s_t = x_q · e_t + b_t, so ∂ℓ/∂s_t = c = σ(s_t) − one, and the backward
-pass starts from c · e_t. A whole row starts from g E instead, g = σ(s) − y over all entities.
+pass starts from c · e_t. A whole row starts from g E instead, g = σ(s) − y over all entities. With a softmax a label has
+p − y_t over all entities, p = softmax(s), and a row the sum over its known tails.
 
 Feature maps have the channel last, so that every step except the fold is a matrix product.
 """
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 from graphmill.systems.conve.data import ConveData
 from graphmill.systems.conve.model import ConvE
+from graphmill.systems.conve.one_to_n import smoothed_targets
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
 from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
 
@@ -40,7 +42,8 @@ class _Queries:
 
 
 class ConveTracer:
-    """``targets``: the target of a known tail and of another entity (label smoothing included)."""
+    """``loss``: "bce", or "softmax" over all entities, also for a training whose candidates are sampled; ``smoothing``: of
+    its labels."""
 
     layers = (
         "entities",
@@ -54,10 +57,14 @@ class ConveTracer:
     )
     output_parameters = ("entities", "entity_bias")
 
-    def __init__(self, model: ConvE, data: ConveData, targets: tuple[float, float], precision: str) -> None:
+    def __init__(self, model: ConvE, data: ConveData, loss: str, smoothing: float, precision: str) -> None:
         self.model = model.eval()
         self.data, self.width = data, 2 * data.num_relations
-        self.one, self.zero = targets
+        self.softmax = loss == "softmax"
+        if self.softmax:
+            self.one, self.zero = 1.0 - smoothing + smoothing / data.num_entities, smoothing / data.num_entities
+        else:
+            self.one, self.zero = smoothed_targets(smoothing, data.num_entities)
         c = model.config
         positions = c.positions[0] * c.positions[1]
         self.shape = (2 * c.embedding_height, c.embedding_width)
@@ -79,31 +86,57 @@ class ConveTracer:
         queries, which = self._queries(labels[:, :2])
         tail = self._tensor(labels[:, 2])
         x, keys = queries.x[which], self.model.entities[tail]
-        scores = (x * keys).sum(1)
-        if self.model.entity_bias is not None:
-            scores = scores + self.model.entity_bias[tail]
-        c = torch.sigmoid(scores) - self.one
-        below, into_head, into_relation = self._backward(queries, which, c[:, None] * keys)
-        table = RowGradients("entities", (tail, queries.head[which]), (c[:, None] * x, into_head))
-        factors = [table, RowGradients("relations", (queries.relation[which],), (into_relation,)), *below]
-        if self.model.entity_bias is not None:
-            factors.append(RowGradients("entity_bias", (tail,), (c[:, None],)))
-        return factors
+        share = None
+        if self.softmax:
+            share = torch.softmax(self.model.scores(queries.x), dim=1) - self.zero
+            slope = torch.full_like(x[:, :1], self.zero - self.one)
+            into_x = slope * keys + (share @ self.model.entities)[which]
+        else:
+            scores = (x * keys).sum(1)
+            if self.model.entity_bias is not None:
+                scores = scores + self.model.entity_bias[tail]
+            slope = (torch.sigmoid(scores) - self.one)[:, None]
+            into_x = slope * keys
+        below, into_head, into_relation = self._backward(queries, which, into_x)
+        rows = (tail, queries.head[which]), (slope * x, into_head)
+        return self._factors(queries, which, rows, share, into_relation, below, slope)
 
     @torch.no_grad()
     def row_gradients(self, queries: np.ndarray) -> list[Factor]:
         """See :class:`graphmill.training.gradients.Tracer`."""
         shared, which = self._queries(queries)
-        slope = torch.sigmoid(self.model.scores(shared.x)).sub_(self.zero)
         known = np.searchsorted(self.data.query_head * self.width + self.data.query_relation, shared.keys)
         rows, tails = (self._tensor(part) for part in self.data.positives(known))
+        scores = self.model.scores(shared.x)
+        if self.softmax:
+            count = torch.bincount(rows, minlength=len(scores))[:, None]
+            slope = (torch.softmax(scores, dim=1) - self.zero) * count
+        else:
+            slope = torch.sigmoid(scores).sub_(self.zero)
         slope[rows, tails] -= self.one - self.zero
         below, into_head, into_relation = self._backward(shared, which, (slope @ self.model.entities)[which])
-        table = RowGradients("entities", (shared.head[which],), (into_head,), (slope, shared.x), which)
-        factors = [table, RowGradients("relations", (shared.relation[which],), (into_relation,)), *below]
+        head = (shared.head[which],), (into_head,)
+        return self._factors(shared, which, head, slope, into_relation, below, None)
+
+    def _factors(
+        self,
+        q: _Queries,
+        which: Tensor,
+        rows: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+        slope: Tensor | None,
+        into_relation: Tensor,
+        below: list[Factor],
+        own: Tensor | None,
+    ) -> list[Factor]:
+        """All factors. ``rows``: of the table of entities. ``slope`` [m, N] or None: ∂ℓ/∂s of each query over all
+        entities; ``own`` [n, 1] or None: what the labels' tails, the first of ``rows``, get beside it."""
+        spread = None if slope is None else (slope, q.x)
+        table = RowGradients("entities", *rows, spread, None if slope is None else which)
+        factors = [table, RowGradients("relations", (q.relation[which],), (into_relation,)), *below]
         if self.model.entity_bias is not None:
-            unit = torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device)
-            factors.append(RowGradients("entity_bias", (), (), (slope, unit), which))
+            unit = None if slope is None else (slope, torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device))
+            keys, values = ((), ()) if own is None else (rows[0][:1], (own,))
+            factors.append(RowGradients("entity_bias", keys, values, unit, None if slope is None else which))
         return factors
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:

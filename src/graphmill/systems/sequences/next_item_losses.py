@@ -1,7 +1,7 @@
 """Losses of next-item prediction, weight-tied: the score of an item is the product of the state and the item's vector.
 
-All are sums over rows in at least fp32. The full softmax and the logistic losses process one block of rows at a time:
-no whole [rows, items] matrix or [rows, negatives, d] table exists.
+All are sums over rows in at least fp32. The logistic losses process one block of rows at a time: no whole [rows,
+negatives, d] table exists. The full softmax is in :mod:`graphmill.kernels.full_softmax`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, wide
-from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
 
 BLOCK_BYTES = 16 << 20
@@ -125,57 +124,6 @@ def sampled_softmax_sum(
     scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
     total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
     return (total - positive).sum()
-
-
-def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: int = 0) -> Tensor:
-    """Σ_rows −log softmax(state · tableᵀ)[target]: [N, d], [I, d], int64 [N] → 0-d.
-
-    ``block_rows`` 0: as many as :data:`BLOCK_BYTES` allows on the CPU, more on an accelerator. It cannot be
-    differentiated twice.
-    """
-    rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
-    return _FullSoftmax.apply(states, table, target, rows)
-
-
-class _FullSoftmax(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, table: Tensor, target: Tensor, rows: int) -> Tensor:
-        kind = states.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
-        sums = wide(states[:0]).dtype
-        needs_states, needs_table = ctx.needs_input_grad[:2]
-        with torch.autocast(kind, enabled=False):
-            items = table.to(low)
-            total = torch.zeros((), dtype=sums, device=states.device)
-            grad_states = torch.empty_like(states) if needs_states else None
-            grad_table = torch.zeros(table.shape, dtype=sums, device=table.device) if needs_table else None
-            for start in range(0, len(states), rows):
-                part = slice(start, start + rows)
-                block = states[part].to(low)
-                scores = product(block, items.T).to(sums)
-                own = target[part, None]
-                # In place from here on: one exp for the value and the gradient.
-                highest = scores.amax(dim=1, keepdim=True)
-                share = scores.sub_(highest)
-                wanted = share.gather(1, own)
-                norm = share.exp_().sum(dim=1, keepdim=True)
-                total += (norm.log() - wanted).sum()
-                if not (needs_states or needs_table):
-                    continue
-                share.mul_(norm.reciprocal())
-                share.scatter_add_(1, own, torch.full_like(own, -1, dtype=sums))
-                share = share.to(low)
-                if grad_states is not None:
-                    grad_states[part] = product(share, items).to(states.dtype)
-                if grad_table is not None:
-                    grad_table += product(share.T, block).to(sums)
-        ctx.save_for_backward(grad_states, grad_table)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        states, table = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
-        return states, table, None, None
 
 
 def expected_log_counts(probability: Tensor, draws: int) -> Tensor:

@@ -14,6 +14,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
+from graphmill.kernels.full_softmax import full_softmax_sum
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
@@ -28,7 +29,6 @@ from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.next_item_losses import (
     bce_weights,
     expected_log_counts,
-    full_softmax_sum,
     gbce_weights,
     item_logistic_sum,
     sampled_softmax_sum,

@@ -1,0 +1,111 @@
+"""Cross-entropy of states against all rows of a table: one block of states at a time, without a [states, rows] matrix.
+
+The loss is a scalar, so its gradients can be computed from a block of scores at once, up to a factor that arrives later.
+One pass gives the loss and all gradients, and no score is computed twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.devices import part_bytes, wide
+from graphmill.kernels.products import product
+
+_CPU = torch.device("cpu")
+
+BLOCK_BYTES = 16 << 20
+"""Bytes of fp32 scores in a block on a CPU: small enough for a cache."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """Any number of targets for each state, in the order of states: ``rows`` int64 [P], beside the targets; ``first`` int64
+    [B + 1], on the host: the place of each state's first target, and P."""
+
+    rows: Tensor
+    first: np.ndarray
+
+
+def full_softmax_sum(
+    states: Tensor, table: Tensor, target: Tensor, several: Several | None = None, bias: Tensor | None = None, *,
+    smoothing: float = 0.0, parts: int = 1,
+) -> Tensor:  # fmt: skip
+    """Σ_p −log softmax(states[row of p] · tableᵀ + bias)[target[p]]: [B, d], [I, d], int64 [P], ..., [I] → 0-d.
+
+    ``several``: the rows of the targets, where states do not have one target each; no pair of row and target comes twice.
+    ``smoothing`` ε: 1 − ε of each term is as above, and ε is the mean of −log softmax over all I rows. ``parts``: the least
+    number of blocks. The sum is at least fp32. It cannot be differentiated twice.
+    """
+    block = states_per_block(len(states), len(table), parts, states.device)
+    return _FullSoftmax.apply(states, table, target, several, bias, smoothing, block)
+
+
+def states_per_block(states: int, table: int, parts: int = 1, device: torch.device = _CPU) -> int:
+    """States whose scores are in memory at a time: as many as fit :data:`BLOCK_BYTES`, more on an accelerator, and at least
+    16 where ``parts`` allows it."""
+    fit = max(part_bytes(device, BLOCK_BYTES) // (4 * max(table, 1)), 16)
+    return max(1, min(fit, -(-states // max(parts, 1))))
+
+
+class _FullSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        states, table, target, several, bias, smoothing, block = given
+        kind = states.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+        sums = wide(states[:0]).dtype
+        needs_states, needs_table, _, _, needs_bias, *_ = ctx.needs_input_grad
+        first = np.arange(len(states) + 1) if several is None else several.first
+        with torch.autocast(kind, enabled=False):
+            items = table.to(low)
+            total = torch.zeros((), dtype=sums, device=states.device)
+            grad_states = torch.empty_like(states) if needs_states else None
+            grad_table = torch.zeros(table.shape, dtype=sums, device=table.device) if needs_table else None
+            grad_bias = torch.zeros(len(table), dtype=sums, device=table.device) if needs_bias else None
+            for start in range(0, len(states), block):
+                end = min(start + block, len(states))
+                part, pairs = slice(start, end), slice(int(first[start]), int(first[end]))
+                mine = states[part].to(low)
+                scores = product(mine, items.T).to(sums)
+                if bias is not None:
+                    scores += bias
+                every = torch.arange(len(mine), device=target.device)
+                row = every if several is None else several.rows[pairs] - start
+                place = row * len(table) + target[pairs]
+                # In place from here on: one exp for the value and the gradient.
+                share = scores.sub_(scores.amax(dim=1, keepdim=True))
+                flat = share.view(-1)
+                total -= (1.0 - smoothing) * flat[place].sum()
+                if several is None:
+                    count = share.new_ones(len(mine), 1)
+                else:
+                    count = share.new_zeros(len(mine)).index_add_(0, row, share.new_ones(len(row)))[:, None]
+                if smoothing:
+                    total -= smoothing * (count * share.mean(1, keepdim=True)).sum()
+                norm = share.exp_().sum(dim=1, keepdim=True)
+                total += (count * norm.log()).sum()
+                share.mul_(count / norm)
+                if not (needs_states or needs_table or needs_bias):
+                    continue
+                flat.index_add_(0, place, flat.new_full(place.shape, smoothing - 1.0))
+                if smoothing:
+                    share -= count * (smoothing / len(table))
+                if grad_bias is not None:
+                    grad_bias += share.sum(0)
+                slope = share.to(low)
+                if grad_states is not None:
+                    grad_states[part] = product(slope, items).to(states.dtype)
+                if grad_table is not None:
+                    grad_table += product(slope.T, mine).to(sums)
+        ctx.save_for_backward(grad_states, grad_table, grad_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states, table, bias = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
+        return states, table, None, None, bias, None, None

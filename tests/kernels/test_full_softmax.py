@@ -1,0 +1,93 @@
+"""The softmax against all rows of a table: torch's cross-entropy in value and gradients, for any blocks."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.kernels.full_softmax import Several, full_softmax_sum
+
+
+def reference(
+    states: Tensor, table: Tensor, target: Tensor, rows: Tensor | None, bias: Tensor | None, smoothing: float = 0.0
+) -> Tensor:
+    scores = states @ table.T if bias is None else states @ table.T + bias
+    scores = scores if rows is None else scores[rows]
+    return F.cross_entropy(scores, target, reduction="sum", label_smoothing=smoothing)
+
+
+def problem(states: int, table: int, width: int, pairs: int, seed: int, *, dtype: torch.dtype = torch.float64):
+    """States, table, bias, targets and rows: distinct pairs in the order of their rows."""
+    g = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(states * table, generator=g)[:pairs].sort().values
+    made = (torch.randn(*size, generator=g, dtype=dtype) for size in ((states, width), (table, width), (table,)))
+    return *(x.requires_grad_() for x in made), chosen % table, chosen // table
+
+
+def several(rows: Tensor, states: int) -> Several:
+    return Several(rows, np.searchsorted(rows.numpy(), np.arange(states + 1)))
+
+
+@given(
+    st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.floats(0, 1), st.integers(1, 8), st.booleans(),
+    st.sampled_from([0.0, 0.1]), st.integers(0, 999),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_any_number_of_targets_of_a_state_in_any_blocks(
+    states, table, width, share, parts, biased, smoothing, seed
+) -> None:
+    x, e, b, target, rows = problem(states, table, width, int(share * states * table), seed)
+    variables = (x, e, b) if biased else (x, e)
+    mine = full_softmax_sum(
+        x, e, target, several(rows, states), b if biased else None, smoothing=smoothing, parts=parts
+    )
+    theirs = reference(x, e, target, rows, b if biased else None, smoothing)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    pairs = (torch.autograd.grad(3 * loss, variables, allow_unused=True) for loss in (mine, theirs))
+    for own, plain in zip(*pairs, strict=True):
+        torch.testing.assert_close(own, torch.zeros_like(own) if plain is None else plain, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 100])
+def test_one_target_of_each_state(parts: int) -> None:
+    x, e, _, _, _ = problem(9, 13, 5, 0, 1)
+    target = torch.arange(9) % 13
+    mine, theirs = full_softmax_sum(x, e, target, parts=parts), reference(x, e, target, None, None)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+    for own, plain in zip(torch.autograd.grad(mine, (x, e)), torch.autograd.grad(theirs, (x, e)), strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_no_gradient_is_needed_to_evaluate_it() -> None:
+    x, e, b, target, rows = problem(4, 7, 3, 9, 2)
+    with torch.no_grad():
+        got = full_softmax_sum(x, e, target, several(rows, 4), b)
+    torch.testing.assert_close(got, reference(x, e, target, rows, b).detach())
+
+
+def test_only_the_gradients_asked_for_are_made() -> None:
+    x, e, b, target, rows = problem(4, 7, 3, 9, 3)
+    mine = full_softmax_sum(x.detach(), e, target, several(rows, 4), b.detach())
+    plain = reference(x, e, target, rows, b)
+    torch.testing.assert_close(torch.autograd.grad(mine, e)[0], torch.autograd.grad(plain, e)[0])
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+def test_half_precision_keeps_sums_and_gradients_in_fp32(low: torch.dtype) -> None:
+    x, e, b, target, rows = problem(32, 700, 24, 200, 4, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=low):
+        mine = full_softmax_sum(x, e, target, several(rows, 32), b, parts=3)
+    theirs = reference(x, e, target, rows, b)
+    assert mine.dtype == torch.float32
+    assert mine.item() == pytest.approx(theirs.item(), rel=5e-3)
+    for own, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
+        assert own.dtype == torch.float32
+        assert float((own - plain).norm() / plain.norm()) < 2e-2
+
+
+def test_it_is_finite_for_any_finite_score() -> None:
+    far = torch.tensor([[1e4], [-1e4]])
+    assert torch.isfinite(full_softmax_sum(far, torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))

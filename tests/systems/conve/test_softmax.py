@@ -1,0 +1,79 @@
+"""ConvE by a softmax: the loss is torch's cross-entropy of every known tail, and a training by it learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import restore
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import train
+from graphmill.settings import parse
+from graphmill.systems.conve.ranking import ranking_report
+from graphmill.systems.conve.settings import ConveSettings
+from graphmill.training.contract import Execution
+from tests.systems.conve.graphs import recipe_on
+from tests.systems.conve.test_training import LEARNS
+
+
+def made(graph: TypedGraph, **objective):
+    recipe = recipe_on(graph, objective={"loss": "softmax", **objective}, acceleration={"batch_size": 10})
+    model = recipe.build(Execution()).eval()
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    return recipe, model, batch
+
+
+class TestTheLoss:
+    @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+    @pytest.mark.parametrize("parts", [1, 3])
+    def test_kvsall_is_the_cross_entropy_of_each_known_tail(self, small: TypedGraph, smoothing, parts) -> None:
+        recipe, model, batch = made(small, label_smoothing=smoothing)
+        (chunk,) = batch.split(parts)
+        (term,) = recipe.terms(model, chunk, recipe.encode(model, chunk))
+        with torch.no_grad():
+            scores = model.scores(model(torch.from_numpy(batch.head), torch.from_numpy(batch.relation)))
+        tails = torch.from_numpy(batch.column)
+        wanted = F.cross_entropy(scores[batch.row], tails, reduction="sum", label_smoothing=smoothing)
+        torch.testing.assert_close(term.sum.detach(), wanted)
+        assert (term.name, batch.weights) == ("softmax", {"softmax": float(len(batch.row))})
+
+    def test_slcwa_is_the_cross_entropy_among_the_drawn_tails_that_are_not_known(self, small: TypedGraph) -> None:
+        recipe, model, batch = made(small, loop="slcwa", negatives_per_positive=6)
+        (term,) = recipe.terms(model, batch, recipe.encode(model, batch))
+        with torch.no_grad():
+            scores = model.scores(model(torch.from_numpy(batch.head), torch.from_numpy(batch.relation)))
+        wanted = 0.0
+        for row, tails in zip(scores, batch.candidates, strict=True):
+            wanted -= float(torch.log_softmax(row[tails[tails >= 0]], 0)[0])
+        assert term.sum.item() == pytest.approx(wanted, rel=1e-5)
+        assert batch.weights == {"softmax": float(len(batch.head))}
+
+    def test_two_processes_share_a_step(self, small: TypedGraph) -> None:
+        recipe, model, batch = made(small)
+        sums = [t.sum for t in recipe.terms(model, batch, recipe.encode(model, batch))]
+        for rank in range(2):
+            mine = batch.shard(rank, 2)
+            sums += [-t.sum for t in recipe.terms(model, mine, recipe.encode(model, mine))]
+        assert abs(sum(sums).item()) < 1e-4
+
+
+@pytest.mark.parametrize("loop", ["kvsall", "slcwa"])
+def test_a_training_ranks_held_out_triples_far_above_their_frequency(
+    sample: TypedGraph, tmp_path: Path, loop: str
+) -> None:
+    few = {"objective": {"loss": "softmax", "loop": loop}, "training": {"epochs": 10}, "evaluation": {"eval_every": 10}}
+    report = train(merge(LEARNS, {**few, "data": str(sample.path)}), "test", root=str(tmp_path))
+    restored = restore(report["run_dir"])
+    ranking = ranking_report(restored.model, sample, "test")
+    assert ranking["both"]["mrr"] > 3 * ranking["baseline"]["mrr"]
+    assert np.isfinite(report["final_losses"]["softmax"])
+
+
+def test_only_the_softmax_has_a_name_in_fingerprints() -> None:
+    """Earlier releases had the binary cross-entropy alone; their runs are found again."""
+    named = {"recipe": "conve", "objective": {"loss": "softmax"}}
+    assert parse(ConveSettings, {"recipe": "conve"}, "test").unread == {"objective": ["loss"]}
+    assert parse(ConveSettings, named, "test").unread == {}
