@@ -45,10 +45,11 @@ RATIO_CHECKS = (
         Threshold("degree_ratio_min", 1.3, "Macro MRR divided by that of a ranking by degree.", ge=0),
         "The model ranks links better than popularity alone.",
         "The model ranks links little better than popularity alone: it has learned mostly degrees.",
-        "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
+        "Train longer or raise embedding_dim; ConvE: loss softmax; HGT with loss link_contrastive: raise "
+        "negatives_per_positive as well.",
         "× in macro MRR",
-        "the model learned mostly popularity. Train longer or raise `embedding_dim`; HGT with `loss: link_contrastive`: "
-        "raise `negatives_per_positive` as well",
+        "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE: `loss: softmax`; HGT with "
+        "`loss: link_contrastive`: raise `negatives_per_positive` as well",
         "beats_degree_only",
         "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
     ),
