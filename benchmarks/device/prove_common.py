@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 FOLDER = Path(tempfile.mkdtemp(prefix="prove-"))
-ROWS: list[dict[str, Any]] = []
+BAD: list[str] = []
+"""What failed in this phase, or was not as it should be; with any, the phase ends with 1."""
 
 if os.environ.get("PROVE_NUMBA", "") != "1":
     # The CPU's reference runs do without: compiling all kernels on a bare machine takes minutes.
@@ -21,19 +25,25 @@ if os.environ.get("PROVE_NUMBA", "") != "1":
 
 
 def row(**values: Any) -> None:
-    ROWS.append(values)
-    print(
-        "ROW", " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()), flush=True
-    )
+    """Print a figure's line, which ``rows.py`` reads: JSON, numbers with four digits."""
+    said = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()}
+    print("ROW", json.dumps(said, default=str), flush=True)
+
+
+@contextmanager
+def case(**about: Any) -> Iterator[None]:
+    """One case of a phase: an error in it is a row and bad, and the next case follows."""
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc()
+        row(**about, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:170]}")
+        BAD.append(" ".join(map(str, about.values())))
 
 
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:170]}"
 
 
 def profiled(work: Callable[[], None], device: torch.device) -> dict[str, Any]:

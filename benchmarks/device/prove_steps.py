@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import statistics
 import time
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.device import plain_forms
-from benchmarks.device.prove_common import FOLDER, profiled, row, short, wait
+from benchmarks.device.prove_common import FOLDER, case, profiled, row, wait
 from benchmarks.parts import made_up_graphs
+from graphmill.runs.planning import plan_run
+from graphmill.runs.resolve import merge, resolve
+from graphmill.systems import registry
+from graphmill.training.allocator import HeapWatch
+from graphmill.training.device import empty_device_cache
+from graphmill.training.engine import Engine
 
 
 def profile_phase(device: torch.device, tiny: bool) -> str:
@@ -43,8 +49,15 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
     return "; ".join(said)
 
 
-_HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2}
-_SIZES = {
+_HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2, "complex_dim": 0}
+_SIZES: dict[str, dict[str, Any]] = {
+    "hgt default": {},
+    "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
+    "hgt edge_sampled": {
+        "model": _HGT,
+        "acceleration": {"batching": "edge_sampled"},
+        "sampling": {"accumulation_steps": 4},
+    },
     "conve": {"acceleration": {"batch_size": 1024}},
     "sasrec": {"acceleration": {"batch_size": 128}},
     "tisasrec": {"acceleration": {"batch_size": 128}},
@@ -54,15 +67,8 @@ _SIZES = {
     "kgat": {"acceleration": {"batch_size": 2048}},
     "mmgcn": {"acceleration": {"batch_size": 2048}},
     "dragon": {"acceleration": {"batch_size": 2048}},
-    "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
-    "hgt edge_sampled": {
-        "model": _HGT,
-        "acceleration": {"batching": "edge_sampled"},
-        "sampling": {"accumulation_steps": 4},
-    },
 }
-
-
+"""What is written of each system's settings; the first are those that a cut-off would cost most."""
 _OF = {
     "tisasrec": "sasrec",
     "complex": "conve",
@@ -70,12 +76,18 @@ _OF = {
     "kgat": "bpr_mf",
     "mmgcn": "bpr_mf",
     "dragon": "bpr_mf",
+    "hgt default": "hgt",
     "hgt edge_sampled": "hgt",
 }
 """Systems that learn from another's graph."""
-_TINY = {"hgt": {"model": {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2, "num_layers": 2}}}
+_TINY = {
+    "hgt default": {},
+    "hgt": {"model": _HGT | {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}},
+    **{label: {"acceleration": {"batch_size": 50}} for label in ("conve", "bpr_mf", "kgat")},
+}
 
 
+@cache
 def _graph(source: str, tiny: bool) -> Any:
     if source == "hgt":
         return made_up_graphs.typed(FOLDER, *((300, 900, 10) if tiny else (67_000, 200_000, 30)))
@@ -90,103 +102,81 @@ def _graph(source: str, tiny: bool) -> Any:
 
 def recipes(device: torch.device, tiny: bool) -> str:
     """A step of every recipe at a real size: sampling, each precision, launches, memory beside the planner's figure."""
-    graphs: dict[str, Any] = {}
-    failed = []
-    for label, own in _SIZES.items():
-        source = _OF.get(label, label)
-        if tiny and label not in ("hgt", "bpr_mf", "conve"):
-            continue
+    for label, own in (_TINY if tiny else _SIZES).items():
         for precision in ("fp32",) if tiny else ("fp32", "bf16"):
-            try:
-                graph = graphs.get(source) or graphs.setdefault(source, _graph(source, tiny))
-                chosen: Any = _TINY.get(label, {"acceleration": {"batch_size": 50}}) if tiny else own
-                _recipe(label, {"data": str(graph.path), **chosen}, graph, precision, device, 2 if tiny else 10)
-            except Exception as error:
-                row(recipe=label.replace(" ", "_"), precision=precision, failed=short(error))
-                failed.append(f"{label} {precision}")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    return f"failed: {', '.join(failed)}" if failed else "all ran"
+            with case(recipe=label, precision=precision):
+                _recipe(label, own, precision, device, tiny)
+    return "all ran"
+
+
+class _Silent:
+    """A listener that says what goes wrong."""
+
+    def on_step(self, *_: Any) -> None: ...
+    def on_epoch(self, record: dict[str, Any]) -> None: ...
+    def on_rewind(self, epoch: int, step: int) -> None: ...
+
+    def on_note(self, text: str) -> None:
+        print("NOTE", text)
 
 
 class _Trained:
-    """A recipe on the device, stepped as the engine does it: nothing of a step is read by the host but in fp16."""
+    """A recipe on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
 
     def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
-        from graphmill.runs.planning import plan_run
-        from graphmill.runs.resolve import merge, resolve
-        from graphmill.systems import registry
-        from graphmill.training.optimizers import PhaseOptimizer
-        from graphmill.training.precision import Precision
-
-        exact = "fp32" if precision == "tf32" else precision
-        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-        on_device = {"acceleration": {"device": device.type, "allow_fallback": False, "precision": exact}}
-        job = resolve(merge({"recipe": label.split()[0], "preset": "none", **own}, on_device), "prove")
-        self.settings, self.plan = job.settings, plan_run(job, graph, "prove")
+        on_device = {"device": device.type, "allow_fallback": False, "precision": precision, "on_oom": "stop"}
+        values = {"recipe": label.split()[0], "preset": "none", "data": str(graph.path)}
+        job = resolve(merge(values, merge(own, {"acceleration": on_device})), "prove")
+        self.plan = plan_run(job, graph, "prove")
         self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
-        self.recipe.to(device)
-        self.execution = self.plan.execution(job)
-        self.model = self.recipe.build(self.execution).to(device).train()
-        self.optimizers = [
-            PhaseOptimizer(job.settings.training, self.recipe.parameter_groups(self.model, phase), device)
-            for phase in self.recipe.phases
-        ]
-        self.precision = Precision(exact, device)
+        s, execution = job.settings, self.plan.execution(job)
+        self.engine = Engine(
+            self.recipe, s.training, s.acceleration, s.evaluation,
+            device=device, precision=job.precision, execution=execution, listener=_Silent(),
+        )  # fmt: skip
+        self.engine._heap = HeapWatch()
 
     def batch(self, number: int, phase: int = 0) -> Any:
         one = self.recipe.phases[phase]
         return self.recipe.step(one, 0, number % one.steps_per_epoch)
 
     def step(self, batch: Any, phase: int = 0) -> None:
-        from graphmill.training.processes import Ranks
-        from graphmill.training.step import clip_, compute_gradient
-
-        optimizer, clip = self.optimizers[phase], self.settings.acceleration.clip_norm
-        gradient = compute_gradient(
-            self.recipe, self.model, optimizer.parameters, batch, execution=self.execution, precision=self.precision,
-            ranks=Ranks(), seed_parts=(0, "prove", 0, 0),
-        )  # fmt: skip
-        if self.precision.scaler.enabled:
-            if gradient.finite:
-                clip_(optimizer.parameters, gradient.norm, clip)
-                optimizer.step(1e-4)
-        else:
-            clip_(optimizer.parameters, gradient.values[0], clip)
-            optimizer.step(1e-4, gradient.not_finite if optimizer.guards_itself else None)
-        self.model.zero_grad()
+        self.engine.batches = lambda *_: batch  # type: ignore[assignment]
+        self.engine._step(self.recipe.phases[phase], 0, 0)
 
 
-def _recipe(label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device, steps: int) -> None:
-    """Some steps of one recipe in one precision, as a row."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    made = _Trained(label, own, graph, precision, device)
-    sampling, step_times = [], []
-    for number in range(steps):
-        begin = time.perf_counter()
-        batch = made.batch(number)
-        sampling.append(time.perf_counter() - begin)
-        wait(device)
-        begin = time.perf_counter()
-        made.step(batch)
-        wait(device)
-        step_times.append(time.perf_counter() - begin)
-    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    more = profiled(lambda: made.step(batch), device) if precision in ("fp32", "bf16") else {}
-    most = more.pop("most", [])
-    option = made.plan.option
-    row(
-        recipe=label.replace(" ", "_"),
-        precision=precision,
-        ms=statistics.median(step_times[3:] or step_times) * 1e3,
-        sampling_ms=statistics.median(sampling[3:] or sampling) * 1e3,
-        peak_mb=peak / 1e6,
-        planned_mb=(option.estimate.peak if option else 0) / 1e6,
-        **more,
-    )
-    for kernel, ms, count in most[:4]:
-        print(f"   {ms:9.3f} ms {count:6d} x {kernel}")
+def _recipe(label: str, own: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
+    """Some steps of each phase in one precision, a row a phase."""
+    made = _Trained(label, own, _graph(_OF.get(label, label), tiny), precision, device)
+    option, phases = made.plan.option, made.recipe.phases
+    for number, phase in enumerate(phases):
+        empty_device_cache(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        sampling, steps = [], []
+        for turn in range(2 if tiny else 10):
+            begin = time.perf_counter()
+            batch = made.batch(turn, number)
+            sampling.append(time.perf_counter() - begin)
+            wait(device)
+            begin = time.perf_counter()
+            made.step(batch, number)
+            wait(device)
+            steps.append(time.perf_counter() - begin)
+        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+        more = profiled(partial(made.step, batch, number), device)
+        most = more.pop("most")
+        row(
+            recipe=label + f", {phase.name}" * (len(phases) > 1),
+            precision=precision,
+            ms=statistics.median(steps[3:] or steps) * 1e3,
+            sampling_ms=statistics.median(sampling[3:] or sampling) * 1e3,
+            peak_mb=peak / 1e6,
+            planned_mb=(option.estimate.peak if option else 0) / 1e6,
+            **more,
+        )
+        for kernel, ms, count in most[:4]:
+            print(f"   {ms:9.3f} ms {count:6d} x {kernel}")
 
 
 def plain(device: torch.device, tiny: bool) -> str:
@@ -220,8 +210,7 @@ def _sasrec_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]
     own = {
         "model": {"embedding_dim": 50, "norm": "original", "max_length": length},
         "objective": {"loss": "bce", "windows": "last"},
-        "acceleration": {"batch_size": size, "num_workers": 0},
-        "data": str(graph.path),
+        "acceleration": {"batch_size": size},
     }
     made = _Trained(name, own, graph, "fp32", device)
     batches = [made.batch(n) for n in range(4)]
@@ -261,7 +250,7 @@ def _kgats(device: torch.device, tiny: bool) -> tuple[Any, Any]:
     """Ours and the public form's step, on a graph of about the size of KGAT's last-fm."""
     sizes = (80, 60, 900, 200, 8) if tiny else (24_000, 48_000, 2_000_000, 460_000, 8)
     graph = made_up_graphs.interactions(FOLDER / "plain", *sizes)
-    own = {"acceleration": {"batch_size": 50 if tiny else 1024}, "data": str(graph.path)}
+    own = {"acceleration": {"batch_size": 50 if tiny else 1024}}
     made = _Trained("kgat", own, graph, "fp32", device)
     facts, count = made.recipe.facts, graph.num_nodes
     places = torch.from_numpy(np.stack((facts.head, facts.tail)))

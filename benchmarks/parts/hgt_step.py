@@ -130,6 +130,28 @@ def run(model: nn.Module, steps: int) -> list[float]:
     return seconds
 
 
+def least(model: Ours | PyG, typed: hgt_graphs.Typed, number: int) -> dict[str, float]:
+    """What a step has to compute and to move: its products by torch's counter, GFLOP, and the least bytes, GB.
+
+    Every array is written where it is made and read where it is needed, each once; ``number``: bytes of a number of a row.
+
+    - Adam: a parameter and its two moments are read and written, its gradient is written and read: 8 numbers of 4 bytes.
+    - A layer from width a to b, forward, a node: x is read, q, k and v are written, the message read, the output written:
+      a + 5 b. Backward twice that: each array is read again, or its gradient written or read.
+    - An edge of this layer: its sender's k and v are read forward and again backward, their gradients written: 6 b.
+
+    Indices, logits and all that a cache could keep are left out.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        mean_squares(model()).backward()
+    nodes, edges = sum(typed[0]), sum(len(e.src) for e in typed[1])
+    rows = sum(3 * (a + 5 * b) * nodes + 6 * b * edges for a, b in pairwise(WIDTHS))
+    moved = 8 * 4 * sum(p.numel() for p in model.parameters()) + number * rows
+    return {"gflop": counter.get_total_flops() / 1e9, "moved_gb": moved / 1e9}
+
+
 def limits(device: torch.device, size: int = 4096, numbers: int = 1 << 27, repeats: int = 5) -> dict[str, float]:
     """What the device does at its best: products of ``size``³ in fp32 and bf16, GFLOP/s, and a copy, GB/s read and written.
 
@@ -184,6 +206,7 @@ def main() -> None:
     parser.add_argument("--variant", default="ours", help="ours or pyg, then options: ours,bf16 or pyg,repaired")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--least", action="store_true", help="also what a step has to compute and to move")
     args = parser.parse_args()
     kind, *options = args.variant.split(",")
     torch.manual_seed(0)
@@ -193,8 +216,11 @@ def main() -> None:
     typed = hgt_graphs.load(args.graph)
     base = memory("VmRSS")
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
+    result: dict[str, Any] = {"graph": args.graph, "variant": args.variant}
+    if args.least:
+        result |= least(model, typed, 2 if "bf16" in options else 4)
     del typed  # training needs it no more
-    result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": run(model, args.steps)}
+    result["seconds"] = run(model, args.steps)
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
     print(json.dumps(result | on_device(device)))
 

@@ -6,8 +6,8 @@ from benchmarks.device.rows import rows_of
 
 
 def test_a_training_that_was_cut_off_keeps_its_last_figure() -> None:
-    one = {"conve": "batch_512,_rate_0.004", "together": "2"}
-    other = {"conve": "batch_512,_rate_0.002", "together": "2"}
+    one = {"conve": "batch 512, rate 0.004", "together": "2"}
+    other = {"conve": "batch 512, rate 0.002", "together": "2"}
     said = [
         one | {"s": "50", "by_epoch": "10", "sampled_valid_mrr": "0.2"},
         other | {"s": "50", "by_epoch": "10", "sampled_valid_mrr": "0.22"},
