@@ -191,7 +191,8 @@ def oom(device: torch.device, tiny: bool) -> str:
     from graphmill.runs.train import train
 
     values = merge(
-        _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4), {"acceleration": {"deterministic": "on"}}
+        _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4),
+        {"acceleration": {"deterministic": "on", "loss_chunks": 1}},
     )
     plain = train(values, "prove", root=str(FOLDER / "plain"))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 28_000

@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Prove graphmill on one CUDA device in less than eight minutes; a table is printed last, all logs are in $OUT/prove.tgz.
-# Exit 1 where a phase failed or was cut off.
+# Prove graphmill on one CUDA device in less than eight minutes; a table is printed last, all logs are in $OUT/prove.tgz,
+# from which `python -m benchmarks.device.rows` makes rows. Exit 1 where a phase found something bad, failed or was cut off.
 #
 #   bash benchmarks/device/prove_cuda.sh                                          # every phase but conve and compile
-#   bash benchmarks/device/prove_cuda.sh card resume traces                       # some, in this order
+#   BUDGET=290 bash benchmarks/device/prove_cuda.sh conve                         # ConvE on FB15k-237, alone (prove_conve.py)
+#   LIMITS="suite=240 hgt=90" bash benchmarks/device/prove_cuda.sh card suite hgt # some, in this order, with other limits
 #   PYTHON=.venv/bin/python DEVICE=cpu bash benchmarks/device/prove_cuda.sh       # the script itself: tiny sizes, no device
 #
-# The project need not be installed: torch, numpy, pyarrow and pytest have to be there. What else it imports and the machine
-# lacks may lie as wheels in .whl/ (pip download --no-deps pydantic pydantic-core orjson ...).
+# What a bare machine needs:
+# - The checkout as it is; the project need not be installed. torch, PyG, numpy, scipy, pyarrow, psutil, pyyaml, safetensors,
+#   tqdm, pytest, pytest-timeout and pytest-xdist have to be there.
+# - What else is imported and the machine lacks, as wheels in .whl/, by the machine's version of Python, here of 3.12:
+#     python -m pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_17_x86_64 -d .whl \
+#       pydantic==V pydantic-core==W annotated-types typing-inspection orjson      # W is the one that this pydantic asks for
+# - For conve the folder FB15k-237 (4 MB): copied to .datasets/FB15k-237, with GRAPHMILL_DATASETS=$PWD/.datasets set there.
+# .whl and .datasets are in no commit: where only the checkout travels, they have to be named beside it.
+#
 # numba is hidden from the CPU's reference runs (PROVE_NUMBA=1 shows it): compiling its loops on a bare machine takes minutes.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,13 +37,15 @@ started=$SECONDS
 tiny=()
 [ "$DEVICE" = cuda ] || tiny=(--tiny)
 
-# phase, seconds at most: a phase that hangs or fails leaves the others their time.
-declare -A most=([card]=40 [resume]=120 [kernels]=120 [traces]=150 [hgt]=120 [profile]=40 [recipes]=90 [plain]=60 [oom]=90 [cancel]=60
-  [suite]=200 [conve]=300 [compile]=120)
+# phase, seconds at most: a phase that hangs or fails leaves the others their time. Without profile, the default phases fit
+# the budget also where each takes all of its time. LIMITS sets others.
+declare -A most=([card]=30 [resume]=120 [kernels]=120 [traces]=150 [oom]=90 [cancel]=60 [suite]=170 [hgt]=110 [plain]=50
+  [recipes]=110 [profile]=30 [conve]=600 [compile]=120)
+for one in ${LIMITS:-}; do most[${one%%=*}]=${one#*=}; done
 # What is right or not is asked side by side; what takes time is measured alone, afterwards.
-together=" resume kernels traces oom cancel suite conve "
+together=" resume kernels traces oom cancel suite compile "
 phases=("$@")
-[ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces oom cancel suite hgt profile recipes plain)
+[ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces oom cancel suite hgt plain recipes profile)
 
 one() { # PHASE SECONDS: its log, what it said and its exit code as files of $OUT
   local phase=$1 limit=$2 begin=$SECONDS log="$OUT/$1.log" code said
@@ -43,10 +53,10 @@ one() { # PHASE SECONDS: its log, what it said and its exit code as files of $OU
   local test=("$python" -m pytest -q -o filterwarnings= -p no:cacheprovider --timeout 100 --tb=short --junitxml "$OUT/$phase.xml")
   case $phase in
     kernels) command=("${test[@]}" -m gpu tests/kernels/test_cuda.py tests/training/test_memory.py tests/training/test_machine.py) ;;
-    suite) command=("${test[@]}" -m "gpu and not slow" -n "${JOBS:-6}" --dist worksteal tests/training/test_cuda.py) ;;
+    suite) command=("${test[@]}" -m "gpu and not slow" -n "${JOBS:-8}" --dist worksteal tests/training/test_cuda.py) ;;
     *) command=("$python" -m benchmarks.device.prove_cuda "$phase" --device "$DEVICE" "${tiny[@]}") ;;
   esac
-  timeout --kill-after 5 "$limit" "${command[@]}" > "$log" 2>&1
+  PHASE_ENDS=$(($(date +%s) + limit)) timeout --kill-after 5 "$limit" "${command[@]}" > "$log" 2>&1
   code=$?
   # pytest ends with 5 where it has collected nothing and with 0 where all is skipped (the dry run)
   said=$(grep -E '^(RESULT|[0-9]+ (passed|failed|skipped)|=+ .*(passed|failed|skipped|error))' "$log" | tail -n 1 | cut -c1-150)

@@ -120,13 +120,13 @@ class _Silent:
         print("NOTE", text)
 
 
-class _Trained:
+class Trained:
     """A recipe on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
 
     def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
         on_device = {"device": device.type, "allow_fallback": False, "precision": precision, "on_oom": "stop"}
-        values = {"recipe": label.split()[0], "preset": "none", "data": str(graph.path)}
-        job = resolve(merge(values, merge(own, {"acceleration": on_device})), "prove")
+        values = {"recipe": label.split()[0], "preset": "none", **own}
+        job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
         self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
         s, execution = job.settings, self.plan.execution(job)
@@ -147,7 +147,7 @@ class _Trained:
 
 def _recipe(label: str, own: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
     """Some steps of each phase in one precision, a row a phase."""
-    made = _Trained(label, own, _graph(_OF.get(label, label), tiny), precision, device)
+    made = Trained(label, own, _graph(_OF.get(label, label), tiny), precision, device)
     option, phases = made.plan.option, made.recipe.phases
     for number, phase in enumerate(phases):
         empty_device_cache(device)
@@ -212,7 +212,7 @@ def _sasrec_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]
         "objective": {"loss": "bce", "windows": "last"},
         "acceleration": {"batch_size": size},
     }
-    made = _Trained(name, own, graph, "fp32", device)
+    made = Trained(name, own, graph, "fp32", device)
     batches = [made.batch(n) for n in range(4)]
     items = 1 + max(int(max(b.items.max(), b.targets.max(), b.negatives.max())) for b in batches)
     rows = [_padded(b, length) for b in batches]
@@ -251,7 +251,7 @@ def _kgats(device: torch.device, tiny: bool) -> tuple[Any, Any]:
     sizes = (80, 60, 900, 200, 8) if tiny else (24_000, 48_000, 2_000_000, 460_000, 8)
     graph = made_up_graphs.interactions(FOLDER / "plain", *sizes)
     own = {"acceleration": {"batch_size": 50 if tiny else 1024}}
-    made = _Trained("kgat", own, graph, "fp32", device)
+    made = Trained("kgat", own, graph, "fp32", device)
     facts, count = made.recipe.facts, graph.num_nodes
     places = torch.from_numpy(np.stack((facts.head, facts.tail)))
     weights = torch.from_numpy(facts.first_values.copy())
