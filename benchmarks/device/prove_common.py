@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import tempfile
 import time
 import traceback
@@ -18,10 +16,6 @@ import torch
 FOLDER = Path(tempfile.mkdtemp(prefix="prove-"))
 BAD: list[str] = []
 """What failed in this phase, or was not as it should be; with any, the phase ends with 1."""
-
-if os.environ.get("PROVE_NUMBA", "") != "1":
-    # The CPU's reference runs do without: compiling all kernels on a bare machine takes minutes.
-    sys.modules["numba"] = None  # type: ignore[assignment]
 
 
 def row(**values: Any) -> None:

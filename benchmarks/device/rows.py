@@ -22,17 +22,20 @@ _SUITES = ("tests", "failures", "errors", "skipped")
 
 
 def read(archive: Path) -> Found:
-    """The ROW lines of each phase's log, and of pytest's phases how many tests did what."""
+    """The ROW lines of each phase's log; how many of its tests did what, by pytest's file; and that it was cut off."""
     found: Found = {}
     with tarfile.open(archive) as tar:
         for member in sorted(tar.getmembers(), key=lambda m: m.name):
-            phase, content = Path(member.name), tar.extractfile(member)
-            if content and phase.suffix == ".log":
-                lines = content.read().decode(errors="replace").splitlines()
-                found.setdefault(phase.stem, []).extend(json.loads(x[4:]) for x in lines if x.startswith("ROW "))
-            elif content and phase.suffix == ".xml":
-                suites = ElementTree.parse(content).iter("testsuite")
-                found.setdefault(phase.stem, []).extend({k: int(s.get(k, 0)) for k in _SUITES} for s in suites)
+            phase, file = Path(member.name), tar.extractfile(member)
+            content = file.read().decode(errors="replace") if file else ""
+            rows = found.setdefault(phase.stem, []) if phase.suffix in (".log", ".xml", ".said") else []
+            if phase.suffix == ".log":
+                rows += [json.loads(line[4:]) for line in content.splitlines() if line.startswith("ROW ")]
+            elif phase.suffix == ".xml":
+                suites = ElementTree.fromstring(content).iter("testsuite")
+                rows += [{key: int(suite.get(key, 0)) for key in _SUITES} for suite in suites]
+            elif phase.suffix == ".said" and ("cut off" in content or "not run:" in content):
+                rows.append({"to": "its end", "failed": content.split("|")[1]})
     return found
 
 
