@@ -43,7 +43,7 @@ declare -A most=([card]=30 [resume]=120 [kernels]=120 [traces]=150 [oom]=90 [can
   [recipes]=110 [profile]=30 [conve]=600 [compile]=120)
 for pair in ${LIMITS:-}; do most[${pair%%=*}]=${pair#*=}; done
 # What is right or not is asked side by side; what takes time is measured alone, afterwards.
-together=" resume kernels traces oom cancel suite compile "
+together=" resume kernels traces oom cancel suite "
 phases=("$@")
 [ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces oom cancel suite hgt plain recipes profile)
 
@@ -60,7 +60,7 @@ one() { # PHASE SECONDS: its log, what it said and its exit code as files of $OU
   code=$?
   # pytest ends with 5 where it has collected nothing and with 0 where all is skipped (the dry run)
   said=$(grep -E '^(RESULT|[0-9]+ (passed|failed|skipped)|=+ .*(passed|failed|skipped|error))' "$log" | tail -n 1 | cut -c1-150)
-  [ "$code" -eq 124 ] && said="cut off after ${limit} s; $said"
+  [[ $code == 124 || $code == 137 ]] && said="cut off after ${limit} s; $said"
   echo "$phase|exit $code: ${said:-see $log}|$((SECONDS - begin))" > "$OUT/$phase.said"
   { [ "$code" -eq 0 ] || [ "$code" -eq 5 ]; } || touch "$OUT/failed"
   grep -E '^(ROW|FAILED|ERROR)' "$log" | cut -c1-230 | head -n 60
