@@ -39,8 +39,8 @@ tiny=()
 
 # phase, seconds at most: a phase that hangs or fails leaves the others their time. Without profile, the default phases fit
 # the budget also where each takes all of its time. LIMITS sets others.
-declare -A most=([card]=30 [resume]=120 [kernels]=120 [traces]=150 [oom]=90 [cancel]=60 [suite]=170 [hgt]=110 [plain]=50
-  [recipes]=110 [profile]=30 [conve]=600 [compile]=120)
+declare -A most=([card]=30 [resume]=120 [kernels]=120 [traces]=150 [oom]=90 [cancel]=60 [suite]=170 [hgt]=110 [plain]=75
+  [recipes]=85 [profile]=30 [conve]=600 [compile]=120)
 for pair in ${LIMITS:-}; do most[${pair%%=*}]=${pair#*=}; done
 # What is right or not is asked side by side; what takes time is measured alone, afterwards.
 together=" resume kernels traces oom cancel suite "
