@@ -52,6 +52,7 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
 _HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2, "complex_dim": 0}
 _SIZES: dict[str, dict[str, Any]] = {
     "hgt default": {},
+    "hgt one chunk": {"acceleration": {"loss_chunks": 1}},
     "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
     "hgt edge_sampled": {
         "model": _HGT,
@@ -77,6 +78,7 @@ _OF = {
     "mmgcn": "bpr_mf",
     "dragon": "bpr_mf",
     "hgt default": "hgt",
+    "hgt one chunk": "hgt",
     "hgt edge_sampled": "hgt",
 }
 """Systems that learn from another's graph."""
