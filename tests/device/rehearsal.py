@@ -2,7 +2,7 @@
 
 ``python -m tests.device.rehearsal mps --precision fp32 --out found.json [CASE ...]`` trains, evaluates, checkpoints, is
 stopped in the middle of an epoch, goes on, ends with its final figures, and then exports, ranks, recommends and traces
-influence. Of each case it says what would have failed on that device, and what a step asks of it: launches and waits of
+influence; in fp32 its run is also used (``uses.py``). Of each case it says what would have failed on that device, and what a step asks of it: launches and waits of
 the gradient and of the whole step.
 """
 
@@ -95,10 +95,12 @@ def _life(
     from graphmill.runs.ranking import rank_any
     from graphmill.runs.recommendations import Recommends, recommend_run
     from graphmill.runs.train import train
+    from graphmill.systems.registry import entry
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
     from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
+    from tests.device import uses
     from tests.training.runs import settings_of
 
     case = {**CASES, **MANY_RELATIONS}[name]
@@ -143,6 +145,9 @@ def _life(
     assert numbers == sorted(numbers), "steps are recorded in their order, whichever of them is read later"
     if name in MANY_RELATIONS:
         return
+    used = precision == "fp32" and name in uses.CASES
+    if used and not entry(case.recipe).recommends:
+        uses.predicts(result["run_dir"])
     restored = restore(result["run_dir"])
     export_run(restored)
     evaluate_run(restored)
@@ -153,6 +158,8 @@ def _life(
         for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")
+    if used:
+        uses.use(restored, folder / "uses")
 
 
 def main() -> None:
