@@ -246,6 +246,39 @@ def rolls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     return {"precision": result["precision"], "steps": result["steps_done"], "notes": result["notes"]}
 
 
+def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A gradient that is not finite in ComplEx's third step: whether it changed a weight, and how the run ends."""
+    from graphmill.errors import TrainingError
+    from graphmill.runs.train import train
+    from graphmill.training import engine
+    from graphmill.training.optimizers import PhaseOptimizer
+
+    compute, apply, seen, same = engine.compute_gradient, PhaseOptimizer.step, [0], []
+
+    def bad(recipe: Any, model: Any, parameters: Any, *arguments: Any, **options: Any) -> Any:
+        gradient = compute(recipe, model, parameters, *arguments, **options)
+        seen[0] += 1
+        if seen[0] == 3:
+            for parameter in parameters:
+                parameter.grad.mul_(float("nan"))
+            gradient.values.mul_(float("nan"))
+        return gradient
+
+    def step(optimizer: PhaseOptimizer, *arguments: Any) -> None:
+        before = [p.detach().clone() for p in optimizer.parameters]
+        apply(optimizer, *arguments)
+        same.append(all(torch.equal(*each) for each in zip(before, optimizer.parameters, strict=True)))
+
+    engine.compute_gradient, PhaseOptimizer.step = bad, step  # type: ignore[method-assign]
+    try:
+        train(values, "skips", root=str(folder / "skips"))
+    except TrainingError as error:
+        return {"same": same, "error": type(error).__name__}
+    finally:
+        engine.compute_gradient, PhaseOptimizer.step = compute, apply  # type: ignore[method-assign]
+    return {"same": same, "error": ""}
+
+
 def copies(kind: str) -> dict[str, Any]:
     """Copies to MPS that nobody waits for: by torch alone, whose source is gone, and by ours, which keeps it."""
     from graphmill.kernels import devices
@@ -272,7 +305,7 @@ def main(kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full")}
+        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full", "complex")}
         on = {"acceleration": {"device": kind, "precision": "fp32", "loss_chunks": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
@@ -288,6 +321,7 @@ def main(kind: str) -> None:
                 pretend.DEVICE.tally.clear()
                 found["rolls back"] = rolls_back(kind, values["bpr-mf"], folder)
                 found["rolls back"]["problems"] = dict(pretend.DEVICE.tally.problems)
+                found["skips"] = skips(values["complex"], folder)
                 found["casts"] = casts_together(values["hgt-full"], folder)
     print(json.dumps(found))
 

@@ -69,6 +69,9 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert found["rolls back"]["precision"] == "fp32"
         assert found["rolls back"]["steps"] == 8
         assert found["rolls back"]["problems"] == {}
+        skipped = found["skips"]
+        assert skipped["same"] == [False, False, True, False], "skipped on the device, and read at the epoch's end"
+        assert skipped["error"] == "NonFiniteError"
         assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
         doctor = found["doctor"]

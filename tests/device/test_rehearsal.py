@@ -46,6 +46,8 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert len(found["hgt-softmax-complex"]["phases"]) == len(found["kgat"]["phases"]) == 2
     waits = {name: one["a_step"]["waits"] for name, one in found.items()}
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
+    if device == "cuda" and precision != "fp16":  # Adagrad's steps are skipped on the device
+        assert waits["complex"] == waits["hgt-softmax-complex"] == waits[AS_IT_IS] == 0
     launches = {name: one["a_step"]["launches"] for name, one in found.items()}
     assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
 
