@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from tests.device import pretend
+from tests.device import drawing, pretend
 from tests.training.runs import Kept
 
 # What torch raises for them, NotImplementedError among it: see test_failures.py.
@@ -279,6 +279,25 @@ def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"same": same, "error": ""}
 
 
+def draws_ahead(kind: str) -> list[str]:
+    """The problems of a thread that draws a batch and puts it on the device, by each of the ways."""
+    from graphmill.training.contract import Phase
+    from graphmill.training.prefetch import Batches
+
+    class Drawing:
+        def step(self, phase: Phase, epoch: int, index: int) -> torch.Tensor:
+            return there + 1 if index == 0 else torch.ones(2).to(torch.device(kind, 0))
+
+    tally, there = pretend.DEVICE.tally, torch.ones(2, device=kind)
+    drawing.watch()
+    tally.clear()
+    batches: Any = Batches(Drawing(), 1)  # type: ignore[arg-type]
+    for index in range(2):
+        batches(Phase("train", 2, 1, 1), 0, index)
+    batches.close()
+    return sorted(tally.problems)
+
+
 def copies(kind: str) -> dict[str, Any]:
     """Copies to MPS that nobody waits for: by torch alone, whose source is gone, and by ours, which keeps it."""
     from graphmill.kernels import devices
@@ -314,6 +333,7 @@ def main(kind: str) -> None:
             found["after"] = after_training(values, folder)
             found["compares"] = compares(values["bpr-mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
+            found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":
                 found["doctor"] = looks_like_a_mac()
                 found["copies"] = copies(kind)

@@ -16,6 +16,7 @@ What it cannot show: time, the device's own numerics, and errors inside of its k
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,13 @@ class _Device:
     def problem(self, text: str) -> None:
         self.tally.problems[f"{text} at {_asker()}"] += 1
 
+    def only_host(self) -> None:
+        """A thread of ``prefetch.py`` draws batches, which are the host's."""
+        if threading.current_thread().name.startswith("batch"):
+            self.problem("a thread that draws batches uses the device")
+
     def waited(self, why: str) -> None:
+        self.only_host()
         self.tally.waits[f"{why} at {_asker()}"] += 1
         self.unfinished.clear()
 
@@ -98,6 +105,7 @@ class _Device:
             self.problem("what a copy to MPS still reads was released")
 
     def launched(self, count: int) -> None:
+        self.only_host()
         self.tally.launches += count
         self.tally.places[_asker()] += count
 

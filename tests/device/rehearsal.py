@@ -2,8 +2,8 @@
 
 ``python -m tests.device.rehearsal mps --precision fp32 --out found.json [CASE ...]`` trains, evaluates, checkpoints, is
 stopped in the middle of an epoch, goes on, ends with its final figures, and then exports, ranks, recommends and traces
-influence; in fp32 its run is also used (``uses.py``). Of each case it says what would have failed on that device, and what a step asks of it: launches and waits of
-the gradient and of the whole step.
+influence; in fp32 its run is also used (``uses.py``). Of each case it says what would have failed on that device, and
+what a step asks of it: launches and waits of the gradient and of the whole step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from benchmarks.parts.made_up_graphs import typed
 
 from graphmill.graph.typed_graph import TypedGraph
-from tests.device import pretend
+from tests.device import drawing, pretend
 from tests.training.cases import CASES, Case
 
 PARTS = ("launches", "waits")
@@ -72,7 +72,9 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
         where = "".join(f" at {Path(f.filename).name}:{f.lineno}" for f in frames)
         error = f"{type(problem).__name__}: {str(problem)[:300]}{where}"
     phases = {
-        phase: {part: int(statistics.median(column)) for part, column in zip(PARTS, zip(*own, strict=True), strict=True)}
+        phase: {
+            part: int(statistics.median(column)) for part, column in zip(PARTS, zip(*own, strict=True), strict=True)
+        }
         for phase, own in steps.items()
         if own
     }
@@ -181,6 +183,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = pretend.install(arguments.device)
+    drawing.watch()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         # Half precision casts weights, so its launches are others. What `full` launches in it is far from the limit.

@@ -65,6 +65,9 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
     assert short["peak"] > 0
+    drawn = [problem.split(" at ") for problem in found["draws ahead"]]
+    assert {what for what, _ in drawn} == {"a thread that draws batches uses the device"}
+    assert len(drawn) == 1, "both ways of one line"
     if kind == "cuda":
         assert found["rolls back"]["precision"] == "fp32"
         assert found["rolls back"]["steps"] == 8

@@ -23,7 +23,7 @@ CASES = (
 
 
 def predicts(run_dir: str) -> None:
-    """A table of links by the checkpoint's model, with explanations. Before the export, which would be the model otherwise."""
+    """A table of links by the checkpoint's model (before an export, which would be the model otherwise), explained."""
     model = link_model(run_dir)
     few = {"k": 2, "usual_heads": 4, "probability_heads": 20, "path_links": 2, "explained_links": 1, "csv": False}
     write_links(model, LinkSettings.model_validate(few))
@@ -66,5 +66,7 @@ def _joining(graph: TypedGraph, recipe: str, folder: Path) -> dict[str, Any]:
     path = folder / "edges.csv"
     header = "head,head_type,relation,tail,tail_type"
     path.write_text(f"{header}\nnew,{relation.source},{relation.name},{tail},{relation.target}\n")
-    columns = {f"{end}_{what}": end + more for end in ("head", "tail") for what, more in (("id", ""), ("type", "_type"))}
+    columns = {
+        f"{end}_{what}": end + more for end in ("head", "tail") for what, more in (("id", ""), ("type", "_type"))
+    }
     return {"edges": path, "columns": columns | {"relation": "relation"}}

@@ -293,7 +293,9 @@ def test_a_step_skipped_on_the_device_leaves_every_bit(name: str, on: str) -> No
         optimizer.optimizer.param_groups[0]["foreach"] = True
 
     def step(bad: float) -> list[torch.Tensor]:
-        parameters[0].grad = torch.tensor([math.nan, 1.0, -math.inf, 0.0]) if bad else torch.tensor([0.0, 0.0, 0.0, 2.0])
+        parameters[0].grad = (
+            torch.tensor([math.nan, 1.0, -math.inf, 0.0]) if bad else torch.tensor([0.0, 0.0, 0.0, 2.0])
+        )
         parameters[1].grad = torch.full((2, 3), 0.3)
         optimizer.allocate()
         before = kept()
