@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -50,15 +51,19 @@ def failing(step: int, error: Exception) -> Iterator[None]:
 
 
 def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Each failure in the second epoch, then the same command once more, and once without leave to fall back."""
+    """Each failure in the second epoch, and one in an evaluation, then the same command once more and for longer; and
+    one without leave to fall back."""
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.train import train
+    from graphmill.systems.bpr_mf.recipe import BprMfRecipe
     from graphmill.training.run_directory import RunDirectory
 
     found: dict[str, Any] = {}
-    for name, error in FAILURES.items():
+    failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
+    failures["an evaluation"] = partial(failing_in, BprMfRecipe, "evaluate", FAILURES["an operator"])
+    for name, fails in failures.items():
         root = str(folder / name.replace(" ", "_"))
-        with failing(4, error):
+        with fails():
             result = train(values, "failing", root=root)
             again = train(values, "failing", root=root)
             more = train({**values, "training": {**values["training"], "epochs": 3}}, "failing", root=root)
@@ -158,7 +163,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
 
 
 def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """``graphmill compare-devices`` where the device fails in its first step."""
+    """``graphmill compare-devices`` where the device fails in its first step, and where nothing fails."""
     import yaml
     from typer.testing import CliRunner
 
@@ -168,7 +173,9 @@ def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     path.write_text(yaml.safe_dump(values))
     with failing(0, FAILURES["a dtype"]):
         done = CliRunner().invoke(app, ["compare-devices", str(path)])
-    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception)}
+    right = CliRunner().invoke(app, ["compare-devices", str(path), "--json"])
+    told = {"code": right.exit_code, **json.loads(right.stdout)}
+    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception), "right": told}
 
 
 def looks_like_a_mac() -> dict[str, str]:
