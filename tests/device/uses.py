@@ -23,9 +23,10 @@ CASES = (
 
 
 def predicts(run_dir: str) -> None:
-    """A table of links by the checkpoint's model (before an export, which would be the model otherwise), explained."""
+    """Links of a relation by the checkpoint's model (before an export, which would be the model otherwise), explained."""
     model = link_model(run_dir)
-    few = {"k": 2, "usual_heads": 4, "probability_heads": 20, "path_links": 2, "explained_links": 1, "csv": False}
+    few = {"relations": ["|".join(model.graph.relations[0].key)]}
+    few |= {"k": 2, "usual_heads": 4, "probability_heads": 20, "path_links": 2, "explained_links": 1, "csv": False}
     write_links(model, LinkSettings.model_validate(few))
 
 
