@@ -12,13 +12,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from tests.device import pretend
+from tests.device import drawing, pretend
 from tests.training.runs import Kept
 
 # What torch raises for them, NotImplementedError among it: see test_failures.py.
@@ -50,15 +51,19 @@ def failing(step: int, error: Exception) -> Iterator[None]:
 
 
 def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Each failure in the second epoch, then the same command once more, and once without leave to fall back."""
+    """Each failure in the second epoch, and one in an evaluation, then the same command once more and for longer; and
+    one without leave to fall back."""
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.train import train
+    from graphmill.systems.bpr_mf.recipe import BprMfRecipe
     from graphmill.training.run_directory import RunDirectory
 
     found: dict[str, Any] = {}
-    for name, error in FAILURES.items():
+    failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
+    failures["an evaluation"] = partial(failing_in, BprMfRecipe, "evaluate", FAILURES["an operator"])
+    for name, fails in failures.items():
         root = str(folder / name.replace(" ", "_"))
-        with failing(4, error):
+        with fails():
             result = train(values, "failing", root=root)
             again = train(values, "failing", root=root)
             more = train({**values, "training": {**values["training"], "epochs": 3}}, "failing", root=root)
@@ -158,7 +163,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
 
 
 def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """``graphmill compare-devices`` where the device fails in its first step."""
+    """``graphmill compare-devices`` where the device fails in its first step, and where nothing fails."""
     import yaml
     from typer.testing import CliRunner
 
@@ -168,7 +173,9 @@ def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     path.write_text(yaml.safe_dump(values))
     with failing(0, FAILURES["a dtype"]):
         done = CliRunner().invoke(app, ["compare-devices", str(path)])
-    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception)}
+    right = CliRunner().invoke(app, ["compare-devices", str(path), "--json"])
+    told = {"code": right.exit_code, **json.loads(right.stdout)}
+    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception), "right": told}
 
 
 def looks_like_a_mac() -> dict[str, str]:
@@ -246,6 +253,58 @@ def rolls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     return {"precision": result["precision"], "steps": result["steps_done"], "notes": result["notes"]}
 
 
+def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A gradient that is not finite in ComplEx's third step: whether it changed a weight, and how the run ends."""
+    from graphmill.errors import TrainingError
+    from graphmill.runs.train import train
+    from graphmill.training import engine
+    from graphmill.training.optimizers import PhaseOptimizer
+
+    compute, apply, seen, same = engine.compute_gradient, PhaseOptimizer.step, [0], []
+
+    def bad(recipe: Any, model: Any, parameters: Any, *arguments: Any, **options: Any) -> Any:
+        gradient = compute(recipe, model, parameters, *arguments, **options)
+        seen[0] += 1
+        if seen[0] == 3:
+            for parameter in parameters:
+                parameter.grad.mul_(float("nan"))
+            gradient.values.mul_(float("nan"))
+        return gradient
+
+    def step(optimizer: PhaseOptimizer, *arguments: Any) -> None:
+        before = [p.detach().clone() for p in optimizer.parameters]
+        apply(optimizer, *arguments)
+        same.append(all(torch.equal(*each) for each in zip(before, optimizer.parameters, strict=True)))
+
+    engine.compute_gradient, PhaseOptimizer.step = bad, step  # type: ignore[method-assign]
+    try:
+        train(values, "skips", root=str(folder / "skips"))
+    except TrainingError as error:
+        return {"same": same, "error": type(error).__name__}
+    finally:
+        engine.compute_gradient, PhaseOptimizer.step = compute, apply  # type: ignore[method-assign]
+    return {"same": same, "error": ""}
+
+
+def draws_ahead(kind: str) -> list[str]:
+    """The problems of a thread that draws a batch and puts it on the device, by each of the ways."""
+    from graphmill.training.contract import Phase
+    from graphmill.training.prefetch import Batches
+
+    class Drawing:
+        def step(self, phase: Phase, epoch: int, index: int) -> torch.Tensor:
+            return there + 1 if index == 0 else torch.ones(2).to(torch.device(kind, 0))
+
+    tally, there = pretend.DEVICE.tally, torch.ones(2, device=kind)
+    drawing.watch()
+    tally.clear()
+    batches: Any = Batches(Drawing(), 1)  # type: ignore[arg-type]
+    for index in range(2):
+        batches(Phase("train", 2, 1, 1), 0, index)
+    batches.close()
+    return sorted(tally.problems)
+
+
 def copies(kind: str) -> dict[str, Any]:
     """Copies to MPS that nobody waits for: by torch alone, whose source is gone, and by ours, which keeps it."""
     from graphmill.kernels import devices
@@ -272,7 +331,7 @@ def main(kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full")}
+        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full", "complex")}
         on = {"acceleration": {"device": kind, "precision": "fp32", "loss_chunks": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
@@ -281,6 +340,7 @@ def main(kind: str) -> None:
             found["after"] = after_training(values, folder)
             found["compares"] = compares(values["bpr-mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
+            found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":
                 found["doctor"] = looks_like_a_mac()
                 found["copies"] = copies(kind)
@@ -288,6 +348,7 @@ def main(kind: str) -> None:
                 pretend.DEVICE.tally.clear()
                 found["rolls back"] = rolls_back(kind, values["bpr-mf"], folder)
                 found["rolls back"]["problems"] = dict(pretend.DEVICE.tally.problems)
+                found["skips"] = skips(values["complex"], folder)
                 found["casts"] = casts_together(values["hgt-full"], folder)
     print(json.dumps(found))
 

@@ -16,6 +16,7 @@ What it cannot show: time, the device's own numerics, and errors inside of its k
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,13 @@ class _Device:
     def problem(self, text: str) -> None:
         self.tally.problems[f"{text} at {_asker()}"] += 1
 
+    def only_host(self) -> None:
+        """A thread of ``prefetch.py`` draws batches, which are the host's."""
+        if threading.current_thread().name.startswith("batch"):
+            self.problem("a thread that draws batches uses the device")
+
     def waited(self, why: str) -> None:
+        self.only_host()
         self.tally.waits[f"{why} at {_asker()}"] += 1
         self.unfinished.clear()
 
@@ -98,6 +105,7 @@ class _Device:
             self.problem("what a copy to MPS still reads was released")
 
     def launched(self, count: int) -> None:
+        self.only_host()
         self.tally.launches += count
         self.tally.places[_asker()] += count
 
@@ -170,6 +178,8 @@ class Dispatch(TorchDispatchMode):
 
     def _mixed(self, name: str, tensors: list[torch.Tensor], here: list[bool]) -> None:
         wrong = [t for t, h in zip(tensors, here, strict=True) if not h and t.dim()]
+        if name == "aten::cat":  # C++ makes gradients without rows where no operand tells it the pretended place
+            wrong = [t for t in wrong if t.numel()]
         if name in INDEXING and here[0]:
             if wrong:  # allowed: the index is copied to the device, which waits
                 DEVICE.waited("index on the host")

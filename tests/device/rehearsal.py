@@ -2,8 +2,8 @@
 
 ``python -m tests.device.rehearsal mps --precision fp32 --out found.json [CASE ...]`` trains, evaluates, checkpoints, is
 stopped in the middle of an epoch, goes on, ends with its final figures, and then exports, ranks, recommends and traces
-influence. Of each case it says what would have failed on that device, and what a step asks of it: launches and waits of
-the gradient and of the whole step.
+influence; in fp32 its run is also used (``uses.py``). Of each case it says what would have failed on that device, and
+what a step asks of it: launches and waits of the gradient and of the whole step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from benchmarks.parts.made_up_graphs import typed
 
 from graphmill.graph.typed_graph import TypedGraph
-from tests.device import pretend
+from tests.device import drawing, pretend
 from tests.training.cases import CASES, Case
 
 PARTS = ("launches", "waits")
@@ -38,6 +38,8 @@ _SAMPLED: dict[str, dict[str, Any]] = {
     "neighbor_sampled": {"num_neighbors": [2, 2], "node_batch_size": 40},
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
+AS_IT_IS = "no settings, 25 relations"
+"""HGT as it is by default: a softmax without layers, and ComplEx in a phase of its own."""
 MANY_RELATIONS = {
     f"{mode}, 25 relations, {loss}": Case(
         "hgt",
@@ -46,20 +48,20 @@ MANY_RELATIONS = {
     )
     for loss in ("link_contrastive", "softmax")
     for mode, sizes in _SAMPLED.items()
-}
+} | {AS_IT_IS: Case("hgt", {}, graph=_typed)}
 """Steps only, in the parts that the settings have by themselves. What they launch must not grow with the relations."""
 
 
 def counted_in_ci(name: str, precision: str) -> bool:
     """Whether every run of the tests counts the launches of this case of 25 relations."""
-    return precision == "fp32" or (precision == "bf16" and "sampled" in name)
+    return precision == "fp32" or (precision == "bf16" and ("sampled" in name or name == AS_IT_IS))
 
 
 def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend.Dispatch) -> dict[str, Any]:
-    """One case: problems, the error it ended with ("" for none), and medians a step."""
+    """One case: problems, the error it ended with ("" for none), and medians a step: of each phase, and the largest."""
     tally = pretend.DEVICE.tally
     tally.clear()
-    steps: list[tuple[int, ...]] = []
+    steps: dict[str, list[tuple[int, ...]]] = {}
     last: dict[str, Counter[str]] = {}
     error = ""
     try:
@@ -69,12 +71,19 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
         frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/graphmill/" in f.filename][-1:]
         where = "".join(f" at {Path(f.filename).name}:{f.lineno}" for f in frames)
         error = f"{type(problem).__name__}: {str(problem)[:300]}{where}"
-    middle = [int(statistics.median(column)) for column in zip(*steps, strict=True)]
+    phases = {
+        phase: {
+            part: int(statistics.median(column)) for part, column in zip(PARTS, zip(*own, strict=True), strict=True)
+        }
+        for phase, own in steps.items()
+        if own
+    }
     return {
         "error": error,
         "problems": dict(tally.problems),
-        "a_step": dict(zip(PARTS, middle, strict=False)),
-        "steps": len(steps),
+        "phases": phases,
+        "a_step": {part: max((own[part] for own in phases.values()), default=0) for part in PARTS},
+        "steps": {phase: len(own) for phase, own in steps.items()},
         "peak_bytes": tally.peak_bytes,
         "last_step": {name: dict(counter.most_common(60)) for name, counter in last.items()},
     }
@@ -85,7 +94,7 @@ def _life(
     kind: str,
     precision: str,
     folder: Path,
-    steps: list[tuple[int, ...]],
+    steps: dict[str, list[tuple[int, ...]]],
     last: dict[str, Counter[str]],
 ) -> None:
     from graphmill.errors import StoppedError
@@ -95,10 +104,12 @@ def _life(
     from graphmill.runs.ranking import rank_any
     from graphmill.runs.recommendations import Recommends, recommend_run
     from graphmill.runs.train import train
+    from graphmill.systems.registry import entry
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
     from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
+    from tests.device import uses
     from tests.training.runs import settings_of
 
     case = {**CASES, **MANY_RELATIONS}[name]
@@ -119,13 +130,15 @@ def _life(
     (folder / "runs" / "baselines").symlink_to(kept_baselines, target_is_directory=True)
     stop, whole = StopRequest(), Engine._step
 
-    def counted(engine: Any, *rest: Any) -> None:
+    def counted(engine: Any, phase: Any, *rest: Any) -> None:
         tally = pretend.DEVICE.tally
         before, waits, places = tally.counts(), tally.waits.copy(), tally.places.copy()
-        whole(engine, *rest)
-        steps.append(tuple(b - a for a, b in zip(before, tally.counts(), strict=True)))
+        whole(engine, phase, *rest)
+        for each in engine.recipe.phases:
+            steps.setdefault(each.name, [])
+        steps[phase.name].append(tuple(b - a for a, b in zip(before, tally.counts(), strict=True)))
         last.update(waits=tally.waits - waits, places=tally.places - places)
-        if len(steps) == 2:
+        if sum(len(own) for own in steps.values()) == 2:
             stop.request()
 
     Engine._step = counted  # type: ignore[method-assign]
@@ -143,6 +156,9 @@ def _life(
     assert numbers == sorted(numbers), "steps are recorded in their order, whichever of them is read later"
     if name in MANY_RELATIONS:
         return
+    used = precision == "fp32" and name in uses.CASES
+    if used and not entry(case.recipe).recommends:
+        uses.predicts(result["run_dir"])
     restored = restore(result["run_dir"])
     export_run(restored)
     evaluate_run(restored)
@@ -153,6 +169,8 @@ def _life(
         for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")
+    if used:
+        uses.use(restored, folder / "uses")
 
 
 def main() -> None:
@@ -165,6 +183,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = pretend.install(arguments.device)
+    drawing.watch()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         # Half precision casts weights, so its launches are others. What `full` launches in it is far from the limit.
@@ -173,7 +192,7 @@ def main() -> None:
         for name in arguments.cases or [*CASES, *many]:
             one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
             found[name] = one
-            print(f"{name}: {one['a_step']}; {one['error'] or 'no error'}", flush=True)
+            print(f"{name}: {one['phases']}; {one['error'] or 'no error'}", flush=True)
             for problem, count in one["problems"].items():
                 print(f"   {count} x {problem}", flush=True)
     if arguments.out:

@@ -33,6 +33,7 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     back = found["falls back"]
     assert back.pop("without leave") == "CUDA error: an illegal memory access was encountered"
+    assert list(back) == ["a dtype", "an operator", "a kernel", "an evaluation"]
     for name, run in back.items():
         assert (run["device"], run["steps"], run["reused"], run["later"]) == ("cpu", 8, True, "cpu"), name
         assert run["reason"].startswith(f"{kind} failed in the middle of the run ("), name
@@ -61,14 +62,25 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         in out
     )
     assert "failed" in next(line for line in compared["out"].splitlines() if "a step" in line)
+    right = compared["right"]
+    assert (right["code"], right["devices"], right["agree"]) == (0, ["cpu", kind], True)
+    assert right["sentence"].startswith(f"cpu and {kind} agree: largest difference of a test metric ")
+    assert right["trace_difference"] < 1e-5
+    assert right["advice"]
     short = found["runs short"]
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
     assert short["peak"] > 0
+    drawn = [problem.split(" at ") for problem in found["draws ahead"]]
+    assert {what for what, _ in drawn} == {"a thread that draws batches uses the device"}
+    assert len(drawn) == 1, "both ways of one line"
     if kind == "cuda":
         assert found["rolls back"]["precision"] == "fp32"
         assert found["rolls back"]["steps"] == 8
         assert found["rolls back"]["problems"] == {}
+        skipped = found["skips"]
+        assert skipped["same"] == [False, False, True, False], "skipped on the device, and read at the epoch's end"
+        assert skipped["error"] == "NonFiniteError"
         assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
         doctor = found["doctor"]

@@ -16,10 +16,12 @@ from graphmill.runs.resolve import merge
 from graphmill.systems import registry
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.contract import ParameterGroup
 from graphmill.training.guards import NonFiniteError, first_nonfinite
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import LossScaler, Precision
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.settings import TrainingSettings
 from graphmill.training.signals import StopRequest
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, Outcome, assert_same, busy_clock, outcome, run, settings_of
@@ -275,3 +277,44 @@ def test_a_resumed_run_in_half_precision_equals_the_uninterrupted_one(
 ) -> None:
     values = settings_of(CASES[name], graphs[name], merge({}, {"acceleration": {"precision": precision}}))
     assert _resumed(values, tmp_path / "parts", monkeypatch, outcome(run(values, tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("on", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adagrad"])
+def test_a_step_skipped_on_the_device_leaves_every_bit(name: str, on: str) -> None:
+    """``on``: the device by which the optimizer chooses its kernels; the tensors are on the CPU."""
+    settings = TrainingSettings.model_validate({"optimizer": name, "weight_decay": 0.0 if name == "adagrad" else 0.1})
+    parameters = [torch.nn.Parameter(torch.tensor([1.5, -0.0, 0.0, -2.0])), torch.nn.Parameter(torch.ones(2, 3))]
+    unused = torch.nn.Parameter(torch.ones(2))
+    groups = [ParameterGroup(["a", "b", "unused"], [*parameters, unused])]
+    optimizer = PhaseOptimizer(settings, groups, torch.device(on))
+    assert optimizer.guards_itself
+    if name == "adagrad" and on == "cuda":  # as torch chooses there
+        optimizer.optimizer.param_groups[0]["foreach"] = True
+
+    def step(bad: float) -> list[torch.Tensor]:
+        parameters[0].grad = (
+            torch.tensor([math.nan, 1.0, -math.inf, 0.0]) if bad else torch.tensor([0.0, 0.0, 0.0, 2.0])
+        )
+        parameters[1].grad = torch.full((2, 3), 0.3)
+        optimizer.allocate()
+        before = kept()
+        optimizer.step(0.1, torch.tensor(bad))
+        return before
+
+    def kept() -> list[torch.Tensor]:
+        moments = [value for key, value in optimizer.tensors("").items() if not key.endswith(".step")]
+        return [x.detach().clone().view(torch.int32) for x in [*parameters, unused, *moments]]
+
+    for bad in (1.0, 0.0, 1.0):
+        before = step(bad)
+        same = [torch.equal(one, other) for one, other in zip(before, kept(), strict=True)]
+        assert all(same) == bool(bad), (bad, same)
+
+
+def test_adagrad_with_weight_decay_cannot_skip_by_itself() -> None:
+    settings = TrainingSettings.model_validate({"optimizer": "adagrad", "weight_decay": 0.1})
+    parameter = torch.nn.Parameter(torch.ones(2))
+    for decay, guards in ((1.0, False), (0.0, True)):
+        groups = [ParameterGroup(["a"], [parameter], decay)]
+        assert PhaseOptimizer(settings, groups, torch.device("cuda")).guards_itself is guards

@@ -44,7 +44,8 @@ def score_without(recipe: Any, model: nn.Module, relation: int, head: int, tail:
         if factors is not None:
             own_factors = torch.from_numpy(factors[0][row : row + 1]).to(recipe.device)
             if not sources:
-                own_factors = products(own_factors, torch.from_numpy(factors[1][relation][None]), "complex")
+                of_relation = torch.from_numpy(factors[1][relation][None]).to(recipe.device)
+                own_factors = products(own_factors, of_relation, "complex")
         if decoder.sums is None:
             ends.append(Ends(vector, learned, vector[:, :0], vector.new_zeros(1), own_factors))
             continue

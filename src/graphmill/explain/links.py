@@ -159,7 +159,7 @@ class LinkExplainer:
             self.spectral = SpectralShares(found, self.vectors, recipe.sums, decoder, self.settings.neighbors)
             features = recipe.features_of(model)
             if features is not None:
-                self.pairs = PairShares(features, recipe.entries, recipe.sums, decoder.mix.double().cpu().numpy())
+                self.pairs = PairShares(features, recipe.entries, recipe.sums, decoder.mix.cpu().double().numpy())
         self._ends = _ends_of_pairs(self.graph)
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:

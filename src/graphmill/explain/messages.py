@@ -62,7 +62,7 @@ def integrated_shares(
         for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
             mask = torch.full((count,), float(point), device=device, requires_grad=True)
             (gradient,) = torch.autograd.grad(value(mask), mask)
-            shares += weight * gradient.double().cpu().numpy()
+            shares += weight * gradient.cpu().double().numpy()
         if 2 * steps > most_steps or abs(shares.sum() - (every - none)) <= _TOLERANCE * max(1.0, abs(every)):
             return shares, none, every
         steps *= 2

@@ -38,11 +38,11 @@ class SpectralShares:
         first, second = self.sums.offsets[relation]
         h, t = head + first, tail + second
         strength = float(self.decoder.strength[relation])
-        mix = np.ones(2) if self.decoder.mix is None else self.decoder.mix[relation, :2].double().cpu().numpy()
+        mix = np.ones(2) if self.decoder.mix is None else self.decoder.mix[relation, :2].cpu().double().numpy()
         if self.decoder.sums is None or self.decoder.exponents is None:
             return self._direct(relation, h, t, strength * float(mix[0]))
-        weight = self.decoder.sums[relation].detach().double().cpu().numpy() * strength * mix
-        exponent = self.decoder.exponents[relation].detach().double().cpu().numpy()
+        weight = self.decoder.sums[relation].detach().cpu().double().numpy() * strength * mix
+        exponent = self.decoder.exponents[relation].detach().cpu().double().numpy()
         parts, shares = {}, []
         sides = (("other targets of the head", self.sums.outgoing, head, second, t),
                  ("other heads of the target", self.sums.incoming, tail, first, h))  # fmt: skip

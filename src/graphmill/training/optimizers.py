@@ -28,13 +28,28 @@ class PhaseOptimizer:
 
     @property
     def guards_itself(self) -> bool:
-        """Whether :meth:`step` can skip an update on the device, without the host reading the flag."""
-        return bool(self.optimizer.defaults.get("fused"))
+        """Whether :meth:`step` can skip an update on the device, without the host reading the flag.
+
+        torch's fused kernels can. Adagrad can without weight decay: gradients of zeros change nothing.
+        """
+        if self.optimizer.defaults.get("fused"):
+            return True
+        decays = any(group["weight_decay"] for group in self.optimizer.param_groups)
+        return isinstance(self.optimizer, torch.optim.Adagrad) and not decays
 
     def step(self, learning_rate: float, unless: Tensor | None = None) -> None:
-        """Apply the accumulated gradients at this rate, unless ``unless`` (0-d, fp32, on the device) is 1."""
+        """Apply the accumulated gradients at this rate, unless ``unless`` (0-d, fp32, on the device) is 1.
+
+        ``unless`` needs :attr:`guards_itself`. A skipped step leaves every bit of parameters and moments. Adagrad still
+        counts it; that number is used only with a decay of the rate, which this optimizer does not have.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        if unless is not None and not self.optimizer.defaults.get("fused"):
+            skipped, unless = unless > 0, None
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.grad.masked_fill_(skipped, 0)
         # torch's GradScaler sets the same attribute, and the fused kernels read it.
         self.optimizer.found_inf = unless  # type: ignore[attr-defined]
         self.optimizer.step()

@@ -96,6 +96,16 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
     assert norm.coefficient == 0.1
 
 
+def test_what_the_loss_reads_goes_to_the_device_in_one_copy(typed: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = recipe_on(typed, objective={"candidates": 7})
+    model = recipe.build(Execution())
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    encoded, copies, whole = recipe.encode(model, batch), [], recipe._tensors
+    monkeypatch.setattr(recipe, "_tensors", lambda *arrays: (copies.append(len(arrays)), whole(*arrays))[1])
+    recipe.terms(model, batch, encoded)
+    assert copies == [3 + 8 * len(np.unique(batch.kind))]
+
+
 def test_triples_are_asked_on_both_sides_and_typed_graphs_for_tails(typed: TypedGraph, triples: TypedGraph) -> None:
     both, tails = recipe_on(triples), recipe_on(typed)
     assert len(both.ranking_queries("test").relations) == 2 * len(triples.relations)

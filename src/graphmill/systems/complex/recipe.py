@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -120,41 +121,48 @@ class ComplexRecipe(TableRecipe[ComplEx]):
         assert encoded is not None
         vectors = encoded.tensors[NODES]
         ends = np.searchsorted(chunk.nodes, np.stack([chunk.head, chunk.tail]))
-        head, tail, relation = self._tensors(*ends, chunk.relation)
+        kinds = np.unique(chunk.kind).tolist()
+        of_kinds = [_arrays_of(chunk, kind) for kind in kinds]
+        copied = iter(self._tensors(*ends, chunk.relation, *chain(*of_kinds)))
+        head, tail, relation = islice(copied, 3)
         parts = vectors[head], model.relations[relation], vectors[tail]
         x = products(*parts[:2], model.scoring)
         loss = x.sum() * 0.0  # a process may hold no link
-        for kind in np.unique(chunk.kind).tolist():
-            loss = loss + self._cross_entropy(model, chunk, kind, x, parts[2], vectors)
+        for kind, arrays in zip(kinds, of_kinds, strict=True):
+            own = list(islice(copied, len(arrays)))
+            loss = loss + self._cross_entropy(model, chunk, kind, own, x, parts[2], vectors)
         norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
         count = float(len(chunk))
         return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
 
     def _cross_entropy(
-        self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, target: Tensor, vectors: Tensor
+        self,
+        model: ComplEx,
+        chunk: ComplexBatch,
+        kind: int,
+        arrays: list[Tensor],
+        x: Tensor,
+        target: Tensor,
+        vectors: Tensor,
     ) -> Tensor:
         """Σ −log softmax over the links whose targets are of one type.
 
-        ``x``, ``target`` [B, d]: head times relation, and the target's vector. ``vectors``: of ``chunk.nodes``. A sampled
-        candidate counts for several nodes; the target itself is not among the candidates.
+        ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head times relation, and the
+        target's vector. ``vectors``: of ``chunk.nodes``. A sampled candidate counts for several nodes; the target itself is
+        not among the candidates.
         """
-        mine = np.flatnonzero(chunk.kind == kind)
-        node_type, candidates = self.graph.node_types[kind], chunk.candidates.get(kind)
-        rows, tail = self._tensors(mine, chunk.tail[mine])
+        node_type, given = self.graph.node_types[kind], iter(arrays)
+        rows, tail = islice(given, 2)
         x, first = x[rows], node_type.offset
-        if candidates is None:
+        if kind not in chunk.candidates:
             nodes, start = None, int(np.searchsorted(chunk.nodes, first))
             others = x @ vectors[start : start + node_type.count].T
         else:
-            nodes, place = self._tensors(candidates, np.searchsorted(chunk.nodes, candidates))
+            nodes, place = islice(given, 2)
             others = x @ vectors[place].T
         others, own = wide(others), wide((x * target[rows]).sum(1, keepdim=True))
         if model.popularity is not None:
-            asking, degree = chunk.degree[kind]
-            relations = chunk.relation[mine]
-            place, relation, degrees, own_degree = self._tensors(
-                np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]
-            )
+            place, relation, degrees, own_degree = given
             weight = wide(model.popularity[relation])[:, None]
             others = others + weight * degrees.to(weight.dtype)[place]
             own = own + weight * own_degree.to(weight.dtype)[:, None]
@@ -216,6 +224,22 @@ class ComplexScorer:
     def _log_degree(self, relation: int, like: Tensor) -> Tensor:
         links = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
         return torch.from_numpy(np.log1p(links)).to(like)
+
+
+def _arrays_of(chunk: ComplexBatch, kind: int) -> list[np.ndarray]:
+    """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
+    candidates and their places in ``chunk.nodes``, if there are any; with degrees, the links' rows of ``degree``, their
+    relations, ``degree`` and ``own_degree``."""
+    mine = np.flatnonzero(chunk.kind == kind)
+    arrays = [mine, chunk.tail[mine]]
+    if kind in chunk.candidates:
+        candidates = chunk.candidates[kind]
+        arrays += [candidates, np.searchsorted(chunk.nodes, candidates)]
+    if kind in chunk.degree:
+        asking, degree = chunk.degree[kind]
+        relations = chunk.relation[mine]
+        arrays += [np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]]
+    return arrays
 
 
 def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:

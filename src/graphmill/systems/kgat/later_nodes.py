@@ -46,9 +46,9 @@ def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: n
     (r, t) to known nodes: the training loss of facts, solved in closed form. ``first`` [new, d]: m, the mean of the
     node's type. λ is the mean weight of a fact, so that one fact and m count equally.
     """
-    vectors = model.nodes().detach().double().cpu().numpy()
-    projections = model.projections.detach().double().cpu().numpy()  # [R, d, k]
-    translations = model.translations.detach().double().cpu().numpy()
+    vectors = model.nodes().detach().cpu().double().numpy()
+    projections = model.projections.detach().cpu().double().numpy()  # [R, d, k]
+    translations = model.translations.detach().cpu().double().numpy()
     grams = np.einsum("rdk,rek->rde", projections, projections)
     weight = float(np.trace(grams, axis1=1, axis2=2).mean()) / vectors.shape[1]
     out = first.astype(np.float64)
