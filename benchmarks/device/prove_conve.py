@@ -26,11 +26,6 @@ from benchmarks.parts.card import DATASETS, ROOT
 from graphmill.runs.resolve import merge
 
 EXAMPLE = ROOT / "examples" / "conve" / "fb15k_237.yaml"
-WITHOUT_EXAMPLE: dict[str, Any] = {
-    "model": {"output_dropout": 0.5},
-    "training": {"learning_rate": 0.002, "lr_decay": "cosine"},
-    "acceleration": {"batch_size": 512},
-}
 AROUND, AN_EVALUATION, SLOWER = 45.0, 3.0, 1.1
 """Seconds of the final figures and of one evaluation, and by how much steps are slower than timed: on the safe side."""
 
@@ -109,8 +104,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
 
     There are few evaluations, and no checkpoint but of the best and the last epoch.
     """
-    there = EXAMPLE.is_file()
-    own = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8")) if there else WITHOUT_EXAMPLE
+    own = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     never = {"checkpoint_every_epochs": 0, "checkpoint_every_seconds": 0}
     fixed = {
         "recipe": "conve",
@@ -125,7 +119,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
     if tiny:
         few = {"training": {"epochs": 2}, "evaluation": {"eval_every": 1}, "acceleration": {"batch_size": 50}}
         values = merge(values, few)
-    return ", ".join([EXAMPLE.name if there else "built-in settings", *said]), values
+    return ", ".join([EXAMPLE.name, *said]), values
 
 
 def _timed(values: dict[str, Any], graph: Any, precision: str, device: torch.device, count: int) -> tuple[float, int]:

@@ -51,8 +51,8 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
 
 _HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2, "complex_dim": 0}
 _SIZES: dict[str, dict[str, Any]] = {
-    "hgt default": {},
-    "hgt one chunk": {"acceleration": {"loss_chunks": 1}},
+    "hgt default": {"preset": "cuda"},
+    "hgt in four chunks": {},
     "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
     "hgt edge_sampled": {
         "model": _HGT,
@@ -78,12 +78,12 @@ _OF = {
     "mmgcn": "bpr_mf",
     "dragon": "bpr_mf",
     "hgt default": "hgt",
-    "hgt one chunk": "hgt",
+    "hgt in four chunks": "hgt",
     "hgt edge_sampled": "hgt",
 }
 """Systems that learn from another's graph."""
-_TINY = {
-    "hgt default": {},
+_TINY: dict[str, dict[str, Any]] = {
+    "hgt default": {"preset": "cuda"},
     "hgt": {"model": _HGT | {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}},
     **{label: {"acceleration": {"batch_size": 50}} for label in ("conve", "bpr_mf", "kgat")},
 }

@@ -170,7 +170,8 @@ def test_a_preset_fills_what_is_not_written() -> None:
     [
         ("cpu", 3, "low_memory", 8),
         ("cpu", 64, "none", 4),
-        ("mps", 32, "m1_32gb", 2),
+        ("mps", 32, "m1_32gb", 1),
+        ("cuda", 16, "cuda", 1),
         ("mps", 8, "m1_8gb", 8),
     ],
 )

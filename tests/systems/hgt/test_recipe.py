@@ -146,6 +146,7 @@ def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
     assert own.training.learning_rate == 0.0005  # type: ignore[attr-defined]
     assert choose_preset("mps", 8 << 30)[0] == "m1_8gb"
     assert choose_preset("mps", 64 << 30)[0] == "m1_32gb"
+    assert [choose_preset("cuda", gib << 30)[0] for gib in (4, 16)] == ["low_memory", "cuda"]
     assert choose_preset("cpu", 4 << 30)[0] == "low_memory"
     assert choose_preset("cpu", 24 << 30)[0] == "none"
 

@@ -17,6 +17,9 @@ def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any
     }
 
 
+_ONE_PART: dict[str, Any] = {"acceleration": {"loss_chunks": 1}}
+"""On an accelerator each part of a loss costs launches; the memory plan makes parts where one does not fit."""
+
 # m1_* are for Apple machines with that much memory; `auto` chooses by device and memory.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -24,8 +27,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fast": {"model": {"embedding_dim": 256}},
     "quality": {"model": {"embedding_dim": 1024}},
     "m1_8gb": {"acceleration": {"loss_chunks": 8}},
-    "m1_16gb": {},
-    "m1_32gb": {"acceleration": {"loss_chunks": 2}},
+    "m1_16gb": _ONE_PART,
+    "m1_32gb": _ONE_PART,
+    "cuda": _ONE_PART,
 }
 PRESETS_OF_LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
     "none": {},
@@ -35,6 +39,7 @@ PRESETS_OF_LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
     "m1_8gb": _steps(3000, 8, batching="edge_sampled"),
     "m1_16gb": _steps(5000, 4, batching="edge_sampled"),
     "m1_32gb": _steps(8000, 2, batching="edge_sampled"),
+    "cuda": _ONE_PART,
 }
 
 
@@ -46,4 +51,6 @@ def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
         return name, f"Apple GPU with {gib:.0f} GiB"
     if gib < 6:
         return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    if device == "cuda":
+        return "cuda", f"NVIDIA GPU with {gib:.0f} GiB"
     return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

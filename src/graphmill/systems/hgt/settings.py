@@ -252,7 +252,7 @@ class HgtSettings(LinkSettings):
     }
 
     recipe: Literal["hgt"] = setting("hgt", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb"] = setting(
+    preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb", "cuda"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
     shards_rows: ClassVar[bool] = True
