@@ -98,3 +98,15 @@ def test_ways_of_their_own_lead_to_the_cpus_losses(device: str) -> None:
 @pytest.mark.parametrize("device", ["cuda", "mps"])
 def test_every_other_case_has_the_cpus_losses(device: str) -> None:
     assert _apart(device, [name for name in CASES if name not in WAYS]) == {}
+
+
+def test_the_layers_of_the_kernel_workload_take_few_launches_and_no_wait(tmp_path: Path) -> None:
+    """HGT's layers on a twentieth of the 67,000 nodes, whose count is that of the whole."""
+    out = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks.device.launches", "--scale", "0.05", "--json", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(out.read_text())
+    assert found["launches"] <= 400
+    assert found["waits"] == 0

@@ -15,8 +15,11 @@ import torch
 from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.compare_devices import compare
+from graphmill.runs.export import export_run, restore
+from graphmill.systems.registry import entry
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
+from tests.device import uses
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, assert_same, busy_clock, outcome, run, settings_of
 
@@ -89,6 +92,17 @@ def test_a_stopped_run_goes_on_to_the_same_end(
         result = run(values, tmp_path / "cut")
     assert 0 < hooks.step < len(expected.steps)
     assert_same(outcome(result), expected)
+
+
+@pytest.mark.parametrize("name", uses.CASES)
+def test_a_finished_run_is_used_on_the_device(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
+    result = run(settings_of(CASES[name], graphs[name], CUDA), tmp_path / "runs")
+    if not entry(CASES[name].recipe).recommends:
+        uses.predicts(result["run_dir"])
+    restored = restore(result["run_dir"])
+    assert restored.recipe.device.type == "cuda"
+    export_run(restored)
+    uses.use(restored, tmp_path / "joining")
 
 
 @pytest.mark.parametrize("name", ["conve-kvsall", "hgt-full", "sasrec", "kgat", "dragon"])
