@@ -14,7 +14,7 @@
 #     python -m pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_17_x86_64 -d .whl \
 #       pydantic==V pydantic-core==W annotated-types typing-inspection orjson      # W is the one that this pydantic asks for
 # - For conve the folder FB15k-237 (4 MB): copied to .datasets/FB15k-237, with GRAPHMILL_DATASETS=$PWD/.datasets set there.
-# .whl and .datasets are in no commit: where only the checkout travels, they have to be named beside it.
+# .whl and .datasets are in no commit: copy them to the machine beside the checkout.
 #
 # numba is hidden from the CPU's reference runs (PROVE_NUMBA=1 shows it): compiling its loops on a bare machine takes minutes.
 set -u -o pipefail

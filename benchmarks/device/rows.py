@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import tarfile
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,10 +31,13 @@ def read(archive: Path) -> Found:
             content = file.read().decode(errors="replace") if file else ""
             rows = found.setdefault(phase.stem, []) if phase.suffix in (".log", ".xml", ".said") else []
             if phase.suffix == ".log":
-                rows += [json.loads(line[4:]) for line in content.splitlines() if line.startswith("ROW ")]
+                for line in content.splitlines():
+                    with suppress(ValueError):  # the last line of a phase that was killed
+                        rows += [json.loads(line[4:])] if line.startswith("ROW ") else []
             elif phase.suffix == ".xml":
-                suites = ElementTree.fromstring(content).iter("testsuite")
-                rows += [{key: int(suite.get(key, 0)) for key in _SUITES} for suite in suites]
+                with suppress(ElementTree.ParseError):
+                    suites = ElementTree.fromstring(content).iter("testsuite")
+                    rows += [{key: int(suite.get(key, 0)) for key in _SUITES} for suite in suites]
             elif phase.suffix == ".said" and ("cut off" in content or "not run:" in content):
                 rows.append({"to": "its end", "failed": content.split("|")[1]})
     return found

@@ -32,7 +32,7 @@ TARGETS = {
     "SASRec and KGAT": [(n, "step") for n in ("sasrec", "kgat_pairs", "kgat_facts")],
     "ConvE": [("ConvE, FB15k-237, learning_rate 0.003", "test MRR")],
 }
-"""The issue's table of GPU targets: the rows that show each, in a dry run's small choice of cases."""
+"""What the proof has to show: the rows that show each, in a dry run's small choice of cases."""
 
 
 @pytest.mark.long

@@ -108,6 +108,14 @@ class TestVariants:
             assert listed
             assert all({row["train_head"], row["train_tail"]} & ends for row in listed)
 
+    def test_it_is_refused_for_a_softmax_which_every_answer_shares(self, sample: TypedGraph, tmp_path: Path) -> None:
+        few = {"data": str(sample.path), "objective": {"loss": "softmax"}, "training": {"epochs": 2}}
+        run = train(SETTINGS | few, "test", root=str(tmp_path / "runs"))["run_dir"]
+        with pytest.raises(SettingsError, match="is not for a run by objective"):
+            trace_influence(run, InfluenceSettings(variant="last_layer_same_tail_only"), out=tmp_path / "out")
+        found = trace_influence(run, InfluenceSettings(max_test_triples=2), out=tmp_path / "out")
+        assert all(record["top_influences"] for record in found["results"])
+
 
 class TestSingleMode:
     def test_a_triple_by_ids_or_by_names(self, run_dir: str, tmp_path: Path) -> None:

@@ -289,8 +289,6 @@ def test_a_step_skipped_on_the_device_leaves_every_bit(name: str, on: str) -> No
     groups = [ParameterGroup(["a", "b", "unused"], [*parameters, unused])]
     optimizer = PhaseOptimizer(settings, groups, torch.device(on))
     assert optimizer.guards_itself
-    if name == "adagrad" and on == "cuda":  # as torch chooses there
-        optimizer.optimizer.param_groups[0]["foreach"] = True
 
     def step(bad: float) -> list[torch.Tensor]:
         parameters[0].grad = (

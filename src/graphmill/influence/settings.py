@@ -33,7 +33,7 @@ class InfluenceSettings(Settings):
     variant: Literal["exact", "last_layer_same_tail_only"] = setting(
         "exact",
         "exact: use all layers; last_layer_same_tail_only: use only the output layer, which finds only training "
-        "triples with the same answer entity",
+        "triples with the same answer entity (not with ConvE's loss softmax)",
     )
     layers: list[str] = setting([], "exact: use only these layers, such as [projection, convolution]; empty = all")
     precondition: Literal["none", "adam"] = setting(

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import part_bytes, wide
-from graphmill.kernels.products import product
+from graphmill.kernels.products import add_product_, product
 
 _CPU = torch.device("cpu")
 
@@ -38,8 +39,8 @@ def full_softmax_sum(
     """Σ_p −log softmax(states[row of p] · tableᵀ + bias)[target[p]]: [B, d], [I, d], int64 [P], ..., [I] → 0-d.
 
     ``several``: the rows of the targets, where states do not have one target each; no pair of row and target comes twice.
-    ``smoothing`` ε: 1 − ε of each term is as above, and ε is the mean of −log softmax over all I rows. ``parts``: the least
-    number of blocks. The sum is at least fp32. It cannot be differentiated twice.
+    ``smoothing`` ε: 1 − ε of each term is as above, and ε is the mean of −log softmax over all I rows. ``parts``: about the
+    least number of blocks. The sum is at least fp32. It cannot be differentiated twice.
     """
     block = states_per_block(len(states), len(table), parts, states.device)
     return _FullSoftmax.apply(states, table, target, several, bias, smoothing, block)
@@ -101,11 +102,15 @@ class _FullSoftmax(torch.autograd.Function):
                 if grad_states is not None:
                     grad_states[part] = product(slope, items).to(states.dtype)
                 if grad_table is not None:
-                    grad_table += product(slope.T, mine).to(sums)
+                    if low == sums:
+                        add_product_(grad_table, slope.T, mine)
+                    else:
+                        grad_table += product(slope.T, mine)
         ctx.save_for_backward(grad_states, grad_table, grad_bias)
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         states, table, bias = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
         return states, table, None, None, bias, None, None

@@ -55,6 +55,11 @@ def trace_influence(
             f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
             "not (conve does)"
         )
+    if settings.variant != "exact" and getattr(cast(Any, restored.recipe).settings.objective, "loss", "") == "softmax":
+        raise SettingsError(
+            f"variant: {settings.variant} is not for a run by objective.loss: softmax, where every triple moves the vectors "
+            "of all answers; set variant: exact"
+        )
     for text in restored.notes:
         note(text)
     folder = Path(out) if out else restored.run.path / "influence"

@@ -72,8 +72,8 @@ def test_a_training_ranks_held_out_triples_far_above_their_frequency(
     assert np.isfinite(report["final_losses"]["softmax"])
 
 
-def test_only_the_softmax_has_a_name_in_fingerprints() -> None:
-    """Earlier releases had the binary cross-entropy alone; their runs are found again."""
+def test_fingerprints_name_the_softmax_alone() -> None:
+    """Earlier releases had the binary cross-entropy alone and did not name it."""
     named = {"recipe": "conve", "objective": {"loss": "softmax"}}
     assert parse(ConveSettings, {"recipe": "conve"}, "test").unread == {"objective": ["loss"]}
     assert parse(ConveSettings, named, "test").unread == {}

@@ -17,7 +17,7 @@ def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
     names: set[str] = set()
     for name, value in values.items():
         names |= setting_names(value) if isinstance(value, Mapping) else {name}
-    unread = _NOT_BY_SOFTMAX if values.get("loss") == "softmax" else set()
+    unread = _NOT_BY_SOFTMAX if values.get("loss") == "softmax" and "contrastive_weight" in values else set()
     return frozenset(names - unread - (_OF_LAYERS if values.get("num_layers") == 0 else set()))
 
 

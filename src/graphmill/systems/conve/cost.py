@@ -9,6 +9,7 @@ from graphmill.kernels.full_softmax import states_per_block
 from graphmill.systems.conve.one_to_n import entities_per_block
 from graphmill.systems.conve.settings import ConveSettings
 from graphmill.training.contract import Execution
+from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4
@@ -24,10 +25,11 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     table = entities * (d + m.entity_bias)
     small = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     parameters = table + relations * d + maps * d + small
+    device = choose_device(a.device, allow_fallback=True).device
     if settings.objective.loss == "softmax":
-        block = states_per_block(batch, entities, execution.loss_chunks) * entities
+        block = states_per_block(batch, entities, execution.loss_chunks, device) * entities
     else:
-        block = entities_per_block(batch, entities, parts=execution.loss_chunks) * batch
+        block = entities_per_block(batch, entities, parts=execution.loss_chunks, device=device) * batch
     sampled = settings.objective.loop == "slcwa"
     # The stored stages of the feature map: convolution, norm, ReLU, dropout; its gradient and a copy in the backward
     # pass.
