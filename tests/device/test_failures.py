@@ -39,6 +39,7 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert run["reason"].startswith(f"{kind} failed in the middle of the run ("), name
         assert run["reason"].endswith("; fell back to the CPU"), name
     after = found["after"]
+    # torch's own error for an operator that MPS lacks, which failures.py raises
     operator = "The operator 'aten::_foo' is not currently implemented for the MPS device"
     assert after.pop("without leave") == operator
     sentence = f"{kind} failed (NotImplementedError: {operator}); done again on the CPU"

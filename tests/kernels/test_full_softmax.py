@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.full_softmax import Several, full_softmax_sum
+from graphmill.kernels.full_softmax import Ragged, full_softmax_sum
 
 
 def reference(
@@ -27,8 +27,8 @@ def problem(states: int, table: int, width: int, pairs: int, seed: int, *, dtype
     return *(x.requires_grad_() for x in made), chosen % table, chosen // table
 
 
-def several(rows: Tensor, states: int) -> Several:
-    return Several(rows, np.searchsorted(rows.numpy(), np.arange(states + 1)))
+def ragged(rows: Tensor, states: int) -> Ragged:
+    return Ragged(rows, np.searchsorted(rows.numpy(), np.arange(states + 1)))
 
 
 @given(
@@ -41,9 +41,7 @@ def test_any_number_of_targets_of_a_state_in_any_blocks(
 ) -> None:
     x, e, b, target, rows = problem(states, table, width, int(share * states * table), seed)
     variables = (x, e, b) if biased else (x, e)
-    mine = full_softmax_sum(
-        x, e, target, several(rows, states), b if biased else None, smoothing=smoothing, parts=parts
-    )
+    mine = full_softmax_sum(x, e, target, ragged(rows, states), b if biased else None, smoothing=smoothing, parts=parts)
     theirs = reference(x, e, target, rows, b if biased else None, smoothing)
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     pairs = (torch.autograd.grad(3 * loss, variables, allow_unused=True) for loss in (mine, theirs))
@@ -64,13 +62,13 @@ def test_one_target_of_each_state(parts: int) -> None:
 def test_no_gradient_is_needed_to_evaluate_it() -> None:
     x, e, b, target, rows = problem(4, 7, 3, 9, 2)
     with torch.no_grad():
-        got = full_softmax_sum(x, e, target, several(rows, 4), b)
+        got = full_softmax_sum(x, e, target, ragged(rows, 4), b)
     torch.testing.assert_close(got, reference(x, e, target, rows, b).detach())
 
 
 def test_only_the_gradients_asked_for_are_made() -> None:
     x, e, b, target, rows = problem(4, 7, 3, 9, 3)
-    mine = full_softmax_sum(x.detach(), e, target, several(rows, 4), b.detach())
+    mine = full_softmax_sum(x.detach(), e, target, ragged(rows, 4), b.detach())
     plain = reference(x, e, target, rows, b)
     torch.testing.assert_close(torch.autograd.grad(mine, e)[0], torch.autograd.grad(plain, e)[0])
 
@@ -79,7 +77,7 @@ def test_only_the_gradients_asked_for_are_made() -> None:
 def test_half_precision_keeps_sums_and_gradients_in_fp32(low: torch.dtype) -> None:
     x, e, b, target, rows = problem(32, 700, 24, 200, 4, dtype=torch.float32)
     with torch.autocast("cpu", dtype=low):
-        mine = full_softmax_sum(x, e, target, several(rows, 32), b, parts=3)
+        mine = full_softmax_sum(x, e, target, ragged(rows, 32), b, parts=3)
     theirs = reference(x, e, target, rows, b)
     assert mine.dtype == torch.float32
     assert mine.item() == pytest.approx(theirs.item(), rel=5e-3)

@@ -81,7 +81,8 @@ class BaseRecipe(Generic[M]):
 
     def shard(self, ranks: Ranks) -> None:
         """By default a system cannot shard its tables by rows; its settings refuse to."""
-        raise NotImplementedError("settings refuse acceleration.sharding for this system")  # only a bug gets here
+        # Unreachable: systems/base.py refuses the setting first.
+        raise NotImplementedError("settings refuse acceleration.sharding for this system")
 
     def seed_weights(self, execution: Execution) -> None:
         """Call it before a model is built: weights are initialised on the CPU from the seed, so every device and rank

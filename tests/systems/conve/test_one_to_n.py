@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.systems.conve.one_to_n import BLOCK_BYTES, entities_per_block, one_to_n_loss, smoothed_targets
+from graphmill.kernels.full_softmax import BLOCK_BYTES
+from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from tests.systems.conve.reference import one_to_n_loss_reference
 
 

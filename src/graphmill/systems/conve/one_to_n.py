@@ -15,13 +15,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, sum_dtype
+from graphmill.kernels.full_softmax import BLOCK_BYTES
 from graphmill.kernels.products import add_product_, product
 
 _CPU = torch.device("cpu")
-
-#: Scores held at a time on a CPU. Smaller blocks make the products slower; larger ones are not faster (measured at 2 to
-#: 16 MiB). If batch × entities is smaller, there is one block.
-BLOCK_BYTES = 16 * 2**20
 
 
 def smoothed_targets(epsilon: float, entities: int) -> tuple[float, float]:

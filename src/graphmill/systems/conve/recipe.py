@@ -16,7 +16,7 @@ from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
-from graphmill.kernels.full_softmax import Several, full_softmax_sum
+from graphmill.kernels.full_softmax import Ragged, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
@@ -109,7 +109,7 @@ class ConveRecipe(TableRecipe[ConvE]):
             total = self._among_candidates(model, chunk, chunk.candidates, x)
         elif chunk.loss == "softmax":
             column, row = self._tensors(chunk.column, chunk.row)
-            tails = Several(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
+            tails = Ragged(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
             smoothing = self.settings.objective.label_smoothing
             total = full_softmax_sum(
                 x, model.entities, column, tails, model.entity_bias, smoothing=smoothing, parts=chunk.parts

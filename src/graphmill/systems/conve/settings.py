@@ -97,8 +97,8 @@ class ConveAcceleration(AccelerationSettings):
 
     loss_chunks: int = setting(
         1,
-        "Number of parts of the loss, divided over entities (bce) or queries (softmax); the network takes the step's "
-        "whole batch, because batch norm needs it",
+        "kvsall only: number of parts of the loss, divided over entities (bce) or queries (softmax); the network takes the "
+        "step's whole batch, because batch norm needs it",
         identity=False,
         ge=1,
     )

@@ -15,11 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, wide
+from graphmill.kernels.full_softmax import BLOCK_BYTES
 from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
-
-BLOCK_BYTES = 16 << 20
-"""Bytes of fp32 scores, or of vectors, in a block on a CPU: small enough for a cache."""
-
 
 Weights = tuple[float, float]
 """The weights of a positive and of each of its negatives in a logistic loss."""
