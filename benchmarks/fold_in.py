@@ -25,9 +25,9 @@ from graphmill.graph.splits import TEST, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_interactions
 from graphmill.runs.export import restore
-from graphmill.runs.fold_in import recommend_history
 from graphmill.runs.resolve import read_settings
 from graphmill.runs.train import train
+from graphmill.usage.fold_in import recommend_history
 
 SHARE = 0.1
 EXAMPLES = card.ROOT / "examples" / "recommenders"

@@ -73,7 +73,7 @@ def draw(folder: Path, csv: bool = True) -> None:
 
 def report(file: Path) -> dict[str, float | str]:
     """Seconds from the file to its report, in this process."""
-    from graphmill.runs.validation import validate_file
+    from graphmill.reports.validation import validate_file
 
     started = time.perf_counter()
     found = validate_file(file)
@@ -168,7 +168,7 @@ def _allowed(threshold: str, value: float) -> float:
 
 def calibration_of(runs: list[Path]) -> Path:
     """Write what the reports of ``runs`` say of the default thresholds; returns the file."""
-    from graphmill.runs.validation import validate_file
+    from graphmill.reports.validation import validate_file
 
     found = calibrate([validate_file(run) for run in runs])
     path = RESULTS / "health_calibration.json"

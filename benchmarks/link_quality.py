@@ -31,11 +31,11 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.triples import read_triples
+from graphmill.reports.validation import validate_file
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, parse_settings, read_settings
 from graphmill.runs.train import train
-from graphmill.runs.validation import validate_file
 
 SETTINGS = card.ROOT / "examples" / "hgt" / "hetionet_softmax.yaml"
 GRAPHS = {"kg_5k": (0, 1), "kg": (0,), "FB15k-237": (0,), "UMLS": (0,), "Nations": (0,)}

@@ -39,7 +39,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.samples.biomed import NODE_COUNTS, RELATIONS
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, best_tails
-from graphmill.runs.links import link_model, write_links
 from graphmill.runs.resolve import parse_settings, read_settings
 from graphmill.systems.hgt.pair_features import PathWeights
 from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
@@ -47,6 +46,7 @@ from graphmill.systems.hgt.softmax_scorer import scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import LINK_BASELINES, ExportSettings
+from graphmill.usage.links import link_model, write_links
 
 KS = (10, 50)
 WIDTH, SPECTRAL = 512, 448

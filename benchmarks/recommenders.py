@@ -120,10 +120,10 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
     """
     from graphmill.graph.interactions import interaction_view
     from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.runs.recommender_baseline import best_bpr_mf
     from graphmill.runs.resolve import parse_settings
     from graphmill.systems.recommenders.evaluate import RecommenderEvaluator
     from graphmill.systems.recommenders.settings import RecommenderSettings
+    from graphmill.usage.recommender_baseline import best_bpr_mf
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

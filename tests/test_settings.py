@@ -55,7 +55,7 @@ def test_where_there_is_no_such_choice_the_value_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("setting", ["acceleration.compile=off", "acceleration.deterministic=on", "model.mhc=off"])
 def test_the_command_line_and_singles_take_them_as_the_docs_print_them(setting: str) -> None:
-    from graphmill.runs.acceleration_report import _parsed
+    from graphmill.diagnostics.acceleration_report import _parsed
     from graphmill.runs.resolve import parse_settings
 
     values = {"recipe": "sasrec", "data": "x", **_parsed(setting)}

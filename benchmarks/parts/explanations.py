@@ -20,11 +20,11 @@ from benchmarks.link_quality import SETTINGS, graph_of
 from benchmarks.parts import card
 from graphmill.explain.deletion import score_without
 from graphmill.explain.links import ExplainSettings, LinkExplainer
-from graphmill.runs.explain import pairs_around
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, read_settings
 from graphmill.runs.train import train
+from graphmill.usage.explain import pairs_around
 
 RELATION = ("drug", "indication", "disease")
 EDGES = 5

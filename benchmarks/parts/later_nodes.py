@@ -26,10 +26,10 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import REJECTS, IngestResult
-from graphmill.runs.embed import embed_run
 from graphmill.runs.export import restore
-from graphmill.runs.exported import Run
 from graphmill.runs.train import train
+from graphmill.usage.embed import embed_run
+from graphmill.usage.exported import Run
 
 SHARE = 0.1
 TARGET = "ratio >= 0.8"

@@ -19,9 +19,9 @@ from benchmarks.parts.hetionet import hetionet
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Terminal
 from graphmill.training.settings import LINK_BASELINES
+from graphmill.usage.link_baselines import LinkBaselines
 
 TARGETS = {"knn": 0.130, "spectral 512": 0.132, "complex": 0.105}
 """Test macro MRR on kg_5k, split 0."""

@@ -79,9 +79,9 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.mmrec import read_mmrec
     from graphmill.runs.export import restore
-    from graphmill.runs.recommender_baseline import bpr_mf_figures, rival_bpr_mf
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
+    from graphmill.usage.recommender_baseline import bpr_mf_figures, rival_bpr_mf
 
     settings = merge(_example(RUNS[system]), CHANGES.get(system, {}))
     with tempfile.TemporaryDirectory() as folder:

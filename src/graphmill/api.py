@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.errors import SettingsError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
-from graphmill.runs.exported import Run
+from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph

@@ -15,11 +15,10 @@ from graphmill.export import index
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.promotion.modes import MODES
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Versions
-from graphmill.runs import __main__ as worker
 from graphmill.training.signals import StopRequest
+from graphmill.worker.modes import run_mode
 from tests.components.conftest import Project, checks
 
 SMALL: dict[str, Any] = {
@@ -40,7 +39,7 @@ class WorkerHere(WorkerClient):
         self.asked.append(str(extras.get("mode", "train")))
         with contextlib.chdir(cwd), StopRequest() as stop:
             try:
-                return WorkerReport(result=worker._dispatch(extras, [], stop, MODES))
+                return WorkerReport(result=run_mode(extras, [], stop))
             except GraphmillError as error:
                 raise dg.Failure(str(error), allow_retries=False) from None
 

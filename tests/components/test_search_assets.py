@@ -27,15 +27,14 @@ from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.promote import promote_run, versions_folder
-from graphmill.runs import __main__ as worker
 from graphmill.runs.resolve import read_settings
 from graphmill.runs.train import train
 from graphmill.search import leaderboard as leaderboard_module
 from graphmill.search import study as study_module
-from graphmill.search.modes import MODES
 from graphmill.search.study import open_search
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.signals import StopRequest
+from graphmill.worker.modes import run_mode
 from tests.components.conftest import Project, checks, failure
 
 pytest.importorskip("optuna")
@@ -74,7 +73,7 @@ class WorkerHere(WorkerClient):
         STARTED.append({"extras": extras, **how})
         with contextlib.chdir(cwd), StopRequest() as stop:
             try:
-                return WorkerReport(result=worker._dispatch(extras, [], stop, MODES))
+                return WorkerReport(result=run_mode(extras, [], stop))
             except GraphmillError as error:
                 raise dg.Failure(str(error), allow_retries=False) from None
 

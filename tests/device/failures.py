@@ -124,10 +124,10 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
     from typer.testing import CliRunner
 
     from graphmill.cli import app
-    from graphmill.runs.__main__ import _run
     from graphmill.runs.export import restore
-    from graphmill.runs.exported import Run
     from graphmill.runs.train import train
+    from graphmill.usage.exported import Run
+    from graphmill.worker.__main__ import _run
 
     found: dict[str, Any] = {}
     error = FAILURES["an operator"]
@@ -138,7 +138,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
         for mode, method, more in modes:
             heard = Kept()
             with failing_in(recipe, method, error):
-                code, result = _run({"mode": mode, "run_dir": run, **more}, [heard], {})
+                code, result = _run({"mode": mode, "run_dir": run, **more}, [heard])
             said = [text for text in heard.notes if "failed" in text]
             found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
         if case == "bpr-mf":
@@ -156,7 +156,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
     recipe = type(restore(run).recipe)
     try:
         with failing_in(recipe, "evaluate", error):
-            _run({"mode": "evaluate", "run_dir": run}, [], {})
+            _run({"mode": "evaluate", "run_dir": run}, [])
     except NotImplementedError as raised:  # the error put in above, which comes through as it is
         found["without leave"] = str(raised)
     return found
@@ -180,7 +180,7 @@ def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def looks_like_a_mac() -> dict[str, str]:
     """What ``graphmill doctor`` says where the pretended device is a Mac's."""
-    from graphmill.runs.doctor import examine
+    from graphmill.diagnostics.doctor import examine
 
     with patch.object(sys, "platform", "darwin"):
         return {finding.what: finding.detail for finding in examine()}

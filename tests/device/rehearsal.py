@@ -100,15 +100,15 @@ def _life(
     from graphmill.errors import StoppedError
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.export import evaluate_run, export_run, restore
-    from graphmill.runs.influence import trace_influence
-    from graphmill.runs.ranking import rank_any
-    from graphmill.runs.recommendations import Recommends, recommend_run
     from graphmill.runs.train import train
     from graphmill.systems.registry import entry
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
     from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
+    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.ranking import rank_any
+    from graphmill.usage.recommendations import Recommends, recommend_run
     from tests.device import uses
     from tests.training.runs import settings_of
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
-from graphmill.runs.embed import EmbedsLater
-from graphmill.runs.explain import explain_link
 from graphmill.runs.export import Restored
-from graphmill.runs.exported import Run
-from graphmill.runs.fold_in import FoldsIn
-from graphmill.runs.links import link_model, write_links
 from graphmill.systems.registry import entry
+from graphmill.usage.embed import EmbedsLater
+from graphmill.usage.explain import explain_link
+from graphmill.usage.exported import Run
+from graphmill.usage.fold_in import FoldsIn
+from graphmill.usage.links import link_model, write_links
 
 CASES = (
     *("lightgcn", "kgat", "mmgcn", "dragon", "conve-kvsall", "complex"),

@@ -18,10 +18,10 @@ from graphmill.explain.deletion import score_without
 from graphmill.explain.links import NOT_SHARED, ExplainSettings, Explanation, LinkExplainer, explain_links
 from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.explain.paths import strongest_paths
-from graphmill.runs.explain import explain_link, pairs_around
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
 from graphmill.training.contract import Execution
+from graphmill.usage.explain import explain_link, pairs_around
 from tests.explain.planted import COUNTS, planted_graph
 from tests.training.cases import CASES
 from tests.training.runs import settings_of

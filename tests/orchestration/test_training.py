@@ -15,11 +15,11 @@ import dagster as dg
 import psutil
 import pytest
 
+from graphmill.diagnostics.acceleration_report import read_report
 from graphmill.orchestration import pipes
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.runs.acceleration_report import read_report
 from tests.components.conftest import Project, failure
 from tests.ui.conftest import write_project
 

@@ -22,8 +22,8 @@ from graphmill.predictions import calibration
 from graphmill.predictions.columns import COLUMNS
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import export_run, restore
-from graphmill.runs.links import Predictor, link_model, write_links
 from graphmill.runs.train import train
+from graphmill.usage.links import Predictor, link_model, write_links
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
 

@@ -315,8 +315,8 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
 
 def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> None:
     from graphmill.runs.export import export_run
-    from graphmill.runs.recommendations import recommend_run
     from graphmill.runs.train import train
+    from graphmill.usage.recommendations import recommend_run
     from tests.training.cases import CASES
     from tests.training.runs import settings_of
 

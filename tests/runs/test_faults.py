@@ -184,7 +184,7 @@ HUNGRY = """
 import sys
 import torch
 from graphmill.systems.hgt.recipe import HgtRecipe
-from graphmill.runs.__main__ import main
+from graphmill.worker.__main__ import main
 HgtRecipe.evaluate = lambda *arguments, **options: torch.empty(1 << 60)
 sys.exit(main(sys.argv[1:]))
 """

@@ -136,7 +136,7 @@ def test_two_machines_with_one_process_each_train_as_one(values: dict[str, Any],
 
 
 def test_doctor_does_one_all_reduce() -> None:
-    from graphmill.runs.doctor import examine
+    from graphmill.diagnostics.doctor import examine
 
     finding = examine(2)[-1]
     assert finding.ok, finding.detail
@@ -145,7 +145,7 @@ def test_doctor_does_one_all_reduce() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_doctor_says_where_products_of_bfloat16_are_not_faster(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    from graphmill.runs import doctor
+    from graphmill.diagnostics import doctor
 
     monkeypatch.setattr(doctor, "multiplies_bfloat16", lambda: there)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -17,11 +17,11 @@ from graphmill import load
 from graphmill.cli import app
 from graphmill.errors import GraphmillError, InputError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.compare import compare_picture, compare_runs
 from graphmill.runs.export import evaluate_run, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.run_directory import RunDirectory
+from graphmill.usage.compare import compare_picture, compare_runs
 from tests.runs.processes import in_own_mounts
 from tests.training.runs import assert_same, outcome, run
 

@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from graphmill.components.embedding_model import launchpad_defaults
+from graphmill.diagnostics.acceleration_report import _parsed
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.__main__ import main
-from graphmill.runs.acceleration_report import _parsed
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, parse_settings, read_settings
 from graphmill.runs.train import prepare
 from graphmill.settings import read_yaml
 from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory
+from graphmill.worker.__main__ import main
 from tests.runs.fuzz import odd_texts
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of

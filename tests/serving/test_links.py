@@ -17,10 +17,10 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions
 from graphmill.runs.export import export_run, restore
-from graphmill.runs.links import link_model, write_links
 from graphmill.runs.train import train
 from graphmill.serving import links as served_links
 from graphmill.serving.application import application
+from graphmill.usage.links import link_model, write_links
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
@@ -124,7 +124,8 @@ def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: S
 
 def test_an_explanation_whose_device_fails_is_made_on_the_cpu(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failing device is made up: tests/device/ has the same of a pretended one, in Python and on the command line."""
-    from graphmill.runs import explain, fallback
+    from graphmill.runs import fallback
+    from graphmill.usage import explain
 
     client, rows = served("hgt", keep=True)
     asked = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}&edges=4"

@@ -16,11 +16,11 @@ from graphmill.errors import InputError
 from graphmill.export.alignment import ALIGNED
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Version, Versions
-from graphmill.runs.exported import Run
 from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
 from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.openapi import description, markdown
+from graphmill.usage.exported import Run
 from tests.serving.conftest import RANKING, MakeVersion, nodes, vectors
 
 LIVE = "/v1/toy/hgt/current"

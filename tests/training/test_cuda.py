@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.diagnostics.compare_devices import compare
 from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.compare_devices import compare
 from graphmill.runs.export import export_run, restore
 from graphmill.systems.registry import entry
 from graphmill.training.run_directory import RunDirectory

@@ -12,12 +12,12 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import evaluate_run, restore
-from graphmill.runs.ranking import rank_any
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import CHOSEN_ON_TEST
+from graphmill.usage.ranking import rank_any
 from tests.graph.test_interactions import built
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, Kept, outcome, run, settings_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from graphmill.runs.report_html import write_report
-from tests.runs.test_card import trained
+from graphmill.reports.report_html import write_report
+from tests.reports.test_card import trained
 from tests.ui.test_browser import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.ui

@@ -22,9 +22,9 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     --json prints the Croissant description of its files instead.
     """
     from graphmill.promotion.versions import folder_of
-    from graphmill.runs.card import card_text
-    from graphmill.runs.card_files import read_card_files
-    from graphmill.runs.croissant import croissant
+    from graphmill.reports.card import card_text
+    from graphmill.reports.card_files import read_card_files
+    from graphmill.reports.croissant import croissant
 
     path = folder_of(what, folder)
     files = read_card_files(path)
@@ -45,7 +45,7 @@ def report(
 ) -> None:
     """Write one page about a run or version: an HTML file that includes its pictures."""
     from graphmill.promotion.versions import folder_of
-    from graphmill.runs.report_html import write_report
+    from graphmill.reports.report_html import write_report
 
     path = folder_of(what, folder)
     if out is None and (path / "version.json").is_file():
@@ -73,7 +73,7 @@ def explain(
 ) -> None:
     """Explain a predicted link by the edges and paths that led to its score; for conve by training triples (TracIn)."""
     from graphmill.explain.links import ExplainSettings
-    from graphmill.runs.explain import explain_link
+    from graphmill.usage.explain import explain_link
 
     asked = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
     found = on_its_device(

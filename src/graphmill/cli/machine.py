@@ -30,7 +30,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Show which devices, kernels and extras this machine can use, and the reason for each that it cannot."""
-    from graphmill.runs.doctor import examine
+    from graphmill.diagnostics.doctor import examine
 
     found = examine(processes)
     if as_json:
@@ -46,7 +46,7 @@ def doctor(
 @app.command("compare-devices")
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
     """Run the same training on the CPU and the accelerator; compare time, memory, losses, metrics and neighbours."""
-    from graphmill.runs.compare_devices import compare
+    from graphmill.diagnostics.compare_devices import compare
     from graphmill.runs.resolve import read_settings
 
     found = compare(read_settings(settings), str(settings))
@@ -68,7 +68,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
 ) -> None:
     """Run a sample chain without Dagster, and print a table of the results."""
-    from graphmill.runs.demo import run_demo
+    from graphmill.cli.demo import run_demo
 
     rows = on_its_device(lambda: run_demo(chain, folder))
     print_table(f"The {chain} chain", ["what", "value"], rows)

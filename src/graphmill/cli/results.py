@@ -34,7 +34,7 @@ def rank(
 ) -> None:
     """Compare a run's ranking with all its baselines; ComplEx, BPR-MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
-    from graphmill.runs.ranking import rank_any
+    from graphmill.usage.ranking import rank_any
 
     if split not in ("valid", "test"):
         raise InputError(f"--split {split}: valid or test")
@@ -72,8 +72,8 @@ def embed(
 
     HGT needs --edges and can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need --features of items.
     """
-    from graphmill.runs.embed import NEW, embed_run
-    from graphmill.runs.joining_nodes import read_joining
+    from graphmill.usage.embed import NEW, embed_run
+    from graphmill.usage.joining_nodes import read_joining
 
     named = [given.partition("=") for given in features or []]
     files = {name if mark else "": file if mark else name for name, mark, file in named}
@@ -122,8 +122,8 @@ def recommend(
     recommendations_of_history.parquet.
     """
     from graphmill.ingest.public_readers import read_interactions
-    from graphmill.runs.fold_in import recommend_history
-    from graphmill.runs.recommendations import recommend_run
+    from graphmill.usage.fold_in import recommend_history
+    from graphmill.usage.recommendations import recommend_run
 
     if not history and (output or format_ or read):
         raise InputError("--output, --format and --read go with --history")
@@ -165,8 +165,8 @@ def links(
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
     RUN/links."""
     from graphmill.predictions.settings import LinkSettings
-    from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse
+    from graphmill.usage.links import FOLDER, Predictor, link_model, write_links
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
@@ -199,7 +199,7 @@ def validate(
 
     A run directory keeps the report, and its card shows it.
     """
-    from graphmill.runs.validation import validate_file
+    from graphmill.reports.validation import validate_file
 
     report = validate_file(embeddings, graph)
     if (embeddings / "report.json").is_file():
@@ -220,9 +220,9 @@ def validate(
 def _keep_health(run: Path, report: "HealthReport") -> None:
     """Writes the report into the run, unless the run already has one for these vectors, which may use a project's own
     bounds."""
-    from graphmill.runs.card import write_card
-    from graphmill.runs.card_files import read_card_files
-    from graphmill.runs.validation import write_health
+    from graphmill.reports.card import write_card
+    from graphmill.reports.card_files import read_card_files
+    from graphmill.reports.validation import write_health
 
     files = read_card_files(run)
     if files.health and files.health_is_of_export:
@@ -265,9 +265,9 @@ def tracin(
 ) -> None:
     """Find the training triples for and against a prediction by TracIn. The same command resumes after a stop."""
     from graphmill.influence.settings import InfluenceSettings
-    from graphmill.runs.influence import trace_influence
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse
+    from graphmill.usage.influence import trace_influence
 
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
@@ -289,7 +289,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: settings that differ, metrics, time, memory, and loss curves."""
-    from graphmill.runs.compare import compare_picture, compare_runs
+    from graphmill.usage.compare import compare_picture, compare_runs
 
     found = compare_runs(run_a, run_b)
     if picture is not None:

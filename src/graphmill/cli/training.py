@@ -50,8 +50,8 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Estimate the memory and time of each way to train, before it starts; or of reading files."""
+    from graphmill.diagnostics.scaling import estimate_data, estimate_training
     from graphmill.runs.resolve import merge, read_settings
-    from graphmill.runs.scaling import estimate_data, estimate_training
 
     if "://" in str(settings) or (settings.exists() and settings.suffix not in (".yaml", ".yml", ".json")):
         data = estimate_data(str(settings))

@@ -10,6 +10,13 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.diagnostics.acceleration_report import (
+    FILE,
+    AccelerationReport,
+    AccelerationReportSettings,
+    Row,
+    read_report,
+)
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
@@ -18,7 +25,6 @@ from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 from graphmill.settings import put
 
 RUNS = Check(

@@ -22,6 +22,7 @@ from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
+from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.export.remote import require_target
@@ -32,7 +33,6 @@ from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
-from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.search.space import parse_search
 from graphmill.settings import Settings

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
+from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
@@ -22,7 +23,6 @@ from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
-from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Renamed, Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
 

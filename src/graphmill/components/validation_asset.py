@@ -26,7 +26,7 @@ from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page, run_pages
-from graphmill.runs.validation import write_health
+from graphmill.reports.validation import write_health
 
 # Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
 SIGNAL_QUERIES = 200

@@ -19,8 +19,8 @@ from graphmill.evaluation.markdown import number
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import scalars
-from graphmill.runs.card import CARD
-from graphmill.runs.report_html import REPORT, describe_run
+from graphmill.reports.card import CARD
+from graphmill.reports.report_html import REPORT, describe_run
 
 INLINE_CHARACTERS = 999
 """Largest number of characters of Markdown that the webserver shows without a click."""

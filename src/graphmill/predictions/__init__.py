@@ -1,4 +1,4 @@
 """Predicted links: the tails with the best scores for a head, with ranks, probabilities and supporting paths for each.
 
-These are functions of graphs, arrays and Scorers. :mod:`graphmill.runs.links` applies them to a run.
+These are functions of graphs, arrays and Scorers. :mod:`graphmill.usage.links` applies them to a run.
 """

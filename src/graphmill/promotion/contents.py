@@ -29,18 +29,18 @@ from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
-from graphmill.runs.card import write_card
+from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
-from graphmill.runs.links import FOLDER as LINKS_FOLDER
-from graphmill.runs.links import REPORT as LINKS_REPORT
-from graphmill.runs.links import TABLE as LINKS_TABLE
-from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
-from graphmill.runs.recommendations import Recommends, recommendation_table
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.files import describe_file
+from graphmill.usage.links import FOLDER as LINKS_FOLDER
+from graphmill.usage.links import REPORT as LINKS_REPORT
+from graphmill.usage.links import TABLE as LINKS_TABLE
+from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
+from graphmill.usage.recommendations import Recommends, recommendation_table
 
 SETTINGS = "settings.json"
 CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"

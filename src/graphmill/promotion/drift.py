@@ -14,10 +14,10 @@ from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, Se
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
+from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
 from graphmill.promotion.seed_noise import known_noise, measured_noise
 from graphmill.promotion.versions import MANIFEST, Versions, folder_of
-from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.messages import Outlet
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest

@@ -23,11 +23,11 @@ from graphmill.promotion.copies import copy_live, note_target
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
+from graphmill.reports.validation import validate
 from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
-from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
 

@@ -16,9 +16,9 @@ from typing import Any
 from graphmill.evaluation.drift.noise import seed_noise
 from graphmill.evaluation.drift.verdicts import SeedNoise
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+from graphmill.graph.graph_location import open_graph_of
 from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
-from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import identity, merge, stored_settings
 from graphmill.runs.train import train

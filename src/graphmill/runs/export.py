@@ -13,14 +13,14 @@ import torch
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
+from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.reports.card import write_card
+from graphmill.reports.card_files import graph_facts
 from graphmill.runs.best_epoch import best_epoch, passed_over
-from graphmill.runs.card import write_card
-from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
 from graphmill.runs.fallback import left_device, on_this_device
-from graphmill.runs.graph_location import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
@@ -108,7 +108,7 @@ class ScoresLinks(Protocol):
     """A recipe whose links can be scored from the exported vectors and a few further arrays."""
 
     def scoring(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
-        """The arrays by name; ``graphmill.runs.exported`` reads them."""
+        """The arrays by name; ``graphmill.usage.exported`` reads them."""
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:

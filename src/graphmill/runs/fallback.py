@@ -8,15 +8,12 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphmill.errors import ResourceError
 from graphmill.runs.resolve import Job, merge
 from graphmill.training.memory import is_out_of_memory
 from graphmill.training.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from graphmill.runs.train import Prepared
 
 KEY = "fell_back_from"
 T = TypeVar("T")
@@ -54,13 +51,12 @@ def on_the_cpu(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
     return merge(values, {"preset": job.preset, "acceleration": taken})
 
 
-def fell_back_before(prepared: Prepared) -> str:
+def fell_back_before(job: Job, run: RunDirectory) -> str:
     """Return why an earlier attempt of this run fell back to the CPU; "" if it did not."""
-    if prepared.job.device.type == "cpu" or prepared.job.settings.training.force:
+    if job.device.type == "cpu" or job.settings.training.force:
         return ""
-    path = prepared.run.path / "manifest.json"
-    resolved = RunDirectory(prepared.run.path).read_json("manifest.json")["resolved"] if path.is_file() else {}
-    return str(resolved.get("device_reason", "")) if resolved.get(KEY) == prepared.job.device.type else ""
+    resolved = run.read_json("manifest.json")["resolved"] if (run.path / "manifest.json").is_file() else {}
+    return str(resolved.get("device_reason", "")) if resolved.get(KEY) == job.device.type else ""
 
 
 def require_fallback(job: Job, processes: int, why: str) -> None:

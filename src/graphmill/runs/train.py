@@ -14,12 +14,12 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.export.remote import require_target
+from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
-from graphmill.runs.graph_location import commit_of, stored_path
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
@@ -129,7 +129,7 @@ def train(
                 "one; set acceleration.processes to 2 or more, or sharding: none"
             )
         may_fall_back = prepared.job.settings.acceleration.allow_fallback
-        why = fell_back_before(prepared) if may_fall_back and ranks.world == 1 else ""
+        why = fell_back_before(prepared.job, prepared.run) if may_fall_back and ranks.world == 1 else ""
         if not why:
             try:
                 with prepared.run.lock() if ranks.main else nullcontext():

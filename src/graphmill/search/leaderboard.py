@@ -174,7 +174,7 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
         if kept.get("run") == winner.runs[0] and "beside" in kept:
             return kept
     from graphmill.runs.export import evaluate_run, restore
-    from graphmill.runs.ranking import rank_any
+    from graphmill.usage.ranking import rank_any
 
     def poll() -> None:
         if stop is not None and stop.requested:

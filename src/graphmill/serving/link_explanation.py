@@ -70,7 +70,7 @@ class _VersionsRun:
     @once_more_for_a_run
     def explain(self, head: str, relation: str, tail: str, edges: int) -> dict[str, Any]:
         """Return the explanation of a link; on the CPU from then on, if the run's device fails."""
-        from graphmill.runs.explain import explain_link
+        from graphmill.usage.explain import explain_link
 
         settings = ExplainSettings(edges=edges, paths=min(edges, 5))
         return explain_link(self._restored, head, relation, tail, settings).to_dict()

@@ -26,11 +26,11 @@ from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
-from graphmill.runs.exported import Run
-from graphmill.runs.links import TABLE as LINKS
-from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
 from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
+from graphmill.usage.exported import Run
+from graphmill.usage.links import TABLE as LINKS
+from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa

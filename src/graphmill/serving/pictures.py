@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.responses import Response
 
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.runs.report_html import REPORT
+from graphmill.reports.report_html import REPORT
 from graphmill.serving.answers import problem_answer
 
 OUTPUTS = "data/06_models"

@@ -1,1 +1,1 @@
-"""``python -m graphmill.worker``, the old entry point, which calls :mod:`graphmill.runs`."""
+"""``python -m graphmill.worker``: the process that trains or uses a run, started by Dagster, torchrun or a command."""

@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.evaluation.health.remedies import remedy_of, setting_names
 from graphmill.evaluation.health.report import health_report
-from graphmill.runs.validation import validate_file
+from graphmill.reports.validation import validate_file
 from graphmill.systems import registry
 
 WAYS = ("raise contrastive_weight", "lower regularisation", "train longer")

@@ -13,13 +13,13 @@ import pytest
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs import recommender_baseline as recommender_baseline
 from graphmill.runs.export import Restored, export_run, restore
-from graphmill.runs.ranking import rank_any, simpler
-from graphmill.runs.recommendations import recommend_run
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
 from graphmill.training.run_directory import RunDirectory
+from graphmill.usage import recommender_baseline as recommender_baseline
+from graphmill.usage.ranking import rank_any, simpler
+from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
 from tests.systems.recommenders.music import music_graph
 from tests.training.runs import Kept

@@ -221,8 +221,8 @@ def test_presets_are_settings_and_small_machines_get_the_small_one():
 
 def test_the_low_memory_example_trains_exports_and_recommends(watched, tmp_path, repository):
     from graphmill.runs.export import evaluate_run, export_run, restore
-    from graphmill.runs.recommendations import recommend_run
     from graphmill.runs.train import train
+    from graphmill.usage.recommendations import recommend_run
 
     values = yaml.safe_load((repository / "examples" / "sequences" / "low_memory.yaml").read_text())
     values |= {"data": str(watched.path)}

@@ -314,7 +314,7 @@ class HgtRecipe(BaseRecipe):
             yield self.graph.node_types[chunk.node_type].offset + chunk.start, chunk.rows
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`."""
         return learned_later(self, model, later, self.features), scoring_of(self, model, later)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:

@@ -248,7 +248,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         return np.asarray(rows.cpu().numpy())
 
     def embed_later(self, model: Kgat, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
         facts and interactions, starting from the vectors that fit the facts of the new nodes best.
         """
         facts = with_later(self, later)

@@ -57,7 +57,7 @@ class MultimodalRecipe(RecommenderRecipe[M]):
     """A new item's vector needs no interaction."""
 
     def embed_later(self, model: M, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
         the user-item graph with their interactions, if any. Id embeddings of new items are the mean over items.
 
         The vector of an item without interactions depends only on its features; it is corrected by the mean effect of

@@ -1,0 +1,352 @@
+"""``card.md``: describes a run from its files: data, changed settings, metrics beside baselines, health, limits, origin.
+
+The parts are the same for the card (Markdown) and for the one-page report (HTML, with pictures).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import ResourceError
+from graphmill.evaluation.markdown import number, table
+from graphmill.evaluation.ranking.names import SIMPLER, grouped
+from graphmill.reports.card_files import CardFiles, read_card_files
+from graphmill.reports.croissant import croissant
+from graphmill.systems.registry import RECIPES
+from graphmill.training.files import write_atomically
+from graphmill.training.memory import device_memory_row
+
+CARD = "card.md"
+CROISSANT = "croissant.json"
+NOT_KNOWN = "not known"
+_SHOWN_RELATIONS = 60
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Table:
+    """Column titles, and rows of as many cells."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part: sentences, then tables, then code to paste. ``name`` is stable; ``title`` is for people.
+
+    In text, `` `code` `` and ``**bold**`` have their meaning in Markdown. No other mark-up is used.
+    """
+
+    name: str
+    title: str
+    text: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    code: Sequence[str] = ()
+
+
+def card_sections(files: CardFiles) -> list[Section]:
+    """Return all sections in order; the first summarises the run in a paragraph."""
+    return [
+        _about(files),
+        _figures(files),
+        _health(files),
+        _drift(files),
+        _data(files),
+        _settings(files),
+        _limits(files),
+        _made(files),
+        _where(files),
+    ]
+
+
+def card_text(files: CardFiles) -> str:
+    """The card as Markdown."""
+    return markdown(card_sections(files))
+
+
+def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
+    """Write ``card.md`` and ``croissant.json`` of a run into its directory (or ``into``); returns the card's path.
+
+    ``health``: a health report of the exported vectors, for a run that has none.
+
+    Raises:
+        InputError: nothing was exported. ResourceError: it cannot be written.
+    """
+    files = read_card_files(folder)
+    if health and not (files.health and files.health_is_of_export):
+        files = replace(files, health=health)
+    target = Path(into) if into else files.folder
+    beside = not into and files.export_folder != files.folder
+    described = croissant(files, "embeddings/" if beside else "")
+    text = json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        write_atomically(target / CARD, card_text(files).encode())
+        write_atomically(target / CROISSANT, text.encode())
+    except OSError as error:
+        raise ResourceError(f"{target / CARD} cannot be written: {error.strerror}") from None
+    return target / CARD
+
+
+def markdown(sections: Iterable[Section]) -> str:
+    """The sections as Markdown. The first section's title is the title of the page."""
+    parts = []
+    for at, section in enumerate(sections):
+        parts.append(f"{'##' if at else '#'} {section.title}")
+        parts += section.text
+        parts += [table(each.head, each.rows) for each in section.tables if each.rows]
+        parts += [f"```\n{code.strip()}\n```" for code in section.code]
+    return "\n\n".join(parts) + "\n"
+
+
+# -- the parts -----------------------------------------------------------------------------------------------------------
+
+
+def _about(files: CardFiles) -> Section:
+    rows, dim = files.export["rows"], files.export["dim"]
+    epoch = files.export.get("epoch")
+    system = RECIPES[files.recipe].about if files.recipe in RECIPES else "a system that is not recorded"
+    sentence = (
+        f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
+        f"{f'; from epoch {epoch}' if epoch is not None else ''}."
+    )
+    return Section(
+        "about", f"{files.recipe or 'Embeddings'} on {files.dataset}", [" ".join([sentence, *_in_short(files)])]
+    )
+
+
+def _in_short(files: CardFiles) -> list[str]:
+    """A summary of quality and health."""
+    said = []
+    metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+    metric = metric if f"test_{metric}" in files.metrics else "mrr"
+    if (value := files.metrics.get(f"test_{metric}")) is not None:
+        said.append(f"Test {metric}: {number(float(value))}.")
+    if sentence := _against(files):
+        said.append(sentence)
+    elif not beside_baselines(files):
+        said.append("It has not been compared with baselines yet.")
+    if files.health and files.health_is_of_export:
+        failure = files.health.get("failure")
+        said.append(f"**{failure}**: {files.health['detail']}" if failure else f"Health: **{files.health['status']}**.")
+    return said
+
+
+def _against(files: CardFiles) -> str:
+    found = files.ranking.get("comparison", files.ranking)
+    sentence = (found.get("against") or {}).get("sentence") or files.ranking.get("advice") or ""
+    return f"{str(sentence).rstrip('.')}." if sentence else ""
+
+
+def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
+    """Return the ranking's metrics by scorer, the model first; {} if it was not ranked, or at another epoch."""
+    if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
+        return {}
+    kind = files.ranking["kind"]
+    if kind == "items":
+        figures = files.ranking["figures"]
+        return {who: figures[who] for who in ("model", *SIMPLER) if who in figures}
+    found = files.ranking.get("comparison", files.ranking)
+    average = (found.get("against") or {}).get("average") or ("macro" if kind == "links" else "micro")
+    return dict(found[average])
+
+
+def _figures(files: CardFiles) -> Section:
+    text, tables = [], []
+    beside = beside_baselines(files)
+    if beside:
+        split = files.ranking.get("split") or "test"
+        names = [m for m in beside["model"] if not m.startswith(("optimistic_", "pessimistic_"))]
+        text.append(f"Ranking of the {split} split at epoch {files.ranking['epoch']}; each column is a scorer.")
+        rows = [[m, *(number(own.get(m)) for own in beside.values())] for m in names]
+        tables.append(Table(["metric", *beside], rows))
+        if sentence := _against(files):
+            text.append(sentence)
+    elif files.ranking:
+        text.append("It was ranked at another epoch; `graphmill rank RUN` ranks it again.")
+    else:
+        text.append("Not compared with baselines yet; `graphmill rank RUN` does it.")
+    own = _by_split(files)
+    tables.append(Table(["metric", "validation", "test"], own))
+    if not own:
+        text.append("Held-out figures are not known: the report of the training is missing.")
+    elif files.report.get("selected_on") == "test":
+        text.append("**The epoch was chosen on the test split, so its figures are optimistic.**")
+    return Section("figures", "Figures beside baselines", text, tables)
+
+
+def _by_split(files: CardFiles) -> list[list[str]]:
+    by_split = {}
+    for split in ("valid", "test"):
+        own = {n.removeprefix(f"{split}_"): v for n, v in files.metrics.items() if n.startswith(f"{split}_")}
+        # A recommender's metrics include those of simpler models.
+        by_split[split] = grouped(own)["model"] if _ranks(files) == "items" else own
+    names = dict.fromkeys([*by_split["valid"], *by_split["test"]])
+    return [[n, *(number(_float(by_split[s].get(n))) for s in ("valid", "test"))] for n in names]
+
+
+def _ranks(files: CardFiles) -> str:
+    return RECIPES[files.recipe].ranks if files.recipe in RECIPES else "links"
+
+
+def _health(files: CardFiles) -> Section:
+    if not files.health:
+        return Section("health", "Health", ["Not validated yet; `graphmill validate RUN` does it."])
+    if not files.health_is_of_export:
+        return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
+    failure, verdicts = files.health.get("failure"), files.health["verdicts"]
+    good = sum(verdict["status"] == "pass" for verdict in verdicts)
+    found = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
+    rows = [
+        [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
+        for v in verdicts
+    ]
+    return Section(
+        "health",
+        f"Health: {files.health['status']}",
+        [f"{found} {good} of {len(verdicts)} figures are within their bounds."],
+        [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
+    )
+
+
+def _drift(files: CardFiles) -> Section:
+    if not files.drift:
+        return Section("drift", "Drift", ["Not compared with an earlier live version."])
+    rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in files.drift["findings"]]
+    overall = files.drift["overall"]
+    kept = (
+        f"{overall['overlap_10']:.0%} of the 10 nearest neighbours stayed"
+        if overall.get("overlap_10") is not None
+        else ""
+    )
+    return Section(
+        "drift",
+        f"Drift: {files.drift['name'] or files.drift['status']}",
+        [f"Compared with {files.drift['against']}. {kept}".strip() + ("." if kept else "")],
+        [Table(["finding", "verdict", "meaning"], rows)],
+    )
+
+
+def _data(files: CardFiles) -> Section:
+    where = files.data.get("path", NOT_KNOWN)
+    text = [f"The graph `{where}`, content hash `{files.data.get('content_hash', NOT_KNOWN)}`."]
+    graph = files.graph
+    if not graph:
+        return Section("data", "Data", [*text, "Its counts are not known: the graph is no longer there."])
+    split = ", ".join(f"{count:,} {name}" for name, count in graph["split"].items())
+    text.append(f"{graph['nodes']:,} nodes; {graph['edges']:,} edges ({split}).")
+    relations = sorted(graph["relations"].items(), key=lambda item: -item[1])
+    if len(relations) > _SHOWN_RELATIONS:
+        text.append(f"The {_SHOWN_RELATIONS} largest of {len(relations)} relations are listed.")
+    return Section(
+        "data",
+        "Data",
+        [*text, "The licence and the origin of the data are not recorded; the terms of its source apply."],
+        [
+            Table(["node type", "nodes"], [[name, number(count)] for name, count in graph["node_types"].items()]),
+            Table(["relation", "edges"], [[name, number(count)] for name, count in relations[:_SHOWN_RELATIONS]]),
+        ],
+    )
+
+
+def _settings(files: CardFiles) -> Section:
+    resolved = files.run.get("resolved", {})
+    text = []
+    if resolved.get("preset"):
+        text.append(f"Preset `{resolved['preset']}`: {resolved.get('preset_reason') or 'no reason recorded'}.")
+    if not files.settings:
+        text.append("The settings are not known.")
+    elif not files.differences:
+        text.append("All settings are the defaults.")
+    rows = [[f"`{name}`", _value(own), _value(default)] for name, (own, default) in files.differences.items()]
+    title = "Settings that differ from the defaults"
+    return Section("settings", title, text, [Table(["setting", "this run", "default"], rows)])
+
+
+_USES = {
+    "links": (
+        "For ranking candidate links between the node types that the graph has, for finding similar nodes, and as features "
+        "of other models. A predicted link is a hypothesis from the graph's patterns and not evidence: have a person who "
+        "knows the field check it before anybody acts on it. Scores of two relations cannot be compared, and a score is no "
+        "probability."
+    ),
+    "items": (
+        "For ranking items for the users that were trained on, for finding similar users and items, and as features of "
+        "other models. It repeats what people did, including popularity, and does not know why."
+    ),
+}
+
+
+def _limits(files: CardFiles) -> Section:
+    text, graph = [_USES["items" if _ranks(files) == "items" else "links"]], files.graph
+    if graph.get("without_training_edges"):
+        count = graph["without_training_edges"]
+        text.append(
+            f"{count:,} of {graph['nodes']:,} nodes have no training edge: their vectors say little or nothing."
+        )
+    text.append("Nodes that are not in the graph have no vector, and two trainings' vectors cannot be mixed.")
+    if files.health and files.health_is_of_export:
+        bad = [f"{v['name']} ({v['status']})" for v in files.health["verdicts"] if v["status"] != "pass"]
+        if bad:
+            text.append(f"Health figures out of bounds: {', '.join(bad)}.")
+    notes = [str(note) for note in files.export.get("notes") or ()]
+    return Section("limits", "Intended use and limits", [*text, *notes])
+
+
+def _made(files: CardFiles) -> Section:
+    report, resolved = files.report, files.run.get("resolved", {})
+    software = ", ".join(f"{name} {version}" for name, version in files.software.items()) or NOT_KNOWN
+    device = resolved.get("device") or report.get("device") or NOT_KNOWN
+    reason = f" ({resolved['device_reason']})" if resolved.get("device_reason") else ""
+    rows = [
+        ["software", software],
+        ["device", f"{device}{reason}"],
+        ["precision, batching", f"{resolved.get('precision', NOT_KNOWN)}, {resolved.get('batching', NOT_KNOWN)}"],
+        ["threads, processes", f"{resolved.get('threads', NOT_KNOWN)}, {resolved.get('processes', NOT_KNOWN)}"],
+        ["seed", number(files.settings.get("training", {}).get("seed")) or NOT_KNOWN],
+        ["fingerprint", str(files.export.get("fingerprint", NOT_KNOWN))],
+    ]
+    if report:
+        rows[3:3] = [
+            ["length", f"{report['epochs_done']} epochs, {report['steps_done']:,} steps ({report['reason']})"],
+            ["time", f"{report['seconds']:.1f} s"],
+            ["peak memory", f"{report['peak_memory_bytes'] / _GIB:.2f} GiB"],
+            *([found] if (found := device_memory_row(report)) else []),
+        ]
+    else:
+        rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
+    shown = Table(["what", "value"], rows)
+    if not files.settings:
+        return Section("made", "How it was made", ["It is not known how to reproduce it."], [shown])
+    again = "# settings.yaml, in the project's folder; then: graphmill train settings.yaml"
+    return Section("made", "How it was made", (), [shown], [f"{again}\n{files.settings_file()}"])
+
+
+def _where(files: CardFiles) -> Section:
+    rows = [[f"`{name}`", number(entry["bytes"]), entry["sha256"]] for name, entry in files.export["files"].items()]
+    text = ["`croissant.json` describes them for programs."]
+    return Section("files", "Files", text, [Table(["file", "bytes", "SHA-256"], rows)])
+
+
+def _value(value: Any) -> str:
+    return f"`{json.dumps(value, ensure_ascii=False)}`" if not isinstance(value, str) else f"`{value or chr(34) * 2}`"
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Markdown(str):
+    """Markdown that a notebook renders and a terminal prints as it is."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)

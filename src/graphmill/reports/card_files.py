@@ -1,0 +1,188 @@
+"""Reads the files that a card describes, from a run directory, a promoted version, or an export alone.
+
+It computes only differences and counts. What no file contains is left out here, and the card says that it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from graphmill.errors import GraphmillError, InputError
+from graphmill.export.embeddings import read_manifest
+from graphmill.graph.splits import SPLIT_NAMES
+from graphmill.reports.validation import HEALTH
+from graphmill.settings import Settings, written_by_graphmill
+from graphmill.systems.registry import RECIPES, settings_model
+from graphmill.training.run_files import read_json_file, read_run_file
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+DRIFT = "drift/drift.json"
+VERSION = "version.json"
+#: Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it was
+#: made.
+_NOT_COMPARED = ("recipe", "data", "preset")
+Differences = dict[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class CardFiles:
+    """The contents of the files in ``folder``; a missing file is an empty mapping.
+
+    ``export``: the export's manifest; ``run``: the run's ``manifest.json``; ``version``: ``version.json``.
+    """
+
+    folder: Path
+    export_folder: Path
+    export: Mapping[str, Any]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    ranking: Mapping[str, Any] = field(default_factory=dict)
+    health: Mapping[str, Any] = field(default_factory=dict)
+    drift: Mapping[str, Any] = field(default_factory=dict)
+    version: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> str:
+        """The system's name; "" if no file has it."""
+        return str(self.export.get("recipe", ""))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All settings, defaults included, as they were exported."""
+        found = self.export.get("settings")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """``path`` and ``content_hash`` of the graph."""
+        return self.export.get("data") or {}
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name, which is the name of the graph's folder."""
+        path = Path(str(self.data.get("path", "")))
+        named = path.parent.name if path.name == "graph" else path.name
+        # Runs are D/M/RUN and versions D/M/VERSION.
+        return named or self.folder.resolve().parent.parent.name or "unknown data"
+
+    @property
+    def software(self) -> Mapping[str, str]:
+        """Versions by package."""
+        found = self.export.get("versions") or self.version.get("software") or {}
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """``valid_mrr``, ``test_mrr``, …; empty if no file has them."""
+        found = self.report.get("metrics") or self.version.get("metrics") or {}
+        return found if isinstance(found, Mapping) else {}
+
+    @cached_property
+    def graph(self) -> Mapping[str, Any]:
+        """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
+        if found := self.export.get("graph"):
+            return dict(found)
+        from graphmill.graph.graph_location import open_graph_of
+
+        try:
+            return graph_facts(open_graph_of(self.folder, self.data)) if self.data else {}
+        except GraphmillError:
+            return {}
+
+    @cached_property
+    def differences(self) -> Differences:
+        """``section.name`` → its value and the default with the chosen loss, where they differ. Settings that this loss does
+        not read are left out."""
+        if self.recipe not in RECIPES:
+            return {}
+        model, own = settings_model(self.recipe), self._understood
+        default = model.model_validate({}).model_dump(mode="json")
+        if loss := getattr(getattr(own, "objective", None), "loss", None):  # other defaults may depend on it
+            usual = default["objective"]["loss"]
+            default = model.model_validate({"objective": {"loss": loss}}).model_dump(mode="json")
+            default["objective"]["loss"] = usual
+        unread = getattr(own, "unread", {})
+        found: Differences = {}
+        for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():
+            if section in _NOT_COMPARED or section not in default:
+                continue
+            standard = default[section]
+            if not isinstance(values, Mapping):
+                values, standard = {"": values}, {"": standard}
+            for name, value in values.items():
+                if name in standard and value != standard[name] and name not in unread.get(section, ()):
+                    found[f"{section}.{name}".rstrip(".")] = (value, standard[name])
+        return found
+
+    @cached_property
+    def _understood(self) -> Settings | Mapping[str, Any]:
+        """The settings under today's names, or as they were written if this release cannot parse them."""
+        try:
+            with written_by_graphmill():
+                return settings_model(self.recipe).model_validate(dict(self.settings))
+        except ValueError:
+            return self.settings
+
+    def settings_file(self) -> str:
+        """A settings file (YAML) that gives the same training. It contains only settings that differ from the defaults."""
+        values: dict[str, Any] = {"recipe": self.recipe, "data": str(self.data.get("path", "")), "preset": "none"}
+        for path, (value, _) in self.differences.items():
+            section, _, name = path.partition(".")
+            if not name:
+                values[section] = value
+                continue
+            if loss := getattr(getattr(self._understood, section, None), "loss", None):
+                values.setdefault(section, {"loss": loss})  # the loss decides what other settings mean
+            values.setdefault(section, {})[name] = value
+        return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+    @property
+    def health_is_of_export(self) -> bool:
+        """Whether the health report is of these vectors. A report without hashes (from an early release) counts as such."""
+        of = self.health.get("of")
+        return not of or bool({entry["sha256"] for entry in self.export["files"].values()} & set(of))
+
+
+def read_card_files(path: str | Path) -> CardFiles:
+    """Read a run directory, a version's folder, or a folder of exported embeddings.
+
+    Raises:
+        InputError: nothing was exported there, or a file is damaged.
+    """
+    folder = Path(path)
+    if folder.is_symlink():  # `current` is a link: use the version that it names now
+        folder = folder.resolve()
+    if not folder.is_dir():
+        raise InputError(f"{folder} is neither a run directory nor a promoted version")
+    exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
+    names = {"report": "report.json", "ranking": "ranking.json"}
+    if exported != folder:
+        names["run"] = "manifest.json"  # in a version, this file is the export's manifest
+    found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
+    others = {"version": [VERSION], "health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
+    for part, places in others.items():
+        for path in (folder / name for name in places):
+            if part not in found and path.is_file():
+                found[part] = read_json_file(path, "")
+    return CardFiles(folder, exported, read_manifest(exported), **found)
+
+
+def graph_facts(graph: TypedGraph) -> dict[str, Any]:
+    """Counts of a graph as plain values: nodes by type, edges by relation and by split, nodes without a training edge."""
+    described = graph.describe()
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "node_types": described["node_types"],
+        "relations": described["relations"],
+        "split": {name: described["split"][name] for name in SPLIT_NAMES},
+        "without_training_edges": int(graph.cold_nodes().sum()),
+    }

@@ -1,0 +1,238 @@
+"""Writes ``report.html``: the card with pictures in one self-contained file, for a screen, a phone or paper."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from graphmill.evaluation.markdown import number
+from graphmill.evaluation.pictures.canvas import small_png
+from graphmill.reports.card import Section, Table, beside_baselines, card_sections, write_card
+from graphmill.reports.card_files import CardFiles, read_card_files
+from graphmill.training.files import os_error_in_a_sentence, write_atomically
+from graphmill.training.metrics_log import MetricsLog
+
+REPORT = "report.html"
+_WIDEST = 900
+"""Largest width of a picture in pixels: sharp on a phone, at a few tens of kilobytes."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG of a section. ``title`` is also its alternative text."""
+
+    section: str
+    title: str
+    png: bytes
+
+
+#: Pictures that assets write into a run directory: the section that shows them, the title, the file.
+_SAVED = (
+    ("figures", "Ranking beside baselines", "ranking.png"),
+    ("curves", "Loss", "losses.png"),
+    ("curves", "Figures on validation", "metrics.png"),
+    ("health", "Vectors by node type", "validation/pca.png"),
+    ("health", "Cosines of pairs of rows", "validation/cosines.png"),
+    ("health", "Variance by component", "validation/spectrum.png"),
+    ("drift", "Neighbours that stayed", "drift/overlap.png"),
+    ("drift", "Nodes that moved most", "drift/moved.png"),
+)
+
+
+def describe_run(folder: str | Path) -> Path:
+    """Write the run's card, Croissant description and report again from its files; returns the report's path.
+
+    Raises:
+        InputError: nothing was exported. ResourceError: a file cannot be written.
+    """
+    write_card(folder)
+    return write_report(folder)
+
+
+def write_report(folder: str | Path, out: str | Path = "") -> Path:
+    """Write the report of a run or version to ``out``, or as ``report.html`` into its folder; returns the path.
+
+    Raises:
+        InputError: nothing was exported. ResourceError: it cannot be written.
+    """
+    files = with_health(read_card_files(folder))
+    target = Path(out) if out else files.folder / REPORT
+    with os_error_in_a_sentence(f"{target} cannot be written", "choose another file with --out FILE"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, report_html(files).encode())
+    return target
+
+
+def with_health(files: CardFiles) -> CardFiles:
+    """The same files with the health report of the vectors. It is computed if no file has it."""
+    if files.health and files.health_is_of_export:
+        return files
+    from graphmill.reports.validation import validate_file
+
+    graph = str(files.data.get("path", ""))
+    report = validate_file(files.export_folder, graph if graph and Path(graph).is_dir() else "")
+    return replace(files, health=report.to_dict())
+
+
+def report_html(files: CardFiles) -> str:
+    """The report as one HTML page."""
+    first, *rest = card_sections(files)
+    curves = Section(
+        "curves", "Training", [] if files.report else ["How the training went is not known: no report is here."]
+    )
+    sections = [rest[0], curves, *rest[1:]]
+    pictures = list(_pictures(files))
+    anchors = "".join(f'<a href="#{s.name}">{html.escape(s.title.partition(":")[0])}</a>' for s in sections)
+    body = "".join(_section(section, pictures, files) for section in sections)
+    title = html.escape(first.title)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head>\n<body><header><h1>{title}</h1>"
+        f'<p class="lead">{_inline(" ".join(first.text))}</p><nav aria-label="Parts">{anchors}</nav></header>\n'
+        f"<main>{body}</main></body></html>\n"
+    )
+
+
+def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) -> str:
+    parts = [f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>']
+    parts += [f"<p>{_inline(text)}</p>" for text in section.text]
+    if section.name == "figures":
+        parts.append(_bars(files))
+    drawn = "".join(_figure(p) for p in pictures if p.section == section.name)
+    shown = [f'<div class="pictures">{drawn}</div>'] if drawn else []
+    tables = [_table(table) for table in section.tables if table.rows]
+    # The ranking's picture shows more detail than the table, so it comes after it.
+    parts += [*tables, *shown] if section.name == "figures" else [*shown, *tables]
+    parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
+    return "".join([*parts, "</section>\n"])
+
+
+def _bars(files: CardFiles) -> str:
+    """Bars of the metric that chose the epoch, one for each scorer."""
+    beside = beside_baselines(files)
+    wanted = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+    metric = wanted if wanted in beside.get("model", {}) else next(iter(beside.get("model", {})), "")
+    values = {who: float(own[metric]) for who, own in beside.items() if own.get(metric) is not None}
+    if len(values) < 2 or max(values.values()) <= 0:
+        return ""
+    most = max(values.values())
+    rows = "".join(
+        f'<span>{html.escape(who)}</span><span class="track"><span class="bar{" own" if who == "model" else ""}" '
+        f'style="width:{100 * max(value, 0) / most:.1f}%"></span></span><span class="value">{number(value)}</span>'
+        for who, value in sorted(values.items(), key=lambda item: -item[1])
+    )
+    return f'<p class="caption">{html.escape(metric)}</p><div class="bars">{rows}</div>'
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
+    rows = "".join("<tr>" + "".join(_cell(str(cell)) for cell in row) + "</tr>" for row in table.rows)
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    kind = (
+        "number" if re.fullmatch(r"-?[\d.,]+(e[+-]?\d+)?", text) else text if text in ("pass", "warn", "fail") else ""
+    )
+    return f'<td class="{kind}">{_inline(text)}</td>' if kind else f"<td>{_inline(text)}</td>"
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode()
+    title = html.escape(picture.title)
+    return f'<figure><img alt="{title}" src="data:image/png;base64,{data}"><figcaption>{title}</figcaption></figure>'
+
+
+def _inline(text: str) -> str:
+    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)
+
+
+# -- pictures ------------------------------------------------------------------------------------------------------------
+
+
+def _pictures(files: CardFiles) -> Iterator[Picture]:
+    """The pictures that assets have drawn. Those of the training and of the vectors are drawn here if they are missing."""
+    current = files.health_is_of_export and bool(files.health)
+    for section, title, name in _SAVED:
+        path = files.folder / name
+        if not path.is_file():
+            path = files.folder / Path(name).name  # in a version, all files are in one folder
+        if path.is_file() and (section != "health" or current):
+            yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
+    if not (files.folder / "losses.png").is_file():
+        yield from _curves(files)
+    if not ((files.folder / "validation" / "pca.png").is_file() and current):
+        yield from _of_vectors(files)
+
+
+def _curves(files: CardFiles) -> Iterator[Picture]:
+    from graphmill.evaluation.pictures.embedding import loss_curve, metric_curve
+
+    log = files.folder / "metrics.jsonl"
+    epochs = MetricsLog(log).read("epoch") if log.is_file() else []
+    if epochs:
+        yield Picture("curves", "Loss", loss_curve(epochs))
+    if any(record.get("valid") for record in epochs):
+        chosen = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+        yield Picture("curves", "Figures on validation", metric_curve(epochs, selection=chosen))
+
+
+def _of_vectors(files: CardFiles) -> Iterator[Picture]:
+    from graphmill.evaluation.embedding_files import read_embeddings
+    from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter
+
+    embeddings = read_embeddings(files.export_folder)
+    vectors, types = np.asarray(embeddings.vectors), np.asarray(embeddings.types)
+    yield Picture("health", "Vectors by node type", pca_scatter(vectors, types, list(embeddings.type_names)))
+    yield Picture("health", "Cosines of pairs of rows", cosine_histograms(vectors, types))
+
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--panel:#f5f7f8;--own:#0072b2;
+--other:#9fb0b8;--good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
+@media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;--panel:#1c2327;
+--own:#56b4e9;--other:#5c6a70;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:68rem;padding:1.25rem;background:var(--paper);color:var(--ink);
+font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0}
+h2{font-size:1.2rem;margin:0 0 .5rem;padding-top:1rem;border-top:1px solid var(--line)}
+section{margin:1.5rem 0}
+p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
+.lead{font-size:1.1rem}
+nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:1rem 0}
+a{color:var(--own)}
+code,pre{font:.88em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+code{overflow-wrap:anywhere}
+pre{background:var(--panel);border:1px solid var(--line);border-radius:.4rem;padding:.75rem;overflow-x:auto}
+.table{overflow-x:auto;margin:.75rem 0}
+table{border-collapse:collapse;font-size:.92rem}
+th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line)}
+th{color:var(--soft);font-weight:600}
+td{overflow-wrap:break-word}
+td.number{font-variant-numeric:tabular-nums;white-space:nowrap}
+td.pass{color:var(--good)}td.warn{color:var(--odd);font-weight:600}td.fail{color:var(--bad);font-weight:600}
+.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem;margin:1rem 0}
+figure{margin:0;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
+figure img{width:100%;height:auto;display:block}
+figcaption{color:#5c6a70;font-size:.85rem;padding-top:.25rem}
+.caption{color:var(--soft);margin:.75rem 0 .25rem}
+.bars{display:grid;grid-template-columns:max-content minmax(4rem,1fr) max-content;gap:.25rem .75rem;max-width:40rem;
+align-items:center}
+.track{background:var(--panel);border-radius:.2rem}
+.bar{display:block;height:.9rem;background:var(--other);border-radius:.2rem;print-color-adjust:exact;
+-webkit-print-color-adjust:exact}
+.bar.own{background:var(--own)}
+.value{font-variant-numeric:tabular-nums}
+@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2;--other:#9fb0b8}
+body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr,pre{break-inside:avoid}h2{break-after:avoid}
+.table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}}
+"""

@@ -1,0 +1,1 @@
+"""What opens a finished run: links, explanations, new nodes, recommendations, influence, rankings; the Python ``Run``."""

@@ -1,0 +1,291 @@
+"""Computes vectors for nodes added after the training, from their edges to known nodes or from their features.
+
+The result is an export of known and new nodes. It can be read, compared and scored like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from torch import nn
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation.drift.procrustes import fit_rotation
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import MANIFEST, SCORING, export_embeddings, read_manifest, require_whole
+from graphmill.export.writers import ParquetEmbeddings
+from graphmill.graph.later_nodes import LaterNodes
+from graphmill.graph.relations import INVERSE_PREFIX, Key
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.tables import IngestResult
+from graphmill.runs.export import Restored
+from graphmill.systems.registry import entry
+from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.files import describe_file, writing
+from graphmill.usage.joining_nodes import FeatureFiles, with_told
+
+FOLDER = "embeddings_later"
+"""The default folder, inside the run directory."""
+NEW = "new_nodes.parquet"
+"""The file with the rows of only the new nodes."""
+
+
+@runtime_checkable
+class EmbedsLater(Protocol):
+    """A recipe that can embed nodes it was not trained with.
+
+    If ``embeds_from_features`` is True, a node with features needs no edges.
+    """
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return vectors, float32 [new nodes, width], ordered by type, and the arrays that score links with the vectors
+        of all nodes. The arrays are those of ``scoring``, with each type's new nodes after its known ones. There are
+        none if an export cannot score.
+        """
+
+
+@dataclass(frozen=True)
+class Joined:
+    """New nodes of a file: ``rows`` of its node table by type of the graph, and their edges."""
+
+    rows: list[np.ndarray]
+    later: LaterNodes
+
+
+def embed_run(
+    restored: Restored,
+    tables: IngestResult | None,
+    source: str,
+    output: Path | None = None,
+    features: FeatureFiles | None = None,
+) -> dict[str, Any]:
+    """Write an export of all nodes, in which known nodes keep their vectors, and return its manifest.
+
+    ``tables``: nodes and edges of the file ``source``, or None if there are only features. Each type's new nodes come
+    after its known ones. Edges between known nodes count as known links from then on.
+
+    Raises:
+        SettingsError: the system has no vectors for nodes that it was not trained with.
+        InputError: no new node, a type or relation that the model does not have, or a new node without edges or
+            features that the model can use.
+    """
+    recipe, graph = restored.recipe, restored.graph
+    if not isinstance(recipe, EmbedsLater):
+        raise SettingsError(
+            f"{recipe.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
+            f"training.init_from naming this run, or use {_others(restored)}"
+        )
+    folder = output or restored.run.path / FOLDER
+    if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
+        raise InputError(f"{folder} has the run's own vectors; choose another folder")
+    told = features or FeatureFiles()
+    tables = with_told(tables, told)
+    joined = join(graph, tables, source, told, alone=getattr(recipe, "embeds_from_features", False))
+    vectors, scoring = recipe.embed_later(restored.model, joined.later)
+    return _write(restored, tables, joined, vectors, scoring, source, folder)
+
+
+def _others(restored: Restored) -> str:
+    if entry(restored.recipe.name).recommends:
+        return (
+            "mmgcn or dragon, which read features of new items, or kgat, which reads facts (for people with a history, and "
+            "items that known people met: graphmill recommend --history)"
+        )
+    return "HGT"
+
+
+def join(
+    graph: TypedGraph, tables: IngestResult, source: str, told: FeatureFiles | None = None, *, alone: bool = False
+) -> Joined:
+    """The nodes of a file that a graph does not have, the file's edges in the graph's relations, and their features.
+
+    ``alone``: a node with features needs no edge to a known node.
+    """
+    told = told or FeatureFiles()
+    nodes = graph.node_table()
+    types = [t.name for t in graph.node_types]
+    kinds, ids = tables.nodes["type"].cast(pa.string()).to_pylist(), tables.nodes["id"].to_pylist()
+    offset = {t.name: t.offset for t in graph.node_types}
+    known: dict[tuple[str, str], int] = {}
+    for row, key in enumerate(zip(nodes["type"].to_pylist(), nodes["id"].to_pylist(), strict=True)):
+        known.setdefault(key, row - offset[key[0]])
+    local = np.zeros(len(ids), np.int64)
+    rows: list[list[int]] = [[] for _ in types]
+    for row, key in enumerate(zip(kinds, ids, strict=True)):
+        if key[0] not in offset:
+            raise InputError(
+                f"{source}: node '{key[1]}' is of type '{key[0]}', which the model does not have; it has {', '.join(types)}"
+            )
+        number = types.index(key[0])
+        if key in known:
+            local[row] = known[key]
+        else:
+            local[row] = graph.node_types[number].count + len(rows[number])
+            rows[number].append(row)
+    if not any(rows):
+        raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
+    edges = _edges(graph, tables, kinds, local, source)
+    features = _features(graph, told, [[ids[row] for row in r] for r in rows])
+    having = [set(told.ids(t.name)) if alone else set() for t in graph.node_types]
+    _require_neighbours(graph, edges, rows, ids, source, having)
+    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features))
+
+
+def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
+    found = {}
+    for (kind, name), rows in told.told.items():
+        number = [t.name for t in graph.node_types].index(kind)
+        trained = graph.features(kind, name)
+        assert trained is not None
+        values = np.zeros((len(new[number]), trained.shape[1]), np.float32)
+        for place, node in enumerate(new[number]):
+            if node in rows:
+                values[place] = rows[node]
+        found[number, name] = values
+    return found
+
+
+def _edges(
+    graph: TypedGraph, tables: IngestResult, kinds: list[str], local: np.ndarray, source: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations."""
+    keys = {relation.key: relation.index for relation in graph.relations}
+    names = tables.edges["relation"].cast(pa.string()).to_pylist()
+    heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
+    found: list[list[tuple[int, int]]] = [[] for _ in keys]
+    for name, head, tail in zip(names, heads.tolist(), tails.tolist(), strict=True):
+        key = (kinds[head], name, kinds[tail])
+        if key not in keys:
+            has = ", ".join("|".join(each) for each in keys)
+            raise InputError(f"{source}: the model has no relation {'|'.join(key)}; it has {has}")
+        found[keys[key]].append((int(local[head]), int(local[tail])))
+        mirror = _mirror(key, keys, str(graph.manifest["settings"]["add_reverse"]))
+        if mirror is not None:
+            found[keys[mirror]].append((int(local[tail]), int(local[head])))
+    out = []
+    for pairs in found:
+        ends = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
+        out.append((ends[:, 0], ends[:, 1]))
+    return out
+
+
+def _mirror(key: Key, keys: dict[Key, int], add_reverse: str) -> Key | None:
+    """The relation that holds the reverses of a relation's edges, if there is one."""
+    source, name, target = key
+    turned = [(target, name, source)]
+    if add_reverse == "inverse":
+        turned = [(target, INVERSE_PREFIX + name, source), (target, name.removeprefix(INVERSE_PREFIX), source)]
+    return None if add_reverse == "never" else next((k for k in turned if k in keys), None)
+
+
+def _require_neighbours(
+    graph: TypedGraph,
+    edges: list[tuple[np.ndarray, np.ndarray]],
+    rows: list[list[int]],
+    ids: list[str],
+    source: str,
+    having: list[set[str]],
+) -> None:
+    types = {t.name: n for n, t in enumerate(graph.node_types)}
+    count = [t.count for t in graph.node_types]
+    reached = [np.zeros(len(r), bool) for r in rows]
+    for relation, ends in zip(graph.relations, edges, strict=True):
+        kinds = types[relation.source], types[relation.target]
+        for mine, theirs in ((0, 1), (1, 0)):
+            new = (ends[mine] >= count[kinds[mine]]) & (ends[theirs] < count[kinds[theirs]])
+            reached[kinds[mine]][ends[mine][new] - count[kinds[mine]]] = True
+    lost = [
+        ids[row]
+        for r, there, told in zip(rows, reached, having, strict=True)
+        for row, ok in zip(r, there, strict=True)
+        if not ok and ids[row] not in told
+    ]
+    if lost:
+        shown = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
+        raise InputError(
+            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({shown}); give such edges, or "
+            "leave them out"
+        )
+
+
+def _write(
+    restored: Restored,
+    tables: IngestResult,
+    joined: Joined,
+    vectors: np.ndarray,
+    scoring: dict[str, np.ndarray],
+    source: str,
+    folder: Path,
+) -> dict[str, Any]:
+    old, known = _known_vectors(restored)
+    if old is not None:  # the run's vectors were rotated into the live version's space; rotate these likewise
+        vectors = old.apply(vectors)
+    graph, table = restored.graph, restored.graph.node_table().select(["index", "id", "name", "type"])
+    table = table.set_column(3, "type", table["type"].cast(pa.string()))
+    new = tables.nodes.select(["index", "id", "name", "type"]).take(pa.array(np.concatenate(joined.rows)))
+    numbers = np.arange(len(new)) + int(np.max(table["index"].to_numpy(), initial=-1)) + 1
+    new = new.set_column(0, "index", pa.array(numbers)).set_column(3, "type", new["type"].cast(pa.string()))
+    parts, blocks = [], []
+    first = joined.later.first
+    for number, t in enumerate(graph.node_types):
+        mine = slice(first[number], first[number + 1])
+        parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]
+        blocks += [known[t.offset : t.offset + t.count], vectors[mine]]
+    about = {
+        "fingerprint": restored.manifest["fingerprint"],
+        "recipe": restored.manifest["recipe"],
+        **restored.used,
+        "versions": restored.manifest["versions"],
+        "settings": restored.job.settings.model_dump(),
+        "joined": {
+            "file": Path(source).name,
+            "nodes": {t.name: n for t, n in zip(graph.node_types, joined.later.counts, strict=True) if n},
+            "known": graph.num_nodes,
+        },
+    }
+    if scoring:
+        about["relations"] = [list(relation.key) for relation in graph.relations]
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        alone = ParquetEmbeddings(folder / NEW, vectors.shape[1])
+        try:
+            alone.write(new, vectors)
+            alone.commit()
+        except BaseException:
+            alone.abort()
+            raise
+        about["joined"]["new"] = {NEW: describe_file(folder / NEW)}
+    beside = {SCORING: scoring} if scoring else {}
+    formats = restored.job.settings.export
+    return export_embeddings(
+        _numbered(blocks), pa.concat_tables(parts), vectors.shape[1], folder, formats, about, beside
+    )
+
+
+def _numbered(blocks: list[np.ndarray]) -> Iterator[EmbeddingBlock]:
+    start = 0
+    for block in blocks:
+        if len(block):
+            yield EmbeddingBlock(start, block)
+        start += len(block)
+
+
+def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
+    """The known vectors, float32 [nodes, d], from the run's export, or from the model if there is no export; and the
+    rotation between the two, or None."""
+    own = np.concatenate([block.vectors for block in cast(Any, restored.recipe).embeddings(restored.model)])
+    folder = restored.run.embeddings
+    if not (folder / MANIFEST).is_file():
+        return None, own
+    manifest = read_manifest(folder)
+    if not (manifest.get("alignment") or {}).get("in_place"):
+        return None, own
+    require_whole(folder, manifest)
+    turned = np.asarray(read_embeddings(folder).vectors)
+    return fit_rotation([(own, turned)], own.shape[1]), turned

@@ -1,0 +1,232 @@
+"""Explains a predicted link by edges and paths (HGT) or by training triples (ConvE, TracIn); by id or name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.explain.deletion import score_without
+from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer
+from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.influence.settings import InfluenceSettings
+from graphmill.runs.export import Restored
+from graphmill.sampling.keyed import generator
+from graphmill.systems.registry import entry
+from graphmill.usage.influence import trace_influence
+
+GRADIENTS = "shares of the score"
+TRACIN = "influence of training triples (TracIn)"
+
+
+@dataclass(frozen=True)
+class ExplainedLink:
+    """One link and its explanation, by name.
+
+    ``edges``: head, relation, tail and share, largest share first and negative ones last. ``paths``: path (as text),
+    nodes, relations and strength. ``parts``: the terms whose sum is the score. ``method``: how shares are computed.
+    ``whole``: the neighbourhood contains all edges, with none left out. ``deletion`` (with ``verify``): the score
+    without the listed positive edges, and the score without equally many random edges around the two nodes.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    method: str
+    edges: list[dict[str, Any]]
+    paths: list[dict[str, Any]]
+    parts: dict[str, float]
+    whole: bool
+    deletion: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain values."""
+        return asdict(self)
+
+
+class EdgeEvidence:
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`. It needs a run of HGT.
+
+    ``name_of``: row of the node table → the node's name.
+    """
+
+    schema = pa.schema([("because", pa.string())])
+
+    def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
+        self._explainer = LinkExplainer(restored.recipe, restored.model, ExplainSettings(edges=3, paths=0))
+        self._name_of, self.most = name_of, most
+
+    def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
+        """``a –relation– b (+0.123) ; …`` of each link."""
+        links = zip(heads.tolist(), tails.tolist(), strict=True)
+        found = self._explainer.named([self._explainer.explain(relation, head, tail) for head, tail in links])
+        names = {node: self._name_of(node) for why in found for e in why.evidence for node in (e.source, e.target)}
+        return {"because": [" ; ".join(why.lines(names)) for why in found]}
+
+
+def explain_link(
+    restored: Restored,
+    head: str,
+    relation: str,
+    tail: str,
+    settings: ExplainSettings | None = None,
+    *,
+    verify: bool = False,
+) -> ExplainedLink:
+    """Explain one link of a run.
+
+    ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
+    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT).
+
+    Raises:
+        SettingsError: the system predicts no links, or its links cannot be explained.
+        InputError: no such relation or node, several nodes of that name, or no checkpoints to trace (ConvE).
+    """
+    settings = settings or ExplainSettings()
+    if entry(restored.recipe.name).recommends:
+        raise SettingsError(f"{restored.recipe.name} recommends items; links are explained for hgt and conve")
+    found, h, t = resolve_link(restored.graph, head, relation, tail)
+    if entry(restored.recipe.name).traces:
+        return _traced(restored, found, h, t, settings)
+    explainer = LinkExplainer(restored.recipe, restored.model, settings)
+    [why] = explainer.named([explainer.explain(found.index, h, t)])
+    names = restored.graph.node_table().column("name").to_pylist()
+    told = [*why.evidence, *reversed(why.against)]
+    paths = [
+        {
+            "path": text,
+            "nodes": [names[node] for node in path.nodes],
+            "relations": list(relations),
+            "strength": path.strength,
+        }
+        for text, (path, relations) in zip(why.path_lines(names), why.paths, strict=True)
+    ]
+    return ExplainedLink(
+        names[h],
+        found.name,
+        names[t],
+        _score(restored, found, h, t),
+        GRADIENTS,
+        [
+            {"head": names[e.source], "relation": "/".join(e.relations), "tail": names[e.target], "share": e.share}
+            for e in told
+        ],
+        paths,
+        why.parts,
+        why.whole,
+        _deletion(restored, found, h, t, why.evidence) if verify else {},
+    )
+
+
+def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tuple[Relation, int, int]:
+    """The relation, and the rows of the node table of head and tail.
+
+    Raises :class:`InputError` if one of them does not exist or is ambiguous.
+    """
+    named = [each for each in graph.relations if relation in (each.name, "|".join(each.key), " · ".join(each.key))]
+    if not named:
+        names = ", ".join(dict.fromkeys(each.name for each in graph.relations))
+        raise InputError(f"{graph.path} has no relation '{relation}' (it has {names})")
+    nodes = graph.node_table()
+    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
+    fitting = [
+        (each, h, t)
+        for each in named
+        for h in _rows(graph, each.source, ids, names, head)
+        for t in _rows(graph, each.target, ids, names, tail)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    for what, word, kinds in (("head", head, [r.source for r in named]), ("tail", tail, [r.target for r in named])):
+        rows = sorted({row for kind in kinds for row in _rows(graph, kind, ids, names, word)})
+        joins = " or ".join(dict.fromkeys(kinds))
+        if not rows:
+            raise InputError(f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}")
+        if len(rows) > 1 and fitting:
+            listed = ", ".join(str(ids[row]) for row in rows[:5])
+            raise InputError(f"{len(rows)} nodes are called '{word}' ({listed}); use an id of a {joins}")
+    keys = ", ".join("|".join(each.key) for each in named)
+    raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")
+
+
+def _rows(graph: TypedGraph, kind: str, ids: Sequence[str], names: Sequence[str], word: str) -> list[int]:
+    """Rows of nodes of a type with this id or, if there are none, with this name."""
+    own = graph.node_type(kind)
+    rows = range(own.offset, own.offset + own.count)
+    return [row for row in rows if ids[row] == word] or [row for row in rows if names[row] == word]
+
+
+def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
+    source, target = restored.graph.node_type(relation.source), restored.graph.node_type(relation.target)
+    scores = restored.recipe.scorer(restored.model).score_targets(relation.index, np.array([h - source.offset]))
+    return float(scores[0, t - target.offset])
+
+
+def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]) -> dict[str, float]:
+    """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
+    listed = np.array([e.pair for e in evidence], np.int64)
+    others = np.setdiff1d(pairs_around(restored.graph, h, t), listed)
+    rng = generator(0, "explain", "deletion")
+    drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
+
+    def score(pairs: np.ndarray) -> float:
+        return score_without(restored.recipe, restored.model, relation.index, h, t, pairs)
+
+    return {
+        "edges": len(listed),
+        "without_the_listed_edges": score(listed),
+        "without_as_many_others": score(drawn),
+    }
+
+
+def pairs_around(graph: TypedGraph, *nodes: int, neighbors: bool = True) -> np.ndarray:
+    """int64: undirected pairs with a training edge that touches one of the nodes (rows of the node table) or their
+    neighbours."""
+    reached = np.zeros(graph.num_nodes, bool)
+    reached[list(nodes)] = True
+    if neighbors:
+        near = reached.copy()
+        for src, dst, _ in _training(graph):
+            reached[src[near[dst]]] = True
+            reached[dst[near[src]]] = True
+    return np.unique(
+        np.concatenate([np.zeros(0, np.int64), *(p[reached[s] | reached[d]] for s, d, p in _training(graph))])
+    )
+
+
+def _training(graph: TypedGraph) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        kept = np.asarray(edges.split) == 0
+        source, target = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
+        yield (
+            np.asarray(edges.src, np.int64)[kept] + source,
+            np.asarray(edges.dst, np.int64)[kept] + target,
+            np.asarray(edges.pair, np.int64)[kept],
+        )
+
+
+def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings) -> ExplainedLink:
+    nodes, graph = restored.graph.node_table(), restored.graph
+    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
+    known = [each.name for each in graph.relations]
+    word = relation.name if len(set(known)) == len(known) else " · ".join(relation.key)
+    asked = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
+    with tempfile.TemporaryDirectory(prefix="graphmill-explain-") as scratch:
+        [result] = trace_influence(restored.run.path, asked, out=scratch)["results"]
+    by_id = dict(zip(ids, names, strict=True))
+    listed = [*result["top_influences"], *reversed(result["top_opponents"])]
+    edges = [_triple(each, by_id) for each in listed]
+    score = _score(restored, relation, h, t)
+    return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
+
+
+def _triple(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    head, tail = (names.get(found[f"train_{end}"], found[f"train_{end}"]) for end in ("head", "tail"))
+    return {"head": head, "relation": found["train_relation"], "tail": tail, "share": found["influence"]}

@@ -1,0 +1,175 @@
+"""Recommends to users who joined after the training, and items that were added after it, from histories and without
+retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from torch import nn
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen
+from graphmill.graph.histories import Histories
+from graphmill.graph.interactions import interaction_relation
+from graphmill.ingest.tables import IngestResult
+from graphmill.runs.export import Restored
+from graphmill.usage.recommendations import as_table, require_counts, write_table
+
+FILE = "recommendations_of_history.parquet"
+
+
+@runtime_checkable
+class FoldsIn(Protocol):
+    """A recipe that can recommend to users that it was not trained with."""
+
+    def fold_in(
+        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Return items int64 [U, k], best first (local numbers; new items follow the known ones; −1: none), scores [U,
+        k], and a report."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """A history file in the model's item numbers, with the ids and names of the users [U] and of the new items."""
+
+    histories: Histories
+    users: tuple[list[str], list[str]]
+    new_items: tuple[list[str], list[str]]
+
+
+def recommend_history(
+    restored: Restored,
+    history: IngestResult | Sequence[str],
+    source: str,
+    k: int = 20,
+    exclude_seen: str = "auto",
+    output: Path | None = None,
+) -> dict[str, Any]:
+    """Write the ``k`` best items of every user in ``history``; returns a report.
+
+    ``history``: interactions as a reader gives them, or the item ids of one user, oldest first. The training
+    interactions of known users are used too. Factor models also recommend new items of which ``history`` has
+    interactions with known users; sequence models leave new items out. Columns are those of
+    ``recommendations.parquet``.
+
+    Raises:
+        SettingsError: the system does not recommend.
+        InputError: no user in it has an interaction with an item that the model knows (or can fold in).
+    """
+    require_counts(restored, k, exclude_seen)
+    if not isinstance(restored.recipe, FoldsIn):
+        raise SettingsError(f"{restored.recipe.name} cannot recommend from a history; use recommend without one")
+    met = _one_user(restored, history) if not isinstance(history, IngestResult) else _of_tables(restored, history)
+    usable = _usable(restored, met, source)
+    items, scores, about = cast(FoldsIn, restored.recipe).fold_in(
+        restored.model, usable, k, cast(ExcludeSeen, exclude_seen)
+    )
+    graph = restored.graph
+    kind = graph.node_type(interaction_relation(graph).target)
+    nodes = graph.node_table().slice(kind.offset, kind.count)
+    ids, names = (
+        np.array([*nodes[name].to_pylist(), *new], dtype=object)
+        for name, new in zip(("id", "name"), met.new_items, strict=True)
+    )
+    users = tuple(np.array(each, dtype=object) for each in met.users)
+    table = as_table((users[0], users[1]), (ids, names), items, scores)
+    written = write_table(output or restored.run.path / FILE, table)
+    known = int((usable.known >= 0).sum())
+    left_out = len(met.histories.items) - len(usable.items)
+    counts = {"users": len(usable.known), "known_users": known, "interactions_left_out": left_out}
+    counts["users_without_any"] = int((np.diff(usable.indptr) == 0).sum())
+    return {**written, "k": k, **counts, **about}
+
+
+def _usable(restored: Restored, met: Met, source: str) -> Histories:
+    """The histories without items that are unknown to the model and, for factor models, have no interaction with a
+    known user."""
+    h = met.histories
+    graph = restored.graph
+    items = graph.node_type(interaction_relation(graph).target).count
+    reached = np.zeros(items + h.new_items, bool)
+    reached[:items] = True
+    if hasattr(restored.recipe, "view"):  # a factor model: a new item gets its vector from its known users
+        reached[h.items[h.known[h.users] >= 0]] = True
+    found = h.take(reached[h.items])
+    if not len(found.items):
+        raise InputError(
+            f"{source}: none of its {len(h.items):,} interactions is with an item that the model knows; items go by the ids "
+            "that they had in the training"
+        )
+    return found
+
+
+def _one_user(restored: Restored, items: Sequence[str]) -> Met:
+    """The history of one unknown user."""
+    graph = restored.graph
+    kind = graph.node_type(interaction_relation(graph).target)
+    place = {node: n for n, node in enumerate(graph.node_table()["id"].slice(kind.offset, kind.count).to_pylist())}
+    if isinstance(items, str) or not len(items):
+        raise InputError("history: give a file of interactions, or a list of item ids, at least one")
+    if lost := [item for item in items if item not in place]:
+        raise InputError(f"history: the model has no item '{lost[0]}' ({len(lost)} of {len(items)} are unknown to it)")
+    numbers = np.array([place[item] for item in items], np.int64)
+    found = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
+    return Met(found, ([""], [""]), ([], []))
+
+
+def _of_tables(restored: Restored, tables: IngestResult) -> Met:
+    """The users in order of appearance. Each history begins with the user's training interactions."""
+    graph = restored.graph
+    relation = interaction_relation(graph)
+    own, theirs = graph.node_type(relation.source), graph.node_type(relation.target)
+    ids, names = tables.nodes["id"].to_pylist(), tables.nodes["name"].to_pylist()
+    head, tail = tables.edges["head"].to_numpy(), tables.edges["tail"].to_numpy()
+    table = graph.node_table()
+    users = _numbers(table["id"].slice(own.offset, own.count), ids, np.unique(head))
+    items = _numbers(table["id"].slice(theirs.offset, theirs.count), ids, np.unique(tail))
+    new = np.flatnonzero(items == -1)
+    items[new] = theirs.count + np.arange(len(new))
+    asked, user = np.unique(head, return_inverse=True)
+    times = tables.edges["timestamp"].to_numpy() if "timestamp" in tables.edges.column_names else None
+    place = np.arange(len(user)) if "position" not in tables.edges.column_names else tables.edges["position"].to_numpy()
+    known = users[asked]
+    before, at, when = _before(restored, known)
+    if times is None or when is None:
+        times = when = None
+    user, item = np.concatenate([before, user]), np.concatenate([at, items[tail]])
+    place = np.concatenate([np.arange(len(before)) - len(before), place])
+    order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(asked))))).astype(np.int64)
+    all_times = None if times is None else np.concatenate([when, times])[order]
+    histories = Histories(indptr, item[order], known, len(new), all_times)
+    return Met(
+        histories,
+        ([ids[row] for row in asked], [names[row] for row in asked]),
+        ([ids[row] for row in new], [names[row] for row in new]),
+    )
+
+
+def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.ndarray:
+    """int64 [nodes of the file]: the model's number for each of ``rows``, −1 for a new node, −2 for all other nodes."""
+    place = {node: number for number, node in enumerate(known.to_pylist())}
+    out = np.full(len(ids), -2, np.int64)
+    out[rows] = [place.get(ids[row], -1) for row in rows]
+    return out
+
+
+def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The training interactions of known users: the user's index in ``known``, the item, and the time if there is one."""
+    graph = restored.graph
+    edges = graph.edges(interaction_relation(graph))
+    place = np.full(graph.node_type(interaction_relation(graph).source).count, -1, np.int64)
+    there = np.flatnonzero(known >= 0)
+    place[known[there]] = there
+    mine = np.flatnonzero(place[np.asarray(edges.src)] >= 0)
+    within = edges.position if edges.position is not None else edges.timestamp
+    if within is not None:
+        mine = mine[np.argsort(np.asarray(within)[mine], kind="stable")]
+    times = None if edges.timestamp is None else np.asarray(edges.timestamp)[mine]
+    return place[np.asarray(edges.src)[mine]], np.asarray(edges.dst)[mine].astype(np.int64), times

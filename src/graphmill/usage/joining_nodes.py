@@ -1,0 +1,136 @@
+"""Reads files of nodes that were added after a training: their edges to known nodes, their features, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.node_features import NodeFeatureSettings, load_rows
+from graphmill.ingest.tables import EDGES, NODES, REJECTS, IngestResult, split_feature_key
+
+Told = dict[str, np.ndarray]
+"""A node's features, float32 [f], by its id."""
+
+
+@dataclass(frozen=True)
+class FeatureFiles:
+    """Features of nodes that are not in the graph, by node type and name of the feature set. ``notes`` are for the user."""
+
+    told: dict[tuple[str, str], Told] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def ids(self, kind: str) -> list[str]:
+        """Ids of the new nodes of a type, unique, in the order of the files."""
+        return list(dict.fromkeys(node for (own, _), told in self.told.items() if own == kind for node in told))
+
+
+def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
+    """Read features in the formats of ingestion (``.npy`` with ids, Parquet, CSV: docs/reference/ingestion.md).
+
+    ``files``: name of the feature set → file. The name is "" if there is only one set, and ``type::name`` if nodes of
+    several types have features. Rows of nodes that are in the graph are left out.
+
+    Raises:
+        InputError: the graph has no such set, the width differs, a row cannot be used, or a node occurs twice.
+    """
+    found = FeatureFiles()
+    for key, file in files.items():
+        kind, name = _set_of(graph, key, file)
+        rows = load_rows(file, NodeFeatureSettings(node_type=kind))
+        if rows.rejects:
+            first = min(rows.rejects).place
+            raise InputError(f"{file}: {len(rows.rejects):,} of its rows cannot be used; the first on {first}")
+        trained = graph.features(kind, name)
+        assert trained is not None
+        width = trained.shape[1]
+        if rows.values.shape[1] != width:
+            raise InputError(
+                f"{file} has {rows.values.shape[1]} features a row; those of '{kind}' that the model was trained with have "
+                f"{width}"
+            )
+        own = graph.node_type(kind)
+        known = set(graph.node_table()["id"].slice(own.offset, own.count).to_pylist())
+        told: Told = {}
+        for node, of_type, values, line in zip(
+            rows.key.to_pylist(),
+            rows.type.to_pylist() or [kind] * len(rows.key),
+            rows.values,
+            rows.line.tolist(),
+            strict=True,
+        ):
+            if node in known or of_type not in ("", kind):
+                continue
+            if node in told or not np.isfinite(values).all():
+                why = "comes a second time" if node in told else "has a value that is not finite"
+                raise InputError(f"{file}, line {line}: '{node}' {why}")
+            told[node] = values
+        found.told[kind, name] = told
+        left = len(rows.key) - len(told)
+        if left:
+            found.notes.append(
+                f"{file}: {left:,} rows are of nodes that the model has, or of another type, and are left out"
+            )
+    return found
+
+
+def read_joining(
+    graph: TypedGraph,
+    edges: str,
+    features: Mapping[str, str | Path],
+    format: str = "",
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[IngestResult | None, FeatureFiles, str]:
+    """Read the arguments of :func:`graphmill.usage.embed.embed_run`: tables of the file ``edges`` ("": none), features,
+    their names."""
+    from graphmill.ingest.public_readers import read_edges
+
+    if not edges and not features:
+        raise InputError("nothing to embed: give a file of edges, of features, or both")
+    told = read_feature_files(graph, features)
+    tables = read_edges(edges, format, **(settings or {})) if edges else None
+    return tables, told, edges or ", ".join(map(str, features.values()))
+
+
+def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
+    having = {t.name: graph.feature_sets(t.name) for t in graph.node_types if graph.feature_sets(t.name)}
+    listed = ", ".join(f"{kind}::{name}" if name else kind for kind, names in having.items() for name in names)
+    if not having:
+        raise InputError(f"{file}: the model was trained without features and cannot use them; give edges")
+    kind, name = split_feature_key(key) if "::" in key else ("", key)
+    kinds = (
+        [kind] if kind else list(having) if len(having) == 1 else [k for k, names in having.items() if name in names]
+    )
+    if len(kinds) != 1 or kinds[0] not in having:
+        raise InputError(f"{file}: name the node type of these features, as TYPE::NAME=FILE (the graph has {listed})")
+    names = having[kinds[0]]
+    chosen = names[0] if not name and len(names) == 1 else name
+    if chosen not in names:
+        raise InputError(f"{file}: name these features, as NAME=FILE (the graph has {listed})")
+    return kinds[0], chosen
+
+
+def with_told(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
+    """The tables of an edge file (or empty ones), with an additional row for each node that is only in a feature file."""
+    nodes = NODES.empty_table() if tables is None else tables.nodes
+    there = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
+    kinds = dict.fromkeys(kind for kind, _ in features.told)
+    more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in there]
+    first = int(np.max(nodes["index"].to_numpy(), initial=-1)) + 1
+    columns = {
+        "index": np.arange(first, first + len(more)),
+        "id": [node for _, node in more],
+        "type": [kind for kind, _ in more],
+        "name": [node for _, node in more],
+        "source": [""] * len(more),
+    }
+    arrays = [pa.array(columns[each.name]).cast(each.type) for each in nodes.schema]
+    nodes = pa.concat_tables([nodes, pa.table(arrays, nodes.schema)]).unify_dictionaries()
+    empty = IngestResult(nodes, EDGES.empty_table(), REJECTS.empty_table())
+    return empty if tables is None else replace(tables, nodes=nodes)

@@ -1,0 +1,319 @@
+"""Predicts links with a run: the tails with the best scores for chosen heads, as a table with evidence for each link.
+
+If there is an export that can score links, it is the model. Then neither checkpoint nor message passing is needed.
+Otherwise the model is the restored checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.export.embeddings import SCORING, read_manifest, require_whole
+from graphmill.graph.graph_location import open_graph_of
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.parquet import parquet_writer
+from graphmill.predictions.calibration import Calibration, calibrate
+from graphmill.predictions.diversity import diversity, tail_counts
+from graphmill.predictions.paths import Evidence, PathEvidence
+from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.table import LinkRows, schema
+from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
+from graphmill.predictions.usual_ranks import usual_ranks
+from graphmill.runs.export import restore
+from graphmill.runs.messages import Outlet
+from graphmill.systems.registry import entry
+from graphmill.training.files import PART, only_writer, sweep, write_atomically, writing
+from graphmill.training.metrics_log import readable
+from graphmill.training.run_directory import RunDirectory
+from graphmill.usage.links_of_export import scorer_of_export
+
+FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
+LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
+"""Splits (by number) whose links are excluded from the candidates, by the setting ``known``."""
+FREQUENT = 5
+"""Number of most frequent tails that the report lists for each relation."""
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """The predicting model: a scorer and the graph on which it was trained. ``about``: the epoch, and notes on its
+    choice."""
+
+    path: Path
+    graph: TypedGraph
+    scorer: Scorer
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predicted links of one relation. ``rows`` makes their table; ``counted`` has statistics of it."""
+
+    asked: Asked
+    rows: LinkRows
+    calibration: Calibration
+    counted: dict[str, Any]
+
+    def about(self) -> dict[str, Any]:
+        """All statistics, and the assumptions of the probabilities."""
+        return {
+            "relation": _name(self.asked),
+            **self.counted,
+            "calibration": self.calibration.about,
+            "bins": [list(own) for own in self.calibration.bins],
+        }
+
+
+def link_model(run: str | Path) -> LinkModel:
+    """The model of a run directory, or of a folder with an export that can score links.
+
+    Raises:
+        InputError: not a run, or its graph was not found. SettingsError: the system recommends items instead.
+    """
+    path = Path(run).resolve()
+    exported = path / "embeddings" if (path / "embeddings").is_dir() else path
+    if (exported / SCORING).is_file() and _reads_export(path, manifest := read_manifest(exported)):
+        require_whole(exported, manifest)
+        if "joined" in manifest:
+            raise InputError(
+                f"{path} has nodes that joined after the training, and no graph of them: ask for one head in one relation "
+                "(graphmill.load(FOLDER).links(head, relation))"
+            )
+        graph = open_graph_of(path, manifest["data"])
+        return LinkModel(path, graph, scorer_of_export(exported, manifest), {"epoch": manifest.get("epoch")})
+    if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
+        raise InputError(
+            f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
+            "HGT, ConvE and ComplEx"
+        )
+    restored = restore(path)
+    if entry(restored.recipe.name).recommends:
+        raise SettingsError(f"{restored.recipe.name} predicts no links but recommends items: recommend() gives them")
+    return LinkModel(path, restored.graph, restored.recipe.scorer(restored.model), restored.used)
+
+
+def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
+    checkpoint, on their own device, if they have one."""
+    return manifest.get("recipe", "hgt") == "hgt" or not (path / "checkpoints").is_dir()
+
+
+class Predictor:
+    """Predicts links of a model by settings. ``evidence``: further evidence for the best links of each relation, in
+    addition to the supporting paths.
+    """
+
+    def __init__(
+        self,
+        model: LinkModel,
+        settings: LinkSettings,
+        *,
+        root: Path = Path(),
+        evidence: Sequence[Evidence] = (),
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.model, self.settings, self.poll = model, settings, poll
+        self.asked = asked_for(Nodes(model.graph), settings, root)
+        self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
+        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        self.schema = schema(self.evidence_schema)
+
+    def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
+        """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
+        head."""
+        for asked in self.asked:
+            yield self._of(asked, overall)
+
+    def _of(self, asked: Asked, overall: bool) -> Predicted:
+        settings, graph = self.settings, self.model.graph
+        candidates = Candidates(graph, asked.relation, self.model.scorer, LEFT_OUT[settings.known], self.poll)
+        best = best_tails(candidates, asked.heads, settings.k)
+        if overall:
+            best = best.take(_by_score(best)[: settings.k])
+        usual = np.full(candidates.count, np.nan, np.float32)
+        if settings.usual_heads:
+            usual = usual_ranks(candidates, settings.usual_heads, settings.seed)
+        calibration = calibrate(candidates, settings)
+        evidence = self._evidence_of(asked, best)
+        rows = LinkRows(
+            graph,
+            asked.relation,
+            best,
+            usual[best.tails],
+            calibration.probabilities(best.scores),
+            self.evidence_schema,
+            evidence,
+        )
+        counted = {
+            "rows": len(best),
+            "heads": len(asked.heads),
+            "candidates": candidates.count,
+            "known_rows": int((best.known >= 0).sum()),
+            "looked_for_paths": min(len(best), settings.path_links),
+            "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
+            "diversity": [diversity(best, candidates.count, n) for n in sorted({1, settings.k})],
+            "frequent_tails": self._frequent(asked, best, candidates.count, usual),
+        }
+        return Predicted(asked, rows, calibration, counted)
+
+    def _evidence_of(self, asked: Asked, best: BestTails) -> dict[int, dict[str, Any]]:
+        """Row → column → value, for the rows with the best scores."""
+        ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
+        found: dict[int, dict[str, Any]] = {}
+        for each in self.evidence:
+            top = _by_score(best)[: each.most]
+            if not len(top):
+                continue
+            columns = each(asked.relation.index, best.heads[top] + ends[0], best.tails[top] + ends[1])
+            for at, row in enumerate(top.tolist()):
+                found.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
+        return found
+
+    def _frequent(self, asked: Asked, best: BestTails, candidates: int, usual: np.ndarray) -> list[dict[str, Any]]:
+        counts = tail_counts(best, candidates, self.settings.k)
+        most = np.argsort(-counts, kind="stable")[:FREQUENT]
+        first = self.model.graph.node_type(asked.relation.target).offset
+        return [
+            {
+                "tail": self._name_of(int(tail) + first),
+                "heads": int(counts[tail]),
+                "of_heads": float(counts[tail] / max(len(asked.heads), 1)),
+                "usual_rank": float(usual[tail]),
+            }
+            for tail in most
+            if counts[tail]
+        ]
+
+    @cached_property
+    def _names(self) -> Any:
+        return self.model.graph.node_table()["name"]
+
+    def _name_of(self, row: int) -> str:
+        return str(self._names[row].as_py())
+
+
+def write_links(
+    model: LinkModel,
+    settings: LinkSettings,
+    *,
+    root: Path = Path(),
+    outlets: Sequence[Outlet] = (),
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Write ``links/links.parquet``, ``links.csv`` and ``links.json`` (the report) into the run; returns the report.
+
+    Relative paths in ``settings`` are looked up from ``root``. Files are written atomically. The report is written
+    last, so it always describes the files beside it.
+    """
+    if not (model.path / "checkpoints").is_dir():
+        raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
+    predictor = Predictor(model, settings, root=root, evidence=_edges(model, settings), poll=poll)
+    folder = model.path / FOLDER
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        with only_writer(folder):
+            try:
+                about = _write_tables(predictor, folder, outlets)
+                (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
+                for name in (TABLE, CSV):
+                    if _part(folder, name).is_file():
+                        os.replace(_part(folder, name), folder / name)
+                    else:
+                        (folder / name).unlink(missing_ok=True)
+            finally:
+                sweep(folder)
+            files = [TABLE, CSV] if settings.csv else [TABLE]
+            report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
+            write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
+    return report
+
+
+def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
+    """The edges that explain the best links, if the system's scores are sums over edges."""
+    from graphmill.usage.explain import EdgeEvidence
+
+    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["recipe"] != "hgt":
+        return []
+    names = model.graph.node_table()["name"]
+    return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]
+
+
+def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet]) -> dict[str, Any]:
+    """Write the tables to temporary files; returns their part of the report."""
+    settings = predictor.settings
+    relations: list[dict[str, Any]] = []
+    shown: list[list[dict[str, Any]]] = []
+    with ExitStack() as files:
+        writers = [files.enter_context(parquet_writer(_part(folder, TABLE), predictor.schema, compression="zstd"))]
+        if settings.csv:
+            writers.append(files.enter_context(pa_csv.CSVWriter(_part(folder, CSV), predictor.schema)))
+        for each in predictor.predict():
+            for chunk in each.rows.chunks():
+                for writer in writers:
+                    writer.write_table(chunk)
+            relations.append(each.about())
+            shown.append(_best_rows(each, settings.shown_links))
+            for outlet in outlets:
+                outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
+    rows = sum(each["rows"] for each in relations)
+    return {"rows": rows, "relations": relations, "shown": _in_turn(shown, settings.shown_links)}
+
+
+def _part(folder: Path, name: str) -> Path:
+    return folder / f".{name}{PART}"
+
+
+def _name(asked: Asked) -> str:
+    return " | ".join(asked.relation.key)
+
+
+def _by_score(best: BestTails) -> np.ndarray:
+    """Rows, the best score first; ties by head and tail."""
+    return np.lexsort((best.tails, best.heads, -best.scores))
+
+
+def _best_rows(each: Predicted, most: int) -> list[dict[str, Any]]:
+    """Rows with the highest scores, at most one for each head and each tail."""
+    heads: set[int] = set()
+    tails: set[int] = set()
+    rows: list[int] = []
+    best = each.rows.best
+    for row in _by_score(best).tolist():
+        head, tail = int(best.heads[row]), int(best.tails[row])
+        if head not in heads and tail not in tails:
+            heads.add(head)
+            tails.add(tail)
+            rows.append(row)
+            if len(rows) == most:
+                break
+    found: list[dict[str, Any]] = each.rows.table(np.array(rows, np.int64)).to_pylist()
+    return found
+
+
+def _in_turn(parts: Sequence[Sequence[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
+    """Rows taken from each relation in turn. A link that is already there in the other direction is left out."""
+    found: list[dict[str, Any]] = []
+    there: set[frozenset[tuple[str, str]]] = set()
+    for row in chain.from_iterable(zip_longest(*parts)):
+        if row is None:
+            continue
+        ends = frozenset({(row["head_type"], row["head_id"]), (row["tail_type"], row["tail_id"])})
+        if ends not in there:
+            there.add(ends)
+            found.append(row)
+    return found[:most]

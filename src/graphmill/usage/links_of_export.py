@@ -1,0 +1,112 @@
+"""Predicts the tails of a head in a relation from an export alone, without the training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file
+
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import SCORING
+from graphmill.graph.graph_location import open_graph_of
+from graphmill.predictions.paths import PathEvidence
+from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.table import schema
+from graphmill.systems.registry import exported_scorer
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
+    from graphmill.usage.exported import Run
+
+
+def scorer_of_export(
+    folder: Path, manifest: Mapping[str, Any], vectors: np.ndarray | None = None
+) -> ExportedScorer | SoftmaxScorer:
+    """The scorer of an export in ``folder`` that can score links. ``vectors``: the export's vectors, if they were read
+    before."""
+    rows = read_embeddings(folder).vectors if vectors is None else vectors
+    return exported_scorer(
+        manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
+    )
+
+
+def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether the export in ``folder`` of ``run`` can score links and its training graph is not on this machine."""
+    scores = (folder / SCORING).is_file()
+    if not scores or "joined" in manifest:  # nodes that joined later are in no graph
+        return scores
+    try:
+        open_graph_of(run, manifest["data"])
+    except InputError:
+        return True
+    return False
+
+
+def relation_of_export(
+    run: Run, relation: str, heads: Sequence[str] = (), tails: Sequence[str] = (), *, head_type: str = ""
+) -> int:
+    """The number of a relation, by its name or source|name|target.
+
+    If several have this name, it is the one that joins nodes of the types of all ``heads`` and ``tails`` (ids).
+    ``head_type``: the type of the heads, if it is known.
+
+    Raises:
+        InputError: no such relation or node, or not one relation of this name joins such nodes.
+    """
+    keys = [tuple(key) for key in run.manifest["relations"]]
+    found = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
+    if len(found) > 1:
+        sources = {head_type} if head_type else _types_of_all(run, heads)
+        targets = _types_of_all(run, tails)
+        fitting = [n for n in found if sources >= {keys[n][0]} and targets >= {keys[n][2]}]
+        found = fitting if len(fitting) == 1 else found
+    if len(found) != 1:
+        names = ", ".join("|".join(keys[number]) for number in found or range(len(keys)))
+        what = f"is the name of {len(found)} relations" if found else "is no relation of this model"
+        raise InputError(f"'{relation}' {what}; write one of {names}")
+    return found[0]
+
+
+def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
+    """The node types in which all of these ids exist; all types if there are no ids."""
+    found = set(run.embeddings.type_names)
+    for node in nodes:
+        found &= set(run.types_of(node))
+    return found
+
+
+def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
+    """The ``k`` likeliest tails of a head in a relation, from the export alone.
+
+    If several relations have this name, it takes the one whose source is the head's type.
+    """
+    head = asked.heads[0]
+    scorer, number = run.scorer, relation_of_export(run, asked.relations[0], [head], head_type=asked.head_type)
+    source = run.manifest["relations"][number][0]
+    first, second = scorer.links.offsets[number]
+    row = run.row(head, source)
+    own = np.array([row - first], np.int64)
+    scores = scorer.score_targets(number, own)[0].numpy().copy()
+    trained = scorer.links.known(number, own)[1]
+    if asked.known != "flag":
+        scores[trained] = -np.inf
+    if 0 <= row - second < len(scores):  # a node's link to itself is not informative
+        scores[row - second] = -np.inf
+    best = np.argsort(-scores, kind="stable")[: asked.k]
+    best = best[np.isfinite(scores[best])]
+    found = {
+        **run._about(np.full(len(best), row), "head_"),
+        "relation": str(run.manifest["relations"][number][1]),
+        **run._about(best + second, "tail_"),
+        "score": scores[best],
+        "rank": np.arange(1, len(best) + 1, dtype=np.int32),
+        "known": np.where(np.isin(best, trained), "train", ""),
+    }
+    columns = schema(PathEvidence.schema).names
+    return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))

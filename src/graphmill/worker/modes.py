@@ -1,0 +1,242 @@
+"""The worker's modes: what a job ``{"mode": NAME, ...}`` does, as functions of the job and its :class:`Control`.
+
+Each imports what it needs itself, since a training must not wait for what only other modes use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphmill.errors import InputError, StoppedError
+
+Job = Mapping[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Control:
+    """Where a mode sends its messages, and how it learns that it is to stop.
+
+    ``stop``: a :class:`graphmill.training.signals.StopRequest`; ``outlets``: :class:`graphmill.runs.messages.Outlet`.
+    """
+
+    outlets: list[Any]
+    stop: Any
+
+    def note(self, text: str) -> None:
+        """Send a sentence for a person to all outlets."""
+        for outlet in self.outlets:
+            outlet.send({"kind": "note", "text": text})
+
+    def poll(self) -> None:
+        """Raise :class:`StoppedError` if a stop was requested."""
+        if self.stop.requested:
+            raise StoppedError(f"stopped ({self.stop.reason}); the same command does it again")
+
+
+def _train(job: Job, control: Control) -> Result:
+    """``settings``, ``run_root``, ``splits``."""
+    from graphmill.runs.train import SPLITS, train
+
+    root, splits = job.get("run_root", ""), job.get("splits", SPLITS)
+    return train(job["settings"], _origin(job), root=root, outlets=control.outlets, stop=control.stop, splits=splits)
+
+
+def _acceleration_report(job: Job, control: Control) -> Result:
+    """``settings``, ``report``, ``out``."""
+    from graphmill.diagnostics.acceleration_report import AccelerationReportSettings, acceleration_report
+    from graphmill.settings import parse
+
+    settings = parse(AccelerationReportSettings, dict(job.get("report", {})), _origin(job))
+    report = acceleration_report(
+        job["settings"], _origin(job), settings, out=job["out"], outlets=control.outlets, stop=control.stop
+    )
+    return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
+
+
+def _export(job: Job, control: Control) -> Result:
+    """``run_dir``, ``checkpoint``."""
+    from graphmill.runs.export import export_run
+
+    restored = _restored(job, control)
+    return {**restored.used, **export_run(restored)}
+
+
+def _evaluate(job: Job, control: Control) -> Result:
+    """``run_dir``, ``checkpoint``."""
+    from graphmill.runs.export import evaluate_run
+
+    return evaluate_run(_restored(job, control), poll=control.poll)
+
+
+def _recommend(job: Job, control: Control) -> Result:
+    """``run_dir``, ``k``, ``exclude_seen``."""
+    from graphmill.usage.recommendations import recommend_run
+
+    restored = _restored(job, control)
+    return {**restored.used, **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto"))}
+
+
+def _rank(job: Job, control: Control) -> Result:
+    """``run_dir``, ``split``."""
+    from graphmill.usage.ranking import rank_any
+
+    restored = _restored(job, control)
+    split = job.get("split", "test")
+    return rank_any(restored, split, outlets=control.outlets, poll=control.poll, stop=control.stop)
+
+
+def _influence(job: Job, control: Control) -> Result:
+    """``run_dir``, ``influence``."""
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.settings import parse
+    from graphmill.usage.influence import trace_influence
+
+    settings = parse(InfluenceSettings, dict(job.get("influence", {})), _origin(job))
+    report = trace_influence(job["run_dir"], settings, poll=control.poll, note=control.note)
+    return {
+        "mode": settings.mode,
+        "explained": report["num_test_triples"],
+        "checkpoints": len(report["checkpoints"]),
+    }
+
+
+def _links(job: Job, control: Control) -> Result:
+    """``run_dir``, ``links``."""
+    from graphmill.predictions.settings import LinkSettings
+    from graphmill.settings import parse
+    from graphmill.usage.links import link_model, write_links
+
+    settings = parse(LinkSettings, dict(job.get("links", {})), _origin(job))
+    report = write_links(link_model(job["run_dir"]), settings, outlets=control.outlets, poll=control.poll)
+    return {"rows": report["rows"], "relations": len(report["relations"])}
+
+
+def _promote(job: Job, control: Control) -> Result:
+    """``run_dir``, ``folder`` (of the model's versions), ``promote``, ``by``, ``failed_checks``, ``drift``."""
+    from graphmill.promotion.policy import PromotionSettings
+    from graphmill.promotion.promote import promote_run
+    from graphmill.promotion.versions import Versions
+    from graphmill.settings import parse
+
+    def poll() -> None:
+        if control.stop.requested:
+            raise StoppedError(f"stopped ({control.stop.reason}); nothing was promoted")
+
+    settings = parse(PromotionSettings, dict(job["promote"]), _origin(job))
+    versions, checks = Versions(job["folder"]), job["failed_checks"]
+    return promote_run(
+        job["run_dir"], versions, settings, by=job["by"], failed_checks=checks, drift=job.get("drift"), poll=poll
+    )
+
+
+def _drift(job: Job, control: Control) -> Result:
+    """``run_dir``, ``folder``, ``drift``. The details on the graph and on single nodes are only in the file."""
+    from graphmill.evaluation.drift.verdicts import DriftThresholds
+    from graphmill.promotion.drift import drift_of_run
+    from graphmill.promotion.versions import Versions
+    from graphmill.settings import parse
+
+    bounds = parse(DriftThresholds, dict(job["drift"]), _origin(job))
+    report = drift_of_run(job["run_dir"], Versions(job["folder"]), bounds, outlets=control.outlets, stop=control.stop)
+    return {name: report[name] for name in ("against", "name", "status", "multiple")}
+
+
+def _trial(job: Job, control: Control) -> Result:
+    """``search`` (settings with their section), ``run_root``, ``key``, ``overrides``; ``shared``: the study is in a
+    database, whose address is in the environment."""
+    from graphmill.runs.resolve import parse_settings
+    from graphmill.search.asked_trials import train_asked
+    from graphmill.search.storage import VARIABLE
+
+    if job.get("shared") and not os.environ.get(VARIABLE):
+        raise InputError(
+            f"the study of this search is in a database, and this machine does not know which: set {VARIABLE} there (with "
+            "launcher: k8s by one of launcher.secrets, on Ray in the nodes' environment)"
+        )
+    search = _search(job)
+    settings: Any = parse_settings(search.values, "search")
+
+    def show(record: Mapping[str, Any], seed: int) -> None:
+        """Send them like a training's own messages, so that Dagster shows them in the same way."""
+        kept = {"losses", "per_second", "memory_bytes", "valid", "split", "health"} & record.keys()
+        position = {"epoch": record["epoch"], "epochs": settings.training.epochs, "step": 0}
+        message = {"kind": "progress", "losses": {}, **position, "seed": seed, **{name: record[name] for name in kept}}
+        for outlet in control.outlets:
+            outlet.send(message)
+
+    return train_asked(search, str(job["key"]), job.get("overrides", {}), show, control.stop)
+
+
+def _leaderboard(job: Job, control: Control) -> Result:
+    """``search``, ``run_root``. Returns the leaderboard's folder and the winner; its file has the rest."""
+    from graphmill.search.leaderboard import leaderboard
+
+    search = _search(job)
+    board = leaderboard(search, search.study(), outlets=control.outlets, stop=control.stop)
+    return {"folder": board.folder, "run": board.best.runs[0]}
+
+
+MODES: dict[str, Callable[[Job, Control], Result]] = {
+    "train": _train,
+    "acceleration_report": _acceleration_report,
+    "export": _export,
+    "evaluate": _evaluate,
+    "rank": _rank,
+    "recommend": _recommend,
+    "links": _links,
+    "influence": _influence,
+    "promote": _promote,
+    "drift": _drift,
+    "trial": _trial,
+    "leaderboard": _leaderboard,
+}
+TRAIN = {"train", "acceleration_report"}
+"""The modes that fall back to the CPU by themselves."""
+
+
+def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
+    """Do the job, and return its result for the process that started this one. Work on a finished run is repeated on the
+    CPU, once, if its device fails.
+
+    Raises:
+        InputError: there is no such mode; or what the mode itself raises.
+    """
+    name = str(job.get("mode", "train"))
+    control = Control(outlets, stop)
+    if name not in MODES:
+        raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
+    if name in TRAIN:
+        return MODES[name](job, control)
+    from graphmill.runs.compiling import say_compiling
+    from graphmill.runs.fallback import left_device, once_more_on_the_cpu
+
+    def work() -> Result:
+        with say_compiling(control.note):
+            result = MODES[name](job, control)
+        return {**result, "device_reason": left_device()} if left_device() else result
+
+    return {"kind": "result", **once_more_on_the_cpu(work, control.note)}
+
+
+def _restored(job: Job, control: Control) -> Any:
+    from graphmill.runs.export import restore
+
+    restored = restore(job["run_dir"], job.get("checkpoint", ""))
+    for note in restored.notes:
+        control.note(note)
+    return restored
+
+
+def _search(job: Job) -> Any:
+    from graphmill.search.study import open_search
+
+    return open_search(job["search"], str(job.get("where", "search")), str(job["run_root"]))
+
+
+def _origin(job: Job) -> str:
+    """Where the settings come from, for messages."""
+    return str(job.get("where", "run config"))

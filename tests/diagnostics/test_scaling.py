@@ -1,0 +1,129 @@
+"""Beyond one process: what estimate says of files, of shards, and of where to train."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from graphmill.cli.entry import app
+from graphmill.diagnostics import scaling
+from graphmill.diagnostics.scaling import estimate_data, estimate_training, layer_widths
+from graphmill.errors import InputError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs import planning
+from graphmill.training.planning import Cost, sharded_bytes, sharded_cost
+from tests.training.cases import typed_graph
+
+COST = Cost(weights=800, held=400, step=2000, gradients=800, evaluation=600, flop=0, moved=0, calls=0)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("scaling")) / "graph")
+
+
+def values(graph: TypedGraph, **acceleration: Any) -> dict[str, Any]:
+    return {
+        "recipe": "hgt",
+        "data": str(graph.path),
+        "preset": "none",
+        "acceleration": {"device": "cpu", **acceleration},
+    }
+
+
+class TestTheModelOfShards:
+    def test_bytes_are_those_of_adr_2(self) -> None:
+        # PrimeKG's five types, d = 256, two layers: the table of the ADR, in MB of 10^6.
+        sent = [sharded_bytes(ranks, 83_866, [256, 256]) / 1e6 for ranks in (2, 4, 8)]
+        assert sent == pytest.approx([172, 258, 301], abs=0.7)
+
+    def test_a_rank_holds_its_part_and_the_features_that_it_gathers(self) -> None:
+        own = sharded_cost(COST, 2, nodes=10, widths=[4, 2])
+        assert (own.weights, own.held, own.gradients) == (400, 200, 400)
+        assert own.step == 1000 + 2 * 10 * 4 * 4
+        assert own.evaluation == 300 + 10 * 4 * 4
+
+    def test_kgats_layers_have_widths_of_their_own(self) -> None:
+        from graphmill.systems.kgat.settings import KgatSettings
+
+        assert layer_widths(KgatSettings()) == [64, 64, 32]
+
+
+class TestAdvice:
+    def test_what_fits_stays_in_one_process(self, graph: TypedGraph) -> None:
+        found = estimate_training(values(graph), "x")
+        assert found.advice == "It fits here: launcher: local, 1 process."
+        assert [shard.workers for shard in found.shards] == list(scaling.WORKERS)
+
+    def test_systems_without_shards_have_none(self, graph: TypedGraph) -> None:
+        assert estimate_training({**values(graph), "recipe": "conve"}, "x").shards == []
+
+    @pytest.mark.parametrize(
+        ("room", "words"),
+        [
+            (
+                1.4,
+                r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or",
+            ),
+            (0.4, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
+        ],
+    )
+    def test_what_does_not_fit_names_workers_and_launcher(
+        self, room: float, words: str, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        large = replace(COST, weights=600 << 20, held=0, step=0, gradients=0, evaluation=0)
+        for module in (planning, scaling):
+            monkeypatch.setattr(module, "cost_of", lambda *_: large)
+        monkeypatch.setattr(planning, "_free", lambda device: int(room * 2**30))
+        found = estimate_training(values(graph, batching="full"), "x")
+        assert found.run.refusal
+        assert re.search(words, found.advice), found.advice
+
+    def test_a_batching_that_fits_comes_before_more_workers(
+        self, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(planning, "_free", lambda device: 10 << 30)
+        found = estimate_training(values(graph), "x")
+        run = replace(found.run, chosen=None)
+        from graphmill.runs.resolve import resolve
+
+        advice = scaling._advice(resolve(values(graph), "x"), run, found.shards, 10 << 30)
+        assert "batching: edge_sampled; launcher: local" in advice or "neighbor_sampled" in advice
+
+
+class TestFiles:
+    def test_small_ones_are_read_in_memory(self, repository: Path) -> None:
+        found = estimate_data(str(repository / "data/01_raw/kg.csv"))
+        assert (found.format, found.engine, found.large_build) == ("kg_csv", "memory", False)
+        assert found.need.rows == pytest.approx(12_000, rel=0.1)
+
+    def test_large_ones_go_out_of_core_where_their_format_can(
+        self, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(scaling, "available_memory", lambda: 1 << 20)
+        found = estimate_data(str(repository / "data/01_raw/kg.csv"))
+        assert (found.engine, found.large_build) == ("duckdb", True)
+        assert [row[2] for row in found.rows()] == ["no", "no"]
+        assert "out of core: under 1.86 GiB" in found.rows()[0][3]
+        (tmp_path / "x.csv").write_text("user,item,rating\n" + "u1,i1,3\nu2,i2,4\n" * 20_000)
+        assert estimate_data(str(tmp_path / "x.csv")).engine == "memory"
+
+    def test_what_is_no_data_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "x.bin").write_bytes(b"\x00\x01\x02")
+        with pytest.raises(InputError, match="has no known format; `graphmill ingest-report"):
+            estimate_data(str(tmp_path / "x.bin"))
+
+    def test_a_built_graph_is_asked_of_with_a_system(self, graph: TypedGraph) -> None:
+        with pytest.raises(InputError, match="is a graph that is built; ask `graphmill estimate SYSTEM --set data="):
+            estimate_data(str(graph.path))
+
+    def test_the_command_takes_files_and_settings(self, repository: Path, graph: TypedGraph) -> None:
+        told = CliRunner().invoke(app, ["estimate", str(repository / "data/01_raw/kg.csv"), "--json"])
+        assert json.loads(told.output)["reading"]["engine"] == "memory"
+        told = CliRunner().invoke(app, ["estimate", "hgt", "--set", f"data={graph.path}", "--set", "preset=none"])
+        assert "sharded by rows" in told.output
+        assert "launcher: local" in told.output

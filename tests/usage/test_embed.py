@@ -1,0 +1,160 @@
+"""Nodes that joined after the training: their vectors, what scores their links, and input that cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import graphmill
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.train import train
+from graphmill.usage.embed import NEW
+from graphmill.usage.exported import Run
+from tests.training.cases import CASES, typed_graph
+
+HEADER = "head,head_type,relation,tail,tail_type\n"
+COLUMNS = {
+    "head_id": "head",
+    "head_type": "head_type",
+    "relation": "relation",
+    "tail_id": "tail",
+    "tail_type": "tail_type",
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("later")) / "graph")
+
+
+def trained(graph: TypedGraph, folder: Path, case: str = "hgt-softmax", **sections: Any) -> Run:
+    values = CASES[case].job(graph, training={"epochs": 1}, **sections).settings.model_dump() | {"preset": "none"}
+    return graphmill.load(_exported(train(values, "test", root=str(folder))["run_dir"]))
+
+
+def _exported(run_dir: str) -> str:
+    from graphmill.runs.export import export_run, restore
+
+    export_run(restore(run_dir))
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def run(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(graph, tmp_path_factory.mktemp("runs"))
+
+
+def edges_of(graph: TypedGraph, node: str, new: str) -> str:
+    """The training edges of a drug, as those of another drug."""
+    drugs, genes = graph.node_type("drug"), graph.node_type("gene/protein")
+    ids = graph.node_table()["id"].to_pylist()
+    edges = graph.edges(graph.relation("drug", "drug_protein", "gene/protein"))
+    mine = (edges.src == ids.index(node) - drugs.offset) & (edges.split == 0)
+    targets = [ids[t + genes.offset] for t in edges.dst[mine]]
+    return "".join(f"{new},drug,drug_protein,{target},gene/protein\n" for target in targets)
+
+
+def written(folder: Path, rows: str) -> Path:
+    path = folder / "edges.csv"
+    path.write_text(HEADER + rows)
+    return path
+
+
+def test_a_node_with_the_edges_of_another_has_its_spectral_direction(
+    graph: TypedGraph, run: Run, tmp_path: Path
+) -> None:
+    node = str(run.embeddings.ids[graph.node_type("drug").offset + 3])
+    grown = run.embed(written(tmp_path, edges_of(graph, node, "twin")), tmp_path / "out", columns=COLUMNS)
+    width = 8
+    new, old = grown["twin"][:width], run[node][:width]
+    assert new @ old == pytest.approx(np.linalg.norm(new) * np.linalg.norm(old), rel=1e-5)
+    assert 1.0 <= np.linalg.norm(new) / np.linalg.norm(old) < 2.0  # as much longer as others keep less of theirs
+    assert np.isfinite(grown["twin"]).all()
+    assert grown.neighbors("twin", 1).node_id[0] == node
+
+
+def test_a_vector_does_not_depend_on_what_else_joins(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
+    alone = run.embed(written(tmp_path, edges_of(graph, "n90", "x")), tmp_path / "one", columns=COLUMNS)
+    rows = edges_of(graph, "n90", "x") + edges_of(graph, "n95", "y") + edges_of(graph, "n97", "z")
+    beside = run.embed(written(tmp_path, rows), tmp_path / "three", columns=COLUMNS)
+    np.testing.assert_allclose(alone["x"][:8], beside["x"][:8], atol=1e-6)
+
+
+def test_known_nodes_keep_their_vectors_and_new_ones_come_last_of_their_type(
+    graph: TypedGraph, run: Run, tmp_path: Path
+) -> None:
+    rows = edges_of(graph, "n90", "x") + edges_of(graph, "n91", "y") + "z,disease,disease_protein,n40,gene/protein\n"
+    grown = run.embed(written(tmp_path, rows), tmp_path / "out", columns=COLUMNS)
+    assert len(grown) == len(run) + 3
+    old = [i for i, node in enumerate(grown.embeddings.ids) if node not in ("x", "y", "z")]
+    np.testing.assert_array_equal(np.asarray(grown.embeddings.vectors)[old], run.embeddings.vectors)
+    assert [str(grown.embeddings.ids[i]) for i in (30, len(grown) - 2, len(grown) - 1)] == ["z", "x", "y"]
+    alone = pq.read_table(tmp_path / "out" / NEW)
+    assert sorted(alone["node_id"].to_pylist()) == ["x", "y", "z"]
+    assert grown.manifest["joined"]["nodes"] == {"disease": 1, "drug": 2}
+
+
+def test_a_new_node_is_scored_as_one_that_was_there(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
+    grown = run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), tmp_path / "out", columns=COLUMNS)
+    found = grown.links("twin", "drug_protein", 10)
+    known = [line.split(",")[3] for line in edges_of(graph, "n90", "twin").splitlines()]
+    assert len(found) == 10
+    assert not set(found.tail_id) & set(known)
+    again = grown.score(["twin"] * 10, "drug|drug_protein|gene/protein", found.tail_id.tolist())
+    np.testing.assert_allclose(again, found.score, atol=1e-5)
+    targets = grown.links(known[0], "gene/protein|drug_protein|drug", 30, node_type="gene/protein", known=True)
+    assert "twin" in set(targets.tail_id)
+    with pytest.raises(InputError, match="ask for one head in one relation"):
+        grown.links("twin")
+
+
+@pytest.mark.parametrize("case", ["hgt-full", "hgt-softmax"])
+def test_features_and_the_older_loss_go_through_the_layers(graph: TypedGraph, tmp_path: Path, case: str) -> None:
+    run = trained(graph, tmp_path, case)
+    grown = run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), tmp_path / "out", columns=COLUMNS)
+    vector = grown["twin"]
+    assert vector.shape == run["n90"].shape
+    assert np.isfinite(vector).all()
+    assert np.abs(vector).sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("n90,drug,drug_protein,n40,gene/protein\n", "nothing to embed"),
+        ("x,virus,drug_protein,n40,gene/protein\n", "type 'virus', which the model does not have"),
+        ("x,drug,cures,n40,gene/protein\n", "no relation drug|cures|gene/protein"),
+        ("x,drug,drug_protein,y,gene/protein\n", "2 of its new nodes have no edge to a node of the model"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(run: Run, tmp_path: Path, rows: str, says: str) -> None:
+    with pytest.raises(InputError) as error:
+        run.embed(written(tmp_path, rows), tmp_path / "out", columns=COLUMNS)
+    assert says in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_runs_own_vectors_are_not_written_over(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path, edges_of(graph, "n90", "twin"))
+    with pytest.raises(InputError, match="choose another folder"):
+        run.embed(file, run.path / "embeddings", columns=COLUMNS)
+
+
+def test_a_system_of_tables_says_what_to_do_instead(graph: TypedGraph, tmp_path: Path) -> None:
+    run = trained(graph, tmp_path, "complex")
+    with pytest.raises(SettingsError, match="train it again on the grown graph"):
+        run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), columns=COLUMNS)
+
+
+def test_on_the_command_line(graph: TypedGraph, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from graphmill.cli import app
+
+    file = written(tmp_path, edges_of(graph, "n90", "twin"))
+    app(["embed", str(run.path), "--edges", str(file), "-o", str(tmp_path / "out"), "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["new_nodes"] == {"drug": 1}
+    assert (tmp_path / "out" / "embeddings.parquet").is_file()

@@ -1,0 +1,150 @@
+"""People and items that joined after the training: recommendations from their history, and input that cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import graphmill
+from graphmill.errors import InputError, SettingsError
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.train import train
+from graphmill.systems.recommenders.fold_in import FoldIn, Folding
+from graphmill.usage.exported import Run
+from tests.training.cases import CASES
+
+FACTOR = ("bpr-mf", "lightgcn", "kgat", "mmgcn", "dragon")
+
+
+def trained(case: str, folder: Path, epochs: int = 3) -> Run:
+    chosen = next(each for name, each in CASES.items() if name.startswith(case))
+    graph = chosen.graph(folder / "graph")
+    values = chosen.job(graph, training={"epochs": epochs}).settings.model_dump() | {"preset": "none"}
+    run = restore(train(values, "test", root=str(folder / "runs"))["run_dir"])
+    export_run(run)
+    return graphmill.load(run.run.path)
+
+
+@pytest.fixture(scope="module")
+def sasrec(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained("sasrec", tmp_path_factory.mktemp("sasrec"))
+
+
+@pytest.fixture(scope="module")
+def bpr(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained("bpr-mf", tmp_path_factory.mktemp("bpr"), epochs=80)
+
+
+def written(folder: Path, rows: list[tuple[str, str]], times: list[int] | None = None) -> Path:
+    path = folder / "history.csv"
+    table = pd.DataFrame(rows, columns=["user", "item"])
+    (table if times is None else table.assign(timestamp=times)).to_csv(path, index=False)
+    return path
+
+
+def test_a_vector_is_the_least_squares_solution() -> None:
+    rng = np.random.default_rng(0)
+    items, setting = rng.normal(size=(20, 4)), FoldIn(0.3, 2.0)
+    met = sp.csr_matrix((np.ones(3), ([0, 0, 0], [1, 5, 7])), (2, 20))
+    found = Folding(items, np.ones(20))(met, setting)
+    size = np.square(items).sum(1).mean()
+    rows = np.concatenate([np.sqrt(0.3) * items, items[[1, 5, 7]], np.sqrt(2.0 * size) * np.eye(4)])
+    wanted = np.concatenate([np.zeros(20), np.ones(3), np.zeros(4)])
+    np.testing.assert_allclose(found[0], np.linalg.lstsq(rows, wanted, rcond=None)[0], atol=1e-10)
+    assert not found[1].any()
+
+
+def test_without_end_regularised_it_is_the_sum_of_what_was_met() -> None:
+    items = np.arange(12.0).reshape(6, 2)
+    met = sp.csr_matrix((np.ones(2), ([0, 0], [1, 4])), (1, 6))
+    counts = np.array([1, 4, 1, 1, 9, 1])
+    np.testing.assert_allclose(Folding(items, counts)(met, FoldIn(0.0, np.inf)), [items[1] + items[4]])
+    np.testing.assert_allclose(Folding(items, counts)(met, FoldIn(0.0, np.inf, 0.5)), [items[1] / 2 + items[4] / 3])
+
+
+@pytest.mark.parametrize("case", FACTOR)
+def test_every_recommender_folds_new_users_in(case: str, tmp_path: Path) -> None:
+    run = trained(case, tmp_path)
+    found = run.recommend(history=written(tmp_path, [("new", "item0"), ("new", "item5"), ("other", "item3")]), k=5)
+    assert found.groupby("user_id").size().to_dict() == {"new": 5, "other": 5}
+    assert not {"item0", "item5"} & set(found[found.user_id == "new"].item_id)
+    assert np.isfinite(found.score).all()
+
+
+def test_a_new_item_is_recommended_to_the_taste_of_those_who_met_it(bpr: Run, tmp_path: Path) -> None:
+    known = [(f"user{n}", "fresh") for n in (2, 7, 12, 17, 22)]
+    asks = [("new", "item2"), ("new", "item7"), ("new", "item12"), ("away", "item3"), ("away", "item8")]
+    found = bpr.recommend(history=written(tmp_path, [*known, *asks]), k=30)
+    rank = found[found.item_id == "fresh"].set_index("user_id")["rank"]
+    assert rank["new"] <= 4 < rank["away"]
+    assert "user2" not in rank.index  # it has met it
+
+
+def test_a_known_users_history_goes_on_from_what_is_known_of_it(sasrec: Run, tmp_path: Path) -> None:
+    own = sasrec.recommend("u3", k=4)
+    graph = sasrec._restored.graph
+    ids, sequences = graph.node_table()["id"].to_pylist(), sasrec._restored.recipe.data.sequences  # type: ignore[attr-defined]
+    row = ids.index("u3") - sequences.user_offset
+    mine = slice(sequences.indptr[row], sequences.indptr[row + 1])
+    met = [ids[sequences.item_offset + n] for n in sequences.items[mine]]
+    alone = sasrec.recommend(history=met, k=4)
+    assert alone.item_id.tolist() == own.item_id.tolist()
+    np.testing.assert_allclose(alone.score, own.score, rtol=1e-5)
+    last = int(sequences.timestamps[mine][-1]) + 10
+    found = sasrec.recommend(history=written(tmp_path, [("u3", met[-1])], [last]), k=4)
+    again = sasrec.recommend(history=[*met, met[-1]], k=4)
+    assert found.item_id.tolist() == again.item_id.tolist()
+
+
+def test_times_are_read_where_the_model_reads_them(tmp_path: Path) -> None:
+    run = trained("tisasrec", tmp_path)
+    with pytest.raises(InputError, match="needs the times of a history"):
+        run.recommend(history=["i1", "i2"])
+    found = run.recommend(history=written(tmp_path, [("new", "i1"), ("new", "i2")], [1000, 1060]), k=3)
+    assert len(found) == 3
+
+
+def test_the_format_of_sequences_is_read_as_well(sasrec: Run, tmp_path: Path) -> None:
+    path = tmp_path / "views.txt"
+    path.write_text("a i1 5\na i2 9\nb i9 7\na unheard 11\n")
+    found = sasrec.recommend(history=path, format="sequence", k=2)
+    assert found.groupby("user_id").size().to_dict() == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ([], "at least one"),
+        (["item1", "nothing"], "has no item 'nothing'"),
+        ([("new", "x"), ("new", "y")], "none of its 2 interactions is with an item that the model knows"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(bpr: Run, tmp_path: Path, history: list[Any], says: str) -> None:
+    given = written(tmp_path, history) if history and isinstance(history[0], tuple) else history
+    with pytest.raises(InputError) as error:
+        bpr.recommend(history=given)
+    assert says in str(error.value)
+
+
+def test_a_system_of_links_does_not_recommend(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="does not recommend"):
+        trained("complex", tmp_path, 1).recommend(history=["a"])
+
+
+def test_on_the_command_line(bpr: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from graphmill.cli import app
+
+    file = written(tmp_path, [("new", "item0"), ("new", "item5"), ("user1", "item4"), ("user1", "unheard")])
+    out = tmp_path / "found.parquet"
+    arguments = ["recommend", str(bpr.path), "--history", str(file), "-o", str(out), "--k", "4", "--json"]
+    app(arguments, standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["users"] == 2
+    assert found["known_users"] == 1
+    assert found["rows"] == len(pd.read_parquet(out))
+    with pytest.raises(InputError, match="go with --history"):
+        app(["recommend", str(bpr.path), "-o", str(out)], standalone_mode=False)

@@ -1,0 +1,175 @@
+"""The influence analysis of a run: files with names, one triple by name, going on, and mistakes that it finds."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.influence.settings import InfluenceSettings
+from graphmill.runs.train import train
+from graphmill.settings import parse
+from graphmill.usage import influence as module
+from graphmill.usage.influence import trace_influence
+from tests.systems.conve.graphs import graph_of
+
+SETTINGS = {
+    "recipe": "conve",
+    "preset": "none",
+    "model": {"embedding_dim": 24, "output_channels": 4},
+    "training": {"epochs": 8, "learning_rate": 0.01},
+    "acceleration": {"batch_size": 64, "threads": 1, "keep_influence": 3},
+    "evaluation": {"eval_every": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def sample(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return graph_of(repository / "data/01_raw/triples", tmp_path_factory.mktemp("kg") / "graph")
+
+
+@pytest.fixture(scope="module")
+def run_dir(sample: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> str:
+    settings = SETTINGS | {"data": str(sample.path)}
+    return str(train(settings, "test", root=str(tmp_path_factory.mktemp("runs")))["run_dir"])
+
+
+class TestTestMode:
+    def test_json_and_csv_have_the_documented_shape(self, run_dir: str, tmp_path: Path) -> None:
+        content = trace_influence(run_dir, InfluenceSettings(max_test_triples=4, top_k=3), out=tmp_path)
+        assert content == json.loads((tmp_path / "test.json").read_text())
+        assert (content["num_test_triples"], content["num_training_triples"], content["top_k"]) == (4, 1493, 3)
+        assert content["learning_rate"] == 0.01
+        assert len(content["checkpoints"]) == 3
+        first = content["results"][0]
+        assert {"test_head", "test_relation", "test_tail", "top_influences", "top_opponents"} == set(first)
+        assert set(first["top_influences"][0]) == {"train_head", "train_relation", "train_tail", "influence"}
+        with (tmp_path / "test.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert tuple(rows[0]) == CSV_COLUMNS
+        assert rows[0]["TestHead"] == first["test_head"]
+        assert rows[0]["TestHead_label"].split()[0] in ("drug", "gene", "disease", "phenotype", "condition")
+
+    def test_lists_are_sorted_by_signed_influence(self, run_dir: str, tmp_path: Path) -> None:
+        trace_influence(run_dir, InfluenceSettings(max_test_triples=6, top_k=4), out=tmp_path)
+        with (tmp_path / "test.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        by_test: dict[tuple, list[float]] = {}
+        for row in rows:
+            by_test.setdefault(tuple(row[c] for c in CSV_COLUMNS[:6:2]), []).append(float(row["TracInScore"]))
+        for scores in by_test.values():
+            assert scores == sorted(scores, reverse=True)
+
+    def test_it_does_not_depend_on_batches_or_passes(self, run_dir: str, tmp_path: Path) -> None:
+        whole = trace_influence(run_dir, InfluenceSettings(max_test_triples=4), out=tmp_path / "a")
+        cut = InfluenceSettings(max_test_triples=4, batch_size=100, memory_budget="10KiB")
+        parts = trace_influence(run_dir, cut, out=tmp_path / "b")
+        for left, right in zip(whole["results"], parts["results"], strict=True):
+            for a, b in zip(left["top_influences"][:3], right["top_influences"][:3], strict=True):
+                assert a["influence"] == pytest.approx(b["influence"], rel=1e-4)
+
+    def test_an_interrupted_analysis_goes_on(self, run_dir: str, tmp_path: Path, monkeypatch) -> None:
+        settings = InfluenceSettings(max_test_triples=4, memory_budget="12KiB")  # two triples a pass
+        wanted = trace_influence(run_dir, settings, out=tmp_path / "whole")
+        original, calls = module.influence, []
+
+        def fails_in_the_second_pass(*args, after, **kwargs):
+            calls.append(kwargs["start"])
+
+            def tell(done: int, total: np.ndarray) -> None:
+                after(done, total)
+                if len(calls) == 2 and done == 2:
+                    raise KeyboardInterrupt
+
+            return original(*args, after=tell, **kwargs)
+
+        monkeypatch.setattr(module, "influence", fails_in_the_second_pass)
+        with pytest.raises(KeyboardInterrupt):
+            trace_influence(run_dir, settings, out=tmp_path / "cut")
+        monkeypatch.setattr(module, "influence", original)
+        notes: list[str] = []
+        found = trace_influence(run_dir, settings, out=tmp_path / "cut", note=notes.append)
+        assert "2 of 4 triples were explained before" in notes[0]
+        assert "going on after 2 of 3 checkpoints" in notes[1]
+        assert found["results"] == wanted["results"]
+        assert [p.name for p in (tmp_path / "cut").iterdir() if p.name.startswith(".")] == []
+
+
+class TestVariants:
+    def test_the_last_layer_sees_only_triples_that_share_an_answer(self, run_dir: str, tmp_path: Path) -> None:
+        settings = InfluenceSettings(max_test_triples=4, variant="last_layer_same_tail_only")
+        for record in trace_influence(run_dir, settings, out=tmp_path)["results"]:
+            ends = {record["test_head"], record["test_tail"]}
+            listed = record["top_influences"] + record["top_opponents"]
+            assert listed
+            assert all({row["train_head"], row["train_tail"]} & ends for row in listed)
+
+    def test_it_is_refused_for_a_softmax_which_every_answer_shares(self, sample: TypedGraph, tmp_path: Path) -> None:
+        few = {"data": str(sample.path), "objective": {"loss": "softmax"}, "training": {"epochs": 2}}
+        run = train(SETTINGS | few, "test", root=str(tmp_path / "runs"))["run_dir"]
+        with pytest.raises(SettingsError, match="is not for a run by objective"):
+            trace_influence(run, InfluenceSettings(variant="last_layer_same_tail_only"), out=tmp_path / "out")
+        found = trace_influence(run, InfluenceSettings(max_test_triples=2), out=tmp_path / "out")
+        assert all(record["top_influences"] for record in found["results"])
+
+
+class TestSingleMode:
+    def test_a_triple_by_ids_or_by_names(self, run_dir: str, tmp_path: Path) -> None:
+        by_id = InfluenceSettings(mode="single", triple=["UNII:1814", "predicate:27", "NCBIGene:5995"], top_k=2)
+        first = trace_influence(run_dir, by_id, out=tmp_path)["results"][0]
+        by_name = InfluenceSettings(mode="single", triple=["drug 22", "predicate:27", "gene 135"], top_k=2)
+        assert trace_influence(run_dir, by_name, out=tmp_path)["results"][0] == first
+        assert first["test_head"] == "UNII:1814"
+
+    @pytest.mark.parametrize(
+        ("triple", "sentence"),
+        [
+            (["nobody", "predicate:27", "gene 1"], "no entity 'nobody'"),
+            (["drug 1", "cures", "gene 1"], "no relation 'cures'"),
+            (["drug 1", "predicate:14", "condition 20"], "2 have the name 'condition 20'; use an id"),
+        ],
+    )
+    def test_what_is_not_there_or_not_unique_is_refused(self, run_dir: str, tmp_path: Path, triple, sentence) -> None:
+        with pytest.raises(InputError, match=sentence):
+            trace_influence(run_dir, InfluenceSettings(mode="single", triple=triple), out=tmp_path)
+
+
+class TestSelfMode:
+    def test_every_training_triple_is_in_the_table_largest_first(self, run_dir: str, tmp_path: Path) -> None:
+        content = trace_influence(run_dir, InfluenceSettings(mode="self", top_k=5), out=tmp_path)
+        with (tmp_path / "self.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        values = [float(r["SelfInfluence"]) for r in rows]
+        assert tuple(rows[0]) == SELF_COLUMNS
+        assert len(rows) == 1493
+        assert values == sorted(values, reverse=True)
+        assert [r["self_influence"] for r in content["results"]] == values[:5]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("values", "sentence"),
+        [
+            ({"mode": "single"}, r"needs triple: \[head, relation, tail\]"),
+            ({"variant": "sketch_rescored"}, "no longer available: take variant: exact"),
+            ({"sketch_dim": 64}, "no longer available"),
+            (
+                {"variant": "last_layer_same_tail_only", "layers": ["projection"]},
+                "layers are chosen for variant: exact",
+            ),
+        ],
+    )
+    def test_settings_that_contradict_each_other(self, values, sentence) -> None:
+        with pytest.raises(SettingsError, match=sentence):
+            parse(InfluenceSettings, values, "test")
+
+    def test_a_recipe_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
+        restored = module.restore(run_dir)
+        restored.recipe = type("Other", (), {"name": "hgt"})()
+        monkeypatch.setattr(module, "restore", lambda path: restored)
+        with pytest.raises(SettingsError, match=r"hgt does not \(conve does\)"):
+            trace_influence(run_dir)

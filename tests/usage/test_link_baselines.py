@@ -1,0 +1,149 @@
+"""The baselines of a run's ranking: in ranking.json, on the command line, kept for the next time, and stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphmill.cli.output import ranking_json, show_ranking
+from graphmill.errors import StoppedError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import Restored, restore
+from graphmill.runs.train import train
+from graphmill.usage import link_baselines
+from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.ranking import rank_any
+from tests.systems.conve.graphs import random_graph
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import Kept
+
+NAMES = ("degree", "knn", "spectral", "complex")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ComplEx in a blink."""
+    monkeypatch.setattr(link_baselines, "EPOCHS", 4)
+    monkeypatch.setattr(link_baselines, "MOST_PASSES", 8)
+    monkeypatch.setattr(link_baselines, "FORMS", {"little": {"n3": 0.01}, "much": {"n3": 0.1}})
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(tmp_path_factory.mktemp("typed") / "graph")
+
+
+def trained(case: str, graph: TypedGraph, root: Path, **evaluation: Any) -> Restored:
+    settings = CASES[case].settings
+    values = {
+        **settings,
+        "recipe": CASES[case].recipe,
+        "data": str(graph.path),
+        "preset": "none",
+        "training": {**settings["training"], "epochs": 1},
+        "acceleration": {**settings.get("acceleration", {}), "threads": 1},
+        "evaluation": {"eval_every": 1, **evaluation},
+    }
+    return restore(train(values, "test", root=str(root))["run_dir"])
+
+
+def test_every_baseline_stands_beside_the_model(
+    typed: TypedGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restored, told = trained("hgt-no-messages", typed, tmp_path / "hgt"), Kept()
+    found = rank_any(restored, outlets=[told])
+    assert set(found["mrr"]) == {"model", *NAMES, "random"}
+    report = json.loads((restored.run.path / "ranking.json").read_text())["comparison"]
+    assert report["against"]["best"] in NAMES
+    assert set(report["against"]["ratios"]) == set(NAMES)
+    assert found["against"]["mrr"]["knn"] > found["against"]["mrr"]["degree"]
+    shown = ranking_json(found)
+    assert shown["figures"]["knn"]["mrr"] == found["mrr"]["knn"]
+    assert {"macro", "micro", "against", "strata", "verdicts"} <= set(shown)
+    show_ranking("RUN", found)
+    printed = capsys.readouterr().out
+    for text in ("micro mrr", "(head, relation) alone", "mrr_over_best_baseline", found["against"]["sentence"][:40]):
+        assert text in printed
+    # The second time everything is as it was kept, and the figures are the same.
+    again = rank_any(restored, outlets=[second := Kept()])
+    assert again["against"] == found["against"]
+    assert sum("as kept" in note for note in second.notes) == 3
+    assert sum("choosing its settings" in note for note in told.notes) == 2
+
+
+def test_triples_are_held_against_them_on_both_sides(tmp_path: Path) -> None:
+    graph = random_graph(tmp_path / "graph")
+    found = rank_any(trained("conve-kvsall", graph, tmp_path / "conve"))
+    assert set(found["mrr"]) == {"model", "frequency", "knn", "spectral", "complex"}
+    assert found["against"]["average"] == "micro"
+    assert found["against"]["queries"] == found["strata"]["by_degree"][0]["queries"] + sum(
+        row["queries"] for row in found["strata"]["by_degree"][1:]
+    )
+    figures = ranking_json(found)["figures"]
+    assert figures["frequency"] == found["micro"]["degree"]
+
+
+def test_complex_is_no_baseline_of_itself_and_settings_leave_baselines_out(typed: TypedGraph, tmp_path: Path) -> None:
+    found = rank_any(trained("complex", typed, tmp_path / "complex", baselines=["knn", "complex"]))
+    assert set(found["mrr"]) == {"model", "degree", "knn", "random"}
+
+
+def test_what_is_kept_depends_on_graph_and_settings_and_damage_is_mended(typed: TypedGraph, tmp_path: Path) -> None:
+    first = LinkBaselines(typed, "test", tmp_path, width=8)
+    found = first.rankings(["knn", "spectral"])
+    kept = sorted(path.name for path in tmp_path.glob("*.npz"))
+    assert len(kept) == 2
+    LinkBaselines(typed, "test", tmp_path, width=4).rankings(["knn", "spectral"])
+    assert len(list(tmp_path.glob("knn-*.npz"))) == 1  # its rows have no width
+    assert len(list(tmp_path.glob("spectral-*.npz"))) == 2
+    (tmp_path / kept[0]).write_bytes(b"damaged")
+    again = LinkBaselines(typed, "test", tmp_path, width=8).rankings(["knn"])
+    assert again["knn"].to_dict() == found["knn"].to_dict()
+
+
+def test_the_complex_of_a_small_graph_makes_few_passes(typed: TypedGraph, tmp_path: Path) -> None:
+    baselines = LinkBaselines(typed, "test", tmp_path, width=4)
+    values = baselines._values("little")
+    assert values["training"]["steps_per_epoch"] * link_baselines.EPOCHS <= link_baselines.MOST_PASSES + 4
+    longer = LinkBaselines(typed, "test", tmp_path, width=4, minutes=1e-6)._values("little")
+    assert longer["training"]["steps_per_epoch"] == 1
+
+
+@pytest.mark.parametrize("name", ["knn", "spectral"])
+def test_it_stops_wherever_it_is_asked(name: str, typed: TypedGraph, tmp_path: Path) -> None:
+    polls, last = 0, 0
+
+    def poll() -> None:
+        nonlocal polls
+        polls += 1
+        if polls == last:
+            raise StoppedError("enough")
+
+    LinkBaselines(typed, "test", tmp_path / "whole", width=4, poll=poll).rankings([name])
+    whole = polls
+    assert whole > 10
+    for last in (1, 4, whole // 2, whole):  # noqa: B007
+        polls = 0
+        with pytest.raises(StoppedError):
+            LinkBaselines(typed, "test", tmp_path / "stopped", width=4, poll=poll).rankings([name])
+    assert not list((tmp_path / "stopped").glob("*.npz"))
+
+
+def test_long_stages_say_how_much_of_them_is_done(
+    typed: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_baselines, "NOTE_SECONDS", 0.0)
+    told = Kept()
+    LinkBaselines(typed, "test", tmp_path, width=4, outlets=[told]).rankings(["knn", "spectral"])
+    for stage in (
+        "kNN: choosing its settings",
+        "kNN: ranking",
+        "spectral vectors: singular vectors of width 4",
+        "spectral vectors: choosing its settings",
+        "spectral vectors: ranking",
+    ):
+        parts = [note for note in told.notes if note.startswith(f"baseline {stage}, ")]
+        shares = [int(note.split(", ")[-1].removesuffix(" % done")) for note in parts]
+        assert shares == sorted(shares), stage
+        assert shares[-1] == 100, (stage, told.notes)
