@@ -9,14 +9,16 @@ import pyarrow as pa
 import pytest
 import torch
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, StoppedError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import prepare
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.signals import StopRequest
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, outcome, run, settings_of
 
@@ -47,11 +49,59 @@ def test_raising_epochs_goes_on_and_equals_the_longer_run(
     assert all(torch.equal(together.tensors[n], t) for n, t in whole.tensors.items())
 
 
-def test_the_decays_end_is_that_of_the_first_start(values: dict[str, Any], tmp_path: Path) -> None:
-    run(values, tmp_path)
+def rates_of(result: dict[str, Any]) -> list[float]:
+    return [step["learning_rate"] for step in RunDirectory(result["run_dir"]).metrics.read("step")]
+
+
+def test_added_epochs_have_a_schedule_of_their_own(values: dict[str, Any], tmp_path: Path) -> None:
+    first = run(values, tmp_path)
+    longer = merge(values, {"training": {"epochs": 6}})
+    result = run(longer, tmp_path)
+    before, after = rates_of(result)[:12], rates_of(result)[12:]
+    assert len(after) == 12
+    assert max(after) == pytest.approx(max(before)), "up to the peak again"
+    assert min(after) == after[-1] < 0.2 * max(after)
+    assert result["fingerprint"] == f"{first['fingerprint']}:3+3"
+    assert result["data_version"] != run(longer, tmp_path / "fresh")["data_version"], "not taken for six at once"
+    assert run(longer, tmp_path)["reused"]
+    assert restore(result["run_dir"], "last").fingerprint == result["fingerprint"]
+
+
+def test_a_later_schedule_is_resumed_bit_for_bit(
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = merge(values, {"training": {"epochs": 6}})
+    for root in ("whole", "parts"):
+        run(values, tmp_path / root)
+    whole = outcome(run(longer, tmp_path / "whole"))
+    for step in (1, 5):  # in the first epoch of the second schedule, where it has no checkpoint yet, and in the next
+        stop = StopRequest()
+        with monkeypatch.context() as patch:
+            hooks = Hooks().install(patch)
+            hooks.on_gradient = lambda at, step=step, stop=stop: stop.request() if at == step else None
+            with pytest.raises(StoppedError):
+                run(longer, tmp_path / "parts", stop)
+    parts = outcome(run(longer, tmp_path / "parts"))
+    assert parts.steps == whole.steps
+    assert all(torch.equal(parts.tensors[name], tensor) for name, tensor in whole.tensors.items())
+
+
+def test_a_schedule_that_was_not_finished_ends_before_another_begins(values: dict[str, Any], tmp_path: Path) -> None:
+    stop = StopRequest()
+    with pytest.MonkeyPatch.context() as patch:
+        hooks = Hooks().install(patch)
+        hooks.on_gradient = lambda at: stop.request() if at == 5 else None
+        with pytest.raises(StoppedError):
+            run(values, tmp_path, stop)
     result = run(merge(values, {"training": {"epochs": 5}}), tmp_path)
-    rates = [s["learning_rate"] for s in RunDirectory(result["run_dir"]).metrics.read("step")]
-    assert rates[12:] == [pytest.approx(0.01 * 0.01)] * 8, "at the lowest since the three epochs of the first start"
+    assert result["fingerprint"].endswith(":3+2")
+
+
+def test_a_rate_that_does_not_fall_has_one_schedule(values: dict[str, Any], tmp_path: Path) -> None:
+    steady = merge(values, {"training": {"lr_decay": "none"}})
+    run(steady, tmp_path)
+    longer = merge(steady, {"training": {"epochs": 5}})
+    assert outcome(run(longer, tmp_path)).steps == outcome(run(longer, tmp_path / "fresh")).steps
 
 
 def test_what_is_done_is_reused(values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

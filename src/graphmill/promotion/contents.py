@@ -82,7 +82,7 @@ def fill_from(
         return {
             "recipe": restored.manifest["recipe"],
             "run_dir": str(restored.run.path),
-            "fingerprint": restored.manifest["fingerprint"],
+            "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
             "rows": exported["rows"],
             "dim": exported["dim"],
@@ -145,7 +145,7 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
     """Copy every file in the export's manifest, byte for byte. Raises :class:`InputError` if one is damaged."""
     source = restored.run.embeddings
     exported = read_manifest(source)
-    if exported["fingerprint"] != restored.manifest["fingerprint"] or exported["epoch"] != restored.epoch:
+    if exported["fingerprint"] != restored.fingerprint or exported["epoch"] != restored.epoch:
         raise InputError(
             f"{source} is of epoch {exported['epoch']}, the run's best is {restored.epoch}: export it again"
         )

@@ -269,7 +269,7 @@ def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> 
     """Whether both have the same weights. For a user's promotion, the files must be the same, too, as the formats may
     differ."""
     own, files = version.about, version.about["files"]
-    return (own["fingerprint"], own["epoch"]) == (restored.manifest["fingerprint"], restored.epoch) and all(
+    return (own["fingerprint"], own["epoch"]) == (restored.fingerprint, restored.epoch) and all(
         files.get(name) == expected for name, expected in exported.get("files", {}).items()
     )
 

@@ -29,7 +29,8 @@ from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch
 from graphmill.training.files import describe_file, writing
 from graphmill.training.run_directory import RunDirectory
-from graphmill.training.run_state import load_model
+from graphmill.training.run_state import load_model, schedules_of
+from graphmill.training.schedule import named
 from graphmill.training.settings import ExportSettings
 
 
@@ -44,6 +45,8 @@ class Restored:
     model: torch.nn.Module
     epoch: int
     manifest: dict[str, Any]
+    fingerprint: str
+    """Of the run, with the schedules up to this epoch (:func:`graphmill.training.schedule.named`)."""
     notes: list[str] = field(default_factory=list)
     """Notes on the choice of this epoch: damaged files that were skipped, and the best epoch if this is another one."""
     left_device: str = ""
@@ -92,7 +95,8 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     notes = passed_over(run, loaded, best_epoch(run) if checkpoint in ("", "best") else None)
     for note in notes:
         run.log("train").warning(note)
-    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, notes, left_device())
+    fingerprint = named(manifest["fingerprint"], schedules_of(loaded.snapshot.state))
+    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, fingerprint, notes, left_device())
 
 
 @runtime_checkable
@@ -118,7 +122,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     """
     settings = restored.job.settings
     about: dict[str, Any] = {
-        "fingerprint": restored.manifest["fingerprint"],
+        "fingerprint": restored.fingerprint,
         "recipe": restored.manifest["recipe"],
         **restored.used,
         "data": restored.manifest["data"],

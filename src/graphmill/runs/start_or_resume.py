@@ -15,6 +15,7 @@ from graphmill.runs.resolve import stored_settings
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
+from graphmill.training.schedule import named
 from graphmill.training.stopping import out_of_patience
 
 Start = Literal["fresh", "resume", "reuse"]
@@ -83,7 +84,7 @@ def _is_done(
         return False  # resuming reports why
     state = TrainState.from_json(loaded.snapshot.state)
     told = report["fingerprint"], report["epochs_done"], report["steps_done"]
-    if told != (fingerprint, state.epoch, state.steps):
+    if told != (named(fingerprint, state.schedules), state.epoch, state.steps):
         note(
             f"report.json has epoch {report['epochs_done']} and step {report['steps_done']}, but the last checkpoint "
             f"has epoch {state.epoch} and step {state.steps}: the run resumes from the checkpoint"

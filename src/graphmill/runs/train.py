@@ -40,10 +40,10 @@ from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.run_files import FILES, file_digest
+from graphmill.training.schedule import SHORT, named, shortened
 from graphmill.training.signals import StopRequest
 from graphmill.version import __version__
 
-SHORT = 16
 SPLITS = ("valid", "test")
 PROGRESS_SECONDS = 5.0
 
@@ -246,11 +246,12 @@ def _fit_to_the_end(
         if not ranks.main:
             return {}
         state, estimate, epochs = fit.state, listener.estimate(), run.metrics.read("epoch")
+        fingerprint = named(prepared.fingerprint, state.schedules)
         report: Message = {
             "kind": "result",
             "run_dir": str(run.path),
-            "fingerprint": prepared.fingerprint,
-            "data_version": f"{prepared.fingerprint[:SHORT]}-{state.steps}",
+            "fingerprint": fingerprint,
+            "data_version": f"{shortened(fingerprint)}-{state.steps}",
             "reason": fit.reason,
             "epochs_done": state.epoch,
             "steps_done": state.steps,

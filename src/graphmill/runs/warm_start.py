@@ -17,6 +17,8 @@ from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Recipe
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_state import schedules_of
+from graphmill.training.schedule import named, shortened
 
 ROWS_FILE = "parameter_rows.json"
 WEIGHTS_FILE = "weights.safetensors"
@@ -90,7 +92,7 @@ def read_champion(folder: Path) -> WarmStart:
     stored: dict[str, tuple[str, list[str]]] = json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))
     weights = load_file(folder / WEIGHTS_FILE)
     tensors = {label: weights[name] for name, (label, _) in stored.items()}
-    return WarmStart(f"{about['fingerprint'][:16]}@{about['epoch']}", tensors, dict(stored.values()))
+    return WarmStart(f"{shortened(about['fingerprint'])}@{about['epoch']}", tensors, dict(stored.values()))
 
 
 def read_warm_start(reference: str) -> WarmStart:
@@ -99,14 +101,15 @@ def read_warm_start(reference: str) -> WarmStart:
     Raises:
         InputError: no such run or checkpoint.
     """
-    named = re.fullmatch(r"(.+)@(\d+)", reference)
-    run = RunDirectory(Path(named[1] if named else reference))
+    chosen = re.fullmatch(r"(.+)@(\d+)", reference)
+    run = RunDirectory(Path(chosen[1] if chosen else reference))
     manifest = run.read_json("manifest.json")
     store = CheckpointStore(run.checkpoints)
     best = "best" if any("best" in info.roles for info in store.list()) else "last"
-    loaded = store.load(int(named[2]) if named else best)
-    notes = passed_over(run, loaded, None if named else best_epoch(run))
+    loaded = store.load(int(chosen[2]) if chosen else best)
+    notes = passed_over(run, loaded, None if chosen else best_epoch(run))
     labels: dict[str, tuple[str, list[str]]] = run.read_json(ROWS_FILE)
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
-    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows, notes)
+    fingerprint = shortened(named(manifest["fingerprint"], schedules_of(loaded.snapshot.state)))
+    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes)

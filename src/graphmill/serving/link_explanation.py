@@ -90,6 +90,6 @@ class _VersionsRun:
                 f"its run {run.name} is not on this machine, and an explanation needs its model and its graph"
             )
         restored = restore(folder)
-        if (restored.manifest["fingerprint"], restored.epoch) != (about["fingerprint"], about["epoch"]):
+        if (restored.fingerprint, restored.epoch) != (about["fingerprint"], about["epoch"]):
             raise InputError(f"its run {run.name} has been trained on since: promote it again")
         return restored

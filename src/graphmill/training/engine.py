@@ -113,6 +113,7 @@ class Engine(Trainee):
         state, started = self.state, time.monotonic()
         epoch = state.epoch
         if state.phase == 0 and state.index == 0:
+            self._begin_schedule()
             self.recipe.begin_epoch(self.model, epoch)
         for number, phase in enumerate(self.recipe.phases):
             if number < state.phase:

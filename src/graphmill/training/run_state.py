@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError
 from graphmill.training.optimizers import PhaseOptimizer
+from graphmill.training.schedule import Schedule
 
 
 @dataclass
@@ -30,7 +31,7 @@ class TrainState:
     index: int = 0
     steps: int = 0
     updates: dict[str, int] = field(default_factory=dict)
-    decay_epochs: int = 0
+    schedules: list[Schedule] = field(default_factory=list)
     precision: str = "fp32"
     scaler: dict[str, float] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -51,7 +52,13 @@ class TrainState:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:
         """The state from its plain values; names that a newer minor version added are ignored."""
-        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+        return cls(**{**known, "schedules": schedules_of(values)})
+
+
+def schedules_of(values: dict[str, Any]) -> list[Schedule]:
+    """The schedules in the plain values of a state."""
+    return [Schedule(**part) for part in values["schedules"]]
 
 
 def pack(model: nn.Module, optimizers: dict[str, PhaseOptimizer]) -> dict[str, Tensor]:

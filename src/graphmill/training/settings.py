@@ -41,8 +41,8 @@ class TrainingSettings(Settings):
     )
     lr_decay_epochs: int = setting(
         0,
-        "Epoch at which the rate reaches its lowest value, where it stays; 0 = the number of epochs at the first "
-        "start, which is then stored",
+        "Epoch at which the rate reaches its lowest value, where it stays; 0 = the last one, and raising epochs begins "
+        "another warm-up and decay over the added ones",
         ge=0,
     )
     lr_decay_rate: float = setting(0.98, "exponential only: factor per lr_decay_steps", gt=0.0, le=1.0)

@@ -30,7 +30,7 @@ from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import TrainingListener
 from graphmill.training.run_state import TrainState, load_model, pack, unpack
 from graphmill.training.saving import Saver
-from graphmill.training.schedule import batch_scale, learning_rate
+from graphmill.training.schedule import RESTARTS, Schedule, batch_scale
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
 from graphmill.training.stopping import unselected
@@ -87,7 +87,7 @@ class Trainee:
             self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
         self.state = TrainState(
             updates={phase.name: 0 for phase in self.recipe.phases},
-            decay_epochs=self.training.lr_decay_epochs or self.training.epochs,
+            schedules=[Schedule(self.training.lr_decay_epochs or self.training.epochs)],
         )
         self._use_precision(precision)
 
@@ -180,8 +180,26 @@ class Trainee:
 
     def _rate(self, phase: Phase) -> float:
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
-        total = self.state.decay_epochs * phase.steps_per_epoch
-        return learning_rate(phase.training or self.training, self.state.updates[phase.name], total, scale)
+        settings, updates = phase.training or self.training, self.state.updates[phase.name]
+        schedule = self.state.schedules[-1 if settings.lr_decay in RESTARTS else 0]
+        return schedule.rate(settings, phase.name, updates, phase.steps_per_epoch, scale)
+
+    def _begin_schedule(self) -> None:
+        """Begin another schedule if the last one has ended, and note it: its rate is too low to learn with.
+
+        With ``lr_decay_epochs`` the schedule is the user's own: the rate stays at its lowest.
+        """
+        state, settings = self.state, [phase.training or self.training for phase in self.recipe.phases]
+        if self.training.lr_decay_epochs or not any(each.lr_decay in RESTARTS for each in settings):
+            return
+        if state.epoch < state.schedules[-1].end:
+            return
+        added = self.training.epochs - state.epoch
+        state.schedules.append(Schedule(added, state.epoch, dict(state.updates)))
+        self._note(
+            f"the learning rate had reached its lowest after {state.epoch} epochs: it rises again and falls over the "
+            f"{added} added ones"
+        )
 
     def evaluated(
         self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None

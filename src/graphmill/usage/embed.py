@@ -237,7 +237,7 @@ def _write(
         parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]
         blocks += [known[t.offset : t.offset + t.count], vectors[mine]]
     about = {
-        "fingerprint": restored.manifest["fingerprint"],
+        "fingerprint": restored.fingerprint,
         "recipe": restored.manifest["recipe"],
         **restored.used,
         "versions": restored.manifest["versions"],

@@ -92,7 +92,7 @@ class _Analysis:
         )
         identity = {
             "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
-            "fingerprint": restored.manifest["fingerprint"],
+            "fingerprint": restored.fingerprint,
             "checkpoints": [info.path.name for info in self.infos],
         }
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -196,7 +196,7 @@ class _Analysis:
             "learning_rate": self.infos[-1].learning_rate,
             "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in self.infos],
             "settings": self.settings.model_dump(),
-            "fingerprint": self.restored.manifest["fingerprint"],
+            "fingerprint": self.restored.fingerprint,
         }
 
     # ------------------------------------------------------------------ going on
