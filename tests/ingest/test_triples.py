@@ -11,8 +11,6 @@ from graphmill.ingest.tables import NODES, check_table
 from graphmill.ingest.triples import TriplesSettings, read_triples
 from graphmill.ingest.user_items import EDGES_WITH_SPLIT
 
-pytestmark = pytest.mark.usefixtures("engine")
-
 
 def write(directory: Path, **files: str) -> Path:
     for name, text in files.items():

@@ -121,6 +121,10 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._outer.close()
 
     def read(self, size: int = -1) -> bytes:

@@ -99,8 +99,7 @@ class Format:
     the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
-    features itself. ``out_of_core``: whether it can read files that do not fit in memory
-    (:func:`~graphmill.ingest.engine.choose`). ``preview``: function from location, settings and role to the first rows.
+    features itself. ``preview``: function from location, settings and role to the first rows.
     ``examine``: function that makes the report of ``graphmill ingest-report``. ``recognises``: function that returns
     how likely a path is of this format (0: not at all, 100: certain).
     """
@@ -116,7 +115,6 @@ class Format:
     paths: tuple[str, ...] = ()
     graph: tuple[tuple[str, Any], ...] = ()
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
-    out_of_core: bool = False
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
 
     def gives_by(self, settings: Any) -> Gives:

@@ -34,6 +34,7 @@ T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
+_WORDS = {"\t": "tab"}
 LIST_MARK = "|"
 """Separator of the values of a list that is read as text."""
 _BLOCK_ROWS = 1 << 17
@@ -63,10 +64,10 @@ class RowFile:
             names = _parquet_names(path, self.name) if self.kind == "parquet" else _json_names(path, self.name)
             self.header = Header(tuple(names), 1, bom=False, crlf=False)
         if any("\0" in name for name in self.names):
-            self.__exit__(None, None, None)
+            self.close()
             raise InputError(f"{self.name}: the header holds a NUL byte; is this a table, and whole?")
         if (longest := max(map(len, self.names), default=0)) > LONGEST_TEXT:
-            self.__exit__(None, None, None)
+            self.close()
             raise InputError(
                 f"{self.name}: the header has a name of {longest:,} characters; is this a table, and whole?"
             )
@@ -75,8 +76,36 @@ class RowFile:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         if self._source:
-            self._source.__exit__(*_)
+            self._source.close()
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raise :class:`InputError` if one of the columns ``names`` is missing, or is there more than once."""
+        if missing := [name for name in names if name not in self.names]:
+            hint = ""
+            if len(self.names) == 1:
+                fits = (mark for mark in DELIMITERS if set(names) <= set(self.names[0].split(mark)))
+                hint = next(
+                    (f" The fields are separated by '{_WORDS.get(mark, mark)}': set delimiter." for mark in fits), ""
+                )
+            raise InputError(
+                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}.{hint} "
+                "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
+            )
+        if twice := [name for name in names if self.names.count(name) > 1]:
+            raise InputError(
+                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
+            )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what was skipped or converted at the start of the file."""
+        words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
+        return [text for name, text in words.items() if getattr(self.header, name)]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,11 +114,7 @@ class RowFile:
 
     def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
         """Yield the result of ``digest`` for each block of ``columns``, in order, and the rejects of the block."""
-        twice = [column.name for column in columns if self.names.count(column.name) > 1]
-        if twice:
-            raise InputError(
-                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
-            )
+        self.require([column.name for column in columns])
         layout = CsvLayout(tuple(columns), self.delimiter, self.names)
         if self._source:
             yield from read_blocks(self._source, self.header, self._rest, layout, digest)
@@ -119,12 +144,12 @@ class RowFile:
         try:
             self.header, self._rest = read_header(self._source, self.delimiter)
             if not header_line:
-                self._source.__exit__(None, None, None)
+                self._source.close()
                 self._source = Source(self._path)
                 names = tuple(str(place) for place in range(len(self.header.names)))
                 self.header, self._rest = replace(self.header, names=names, first_line=1), b""
         except BaseException:
-            self._source.__exit__(None, None, None)
+            self._source.close()
             raise
 
 

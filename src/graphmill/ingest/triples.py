@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.disk import DiskArray, InMemory, as_column, in_buckets
-from graphmill.ingest.engine import Engine, choose, engine_setting
+from graphmill.ingest.disk import ColumnWriter, as_column, in_buckets
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
@@ -65,7 +64,6 @@ class TriplesSettings(Settings):
     timed: bool = setting(
         False, "Lines have a fourth column with the time (a number or an ISO 8601 date), for split.method: by_time"
     )
-    engine: Engine = engine_setting()
     strict: bool = setting(False, "Refuse the data set if a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set if more than this many lines cannot be used; 0 = no limit", ge=0)
 
@@ -85,11 +83,10 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
     rejects: list[tuple[str, Reject]] = []
-    kind: type[DiskArray] | type[InMemory] = DiskArray if choose(settings.engine, files.values()) else InMemory
     entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
     seen: Counter[str] = Counter()
     triples = {name: _triples(file, entities, relations, rejects, seen, settings.timed) for name, file in files.items()}
-    columns = _columns(triples, kind, settings.timed)
+    columns = _columns(triples, settings.timed)
     rows_read = len(columns["split"]) + len(rejects)
     if 0 < settings.max_rejects < len(rejects):
         where, first = rejects[0]
@@ -145,13 +142,11 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-def _columns(
-    triples: dict[str, Iterator[tuple[int, int, int, int]]], kind: type[DiskArray] | type[InMemory], timed: bool
-) -> dict[str, np.ndarray]:
+def _columns(triples: dict[str, Iterator[tuple[int, int, int, int]]], timed: bool) -> dict[str, np.ndarray]:
     """The triples of each split, one after the other, as columns: ``head``, ``relation``, ``tail`` int32, ``split``,
     ``timestamp``."""
-    columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
-    columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
+    columns = {name: ColumnWriter(np.int32) for name in COLUMNS}
+    columns |= {"split": ColumnWriter(np.uint8)} | ({"timestamp": ColumnWriter(np.int64)} if timed else {})
     for split, found in triples.items():
         while part := list(islice(found, _PENDING)):
             rows = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
@@ -311,6 +306,5 @@ FORMAT = Format(
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
-    out_of_core=True,
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )
