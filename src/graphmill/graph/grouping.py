@@ -72,7 +72,7 @@ class EdgePieces:
             (column.indices if pa.types.is_dictionary(column.type) else column).to_numpy()
             for name in edges.column_names
             for column in edges[name].chunks
-            if pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)
+            if (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)) and not column.null_count
         ]
         for _, part in self._parts():
             for name, known in self._rank.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from graphmill.ingest.csv_parsers import Column
@@ -41,6 +41,8 @@ class NodeSource:
     delimiter: str = "auto"
     header: bool = True
     only_where: str = ""
+    names: tuple[str, ...] = ()
+    quoted: bool = True
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -54,7 +56,9 @@ class EdgeSource:
     """One edge file: its columns (empty: none), or one relation for all rows.
 
     ``prefix``: removed from relations. ``only_where``: as for nodes. ``types_required``: a blank type is a reject; else
-    the type of such an end is looked up among the nodes.
+    the type of such an end is looked up among the nodes. ``split``: that of all rows. ``names``, ``quoted``: as of
+    :class:`graphmill.ingest.row_files.RowFile`. ``trimmed``: white space around ids and relations is taken off.
+    ``listed_only``: a file with all ids; a row with another one is a reject. ``relations``: all relations, and their file.
     """
 
     path: str
@@ -69,6 +73,12 @@ class EdgeSource:
     prefix: str = ""
     only_where: str = ""
     types_required: bool = False
+    split: int | None = None
+    names: tuple[str, ...] = ()
+    quoted: bool = True
+    trimmed: bool = False
+    listed_only: str = ""
+    relations: tuple[Collection[str], str] | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:

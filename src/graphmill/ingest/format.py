@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source
+from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
 from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
@@ -83,11 +83,11 @@ class Look:
         """The first lines of a text file that are not blank, at most a hundred; empty for other files and folders."""
         try:
             with Source(self.path) as source:
-                text = source.read(PREVIEW_BYTES).decode("utf-8", errors="replace")
+                data = source.read(PREVIEW_BYTES)
         except InputError:
             return []
-        whole = text.splitlines() if len(text) < PREVIEW_BYTES else text.splitlines()[:-1]
-        return [line for line in whole if line.strip()][:100]
+        whole = data if len(data) < PREVIEW_BYTES else data.rpartition(b"\n")[0]
+        return first_lines(whole)[:100]
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,6 @@ def table_preview(location: str, settings: Any, role: str = "") -> Preview:
 def lines_preview(location: str, names: tuple[str, ...], mark: str | None) -> Preview:
     """The first lines of a text file, split into as many cells as there are names."""
     with Source(location) as file:
-        lines = file.read(PREVIEW_BYTES).decode("utf-8", errors="replace").splitlines()
+        lines = first_lines(file.read(PREVIEW_BYTES))
     rows = [dict(zip(names, line.split(mark, len(names) - 1), strict=False)) for line in lines[:PREVIEW_ROWS]]
     return Preview(names, rows)

@@ -18,6 +18,7 @@ from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
+from graphmill.ingest.names import without_blanks
 from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
@@ -85,7 +86,10 @@ class GraphReading:
         nodes and as edges, those that both skip."""
         columns = source.columns
         names = [column.name for column in columns]
-        file = RowFile(source.path, source.delimiter, header_line=source.header, wanted=names)
+        file = RowFile(
+            source.path, source.delimiter, header_line=source.header, wanted=names, names=source.names,
+            quoted=source.quoted,
+        )  # fmt: skip
         try:
             file.require(names)
         except InputError:
@@ -93,8 +97,12 @@ class GraphReading:
             raise
         left = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in left if name and name not in names]
-        self.notes += [note for note in file.notes if note not in self.notes]
         return file, columns
+
+    def _closed(self, file: RowFile) -> None:
+        """Keep what is to be said of a file that was read."""
+        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
+        self.notes += [note for note in notes if note not in self.notes]
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""
@@ -106,6 +114,7 @@ class GraphReading:
             ):
                 parts.append((table, lines, values))
                 self.refuse(file.name, [*refused, *wrong])
+        self._closed(file)
         table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
         lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
         values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
@@ -122,6 +131,7 @@ class GraphReading:
             ):
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
+        self._closed(file)
 
 
 def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
@@ -163,7 +173,11 @@ def edge_rows(
     block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
 ) -> tuple[Mentions, EdgeRows, list[Reject]]:
     """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
-    table, rejects, faulty = block.table, list[Reject](), dict[int, Reject]()
+    table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
+    if source.trimmed:
+        table, padded = _trimmed(table, (source.head.id, source.relation, source.tail.id))
+    for place, reject in _unlisted(table, block, source, known):
+        faulty.setdefault(place, reject)
     types = []
     for end in (source.head, source.tail):
         of_end, ambiguous = _types(table, end, known, missing)
@@ -200,7 +214,36 @@ def edge_rows(
     none = np.zeros(2 * table.num_rows, bool)
     ends = Mentions(index, type=pa.concat_arrays(types), **texts, renamed=none, resourced=none, line=np.tile(lines, 2))
     mentions, heads, tails = digest(ends)
-    return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units), rejects
+    return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
+
+
+def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
+    """The table without white space around the texts of some columns, and the number of texts that had some."""
+    padded = 0
+    for name in names:
+        ids, spaced = without_blanks(category_of(table, name))
+        if spaced:
+            padded += spaced
+            table = table.set_column(table.schema.get_field_index(name), name, ids.cast(pa.string()))
+    return table, padded
+
+
+def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
+    """The rows with an id or a relation that its list lacks, each with its reject."""
+    for name in (source.head.id, source.relation, source.tail.id):
+        file = source.listed_only
+        if name == source.relation:
+            if source.relations is None:
+                continue
+            listed_texts, file = source.relations
+            lacking = pc.invert(pc.is_in(text_of(table, name), pa.array(listed_texts, pa.string())))
+        elif file:
+            lacking = pa.array(known.find(None, text_of(table, name)) == -1)
+        else:
+            continue
+        for row in np.flatnonzero(np.asarray(lacking)).tolist():
+            text = text_of(table, name)[row].as_py()
+            yield row, Reject(block.line(row), name, f"is not in {file}", text[:MAX_SHOWN])
 
 
 def _types(table: pa.Table, end: EdgeEnd, known: Catalogue, missing: str) -> tuple[pa.StringArray, np.ndarray]:

@@ -5,6 +5,7 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ class EdgeRows:
     empty if nodes have no index.
 
     If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none) and ``unit`` uint8 (index into
-    :data:`graphmill.ingest.times.UNITS`).
+    :data:`graphmill.ingest.times.UNITS`). ``split``: that of all rows, if files have one. ``padded``: number of ids and
+    relations that had white space around them.
     """
 
     head: np.ndarray
@@ -40,6 +42,8 @@ class EdgeRows:
     line: np.ndarray
     timestamp: np.ndarray | None = None
     unit: np.ndarray | None = None
+    split: int | None = None
+    padded: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,15 +78,22 @@ def counts_of(made: Assembled, nodes: pa.Table, edges: pa.Table, rejected: int, 
 
 
 class Assembly:
-    """Collects the blocks of all files in order; :meth:`finish` makes the tables."""
+    """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
-    def __init__(self, *, indexed: bool = False, timed: bool = False) -> None:
+    ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
+    first relations, in their order.
+    """
+
+    def __init__(
+        self, *, indexed: bool = False, timed: bool = False, split: bool = False, relations: Iterable[str] = ()
+    ) -> None:
         self._nodes, self._indexed, self._timed = NodeTable(), indexed, timed
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
         kinds |= {"line": np.int64} if indexed else {}
         kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
+        kinds |= {"split": np.uint8} if split else {}
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
-        self._names: dict[str, dict[str, int]] = {name: {} for name in _CATEGORIES}
+        self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._pending: list[tuple[Mentions, EdgeRows]] = []
         self._mentioned = 0
 
@@ -106,6 +117,8 @@ class Assembly:
                 none = rows.timestamp is None or rows.unit is None
                 found["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
                 found["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+            if rows.split is not None:
+                found["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
                 column.append(found[name] if name in found else getattr(rows, name))
         self._pending, self._mentioned = [], 0
@@ -126,7 +139,8 @@ class Assembly:
             times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
-        edges = edges.append_column("timestamp", as_column(columns["timestamp"])) if self._timed else edges
+        for name in ("split", "timestamp"):
+            edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
         unnamed = pc.equal(pc.binary_length(nodes.name), 0)
         index = pa.array(nodes.index if self._indexed else np.arange(len(nodes), dtype=np.int64))
         name, source = pc.if_else(unnamed, nodes.id, nodes.name), nodes.source.dictionary_encode()

@@ -136,8 +136,7 @@ def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]
 
 def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
     """Number and text of each line, and whether it is UTF-8."""
-    for number, line in lines_of(path):
-        raw = line.removesuffix(b"\r")
+    for number, raw in lines_of(path):
         try:
             yield number, raw.decode("utf-8"), True
         except UnicodeDecodeError:
