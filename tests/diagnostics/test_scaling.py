@@ -96,21 +96,19 @@ class TestAdvice:
 
 
 class TestFiles:
-    def test_small_ones_are_read_in_memory(self, repository: Path) -> None:
-        found = estimate_data(str(repository / "data/01_raw/kg.csv"))
-        assert (found.format, found.engine, found.large_build) == ("kg_csv", "memory", False)
-        assert found.need.rows == pytest.approx(12_000, rel=0.1)
-
-    def test_large_ones_go_out_of_core_where_their_format_can(
+    def test_edge_tables_take_memory_up_to_a_bound_and_interactions_that_of_all_rows(
         self, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(scaling, "available_memory", lambda: 1 << 20)
         found = estimate_data(str(repository / "data/01_raw/kg.csv"))
-        assert (found.engine, found.large_build) == ("duckdb", True)
-        assert [row[2] for row in found.rows()] == ["no", "no"]
-        assert "out of core: under 1.86 GiB" in found.rows()[0][3]
+        assert found.format == "kg_csv"
+        assert found.size.rows == pytest.approx(12_000, rel=0.1)
+        assert [row[2] for row in found.rows()] == ["yes", "yes"]
         (tmp_path / "x.csv").write_text("user,item,rating\n" + "u1,i1,3\nu2,i2,4\n" * 20_000)
-        assert estimate_data(str(tmp_path / "x.csv")).engine == "memory"
+        monkeypatch.setattr(scaling, "BOUNDED", 1 << 16)
+        bounded = estimate_data(str(repository / "data/01_raw/kg.csv"))
+        assert bounded.reading == bounded.build == 1 << 16
+        monkeypatch.setattr(scaling, "available_memory", lambda: 1 << 17)
+        assert [row[2] for row in estimate_data(str(tmp_path / "x.csv")).rows()] == ["no", "no"]
 
     def test_what_is_no_data_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "x.bin").write_bytes(b"\x00\x01\x02")
@@ -123,7 +121,7 @@ class TestFiles:
 
     def test_the_command_takes_files_and_settings(self, repository: Path, graph: TypedGraph) -> None:
         told = CliRunner().invoke(app, ["estimate", str(repository / "data/01_raw/kg.csv"), "--json"])
-        assert json.loads(told.output)["reading"]["engine"] == "memory"
+        assert json.loads(told.output)["reading"]["memory"] > 0
         told = CliRunner().invoke(app, ["estimate", "hgt", "--set", f"data={graph.path}", "--set", "preset=none"])
         assert "sharded by rows" in told.output
         assert "launcher: local" in told.output

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.graph.pair_split import draw_splits
+from graphmill.graph.pairs import EndsOfEdges, Pairs
+from graphmill.graph.relations import RelationFacts
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.splits import TEST, TRAIN, VALID, draw_splits, node_keys, number_pairs
+from graphmill.graph.splits import TEST, TRAIN, VALID, node_keys
 from tests.graph.conftest import triples_of
 from tests.graph.tables import edges_table, nodes_table, random_tables
 
@@ -22,11 +25,15 @@ RELATIONS = {
 }
 
 
+def pairs_of(src, dst, ranges, num_nodes):
+    facts = [RelationFacts(("n", str(r), "n"), part.stop - part.start, 0, 0, 0, 0) for r, part in enumerate(ranges)]
+    return Pairs(EndsOfEdges(facts, np.array(src, np.int32), np.array(dst, np.int32), {"n": 0}), num_nodes)
+
+
 def draw(src, dst, ranges, num_nodes, **share):
-    pairs = number_pairs(np.array(src, np.int32), np.array(dst, np.int32), num_nodes)
+    pairs = pairs_of(src, dst, ranges, num_nodes)
     keys = node_keys(["n"] * num_nodes, map(str, range(num_nodes)), share.get("seed", 0))
-    units = [(str(r),) for r in range(len(ranges))]
-    return pairs, draw_splits(pairs, ranges, units, keys, SplitSettings(**share))
+    return pairs, draw_splits(pairs, keys, SplitSettings(**share))
 
 
 @settings(deadline=None)
@@ -55,7 +62,7 @@ def test_on_any_multigraph_every_node_keeps_a_training_pair_and_self_loops_stay_
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60))
 def test_edges_have_one_pair_number_exactly_when_they_join_the_same_two_nodes(edges):
     src, dst = (np.array(ends, np.int32) for ends in zip(*edges, strict=True))
-    pairs = number_pairs(src, dst, 10)
+    pairs = pairs_of(src, dst, [slice(0, len(src))], 10)
     assert len({frozenset(edge) for edge in edges}) == len(pairs) == pairs.of_edge.max() + 1
     for edge, number in zip(edges, pairs.of_edge, strict=True):
         assert {pairs.low[number], pairs.high[number]} == set(edge)

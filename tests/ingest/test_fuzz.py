@@ -8,7 +8,6 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,17 +75,6 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence_and_nothing_changes_sil
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_damaged_files(tmp_path: Path, name: str, little_memory: None) -> None:
     attempts(tmp_path, name, range(CASES, CASES + MORE))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [n for n, target in TARGETS.items() if target.format in ("kg_csv", "triples", "kg_files")]
-)
-def test_many_damaged_files_out_of_core(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in memory, without its limit: DuckDB's threads and buffers are memory that it asks for and does not use."""
-    target = TARGETS[name]
-    monkeypatch.setitem(TARGETS, name, replace(target, settings={**target.settings, "engine": "duckdb"}))
-    attempts(tmp_path, name, range(CASES))
 
 
 @pytest.mark.parametrize("name", TARGETS)

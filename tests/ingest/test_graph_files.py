@@ -13,8 +13,6 @@ from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
 from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
 
-pytestmark = pytest.mark.usefixtures("engine")
-
 DRUGS = "id,label,weight,logp\nd1,aspirin,180,1.2\nd2,ibuprofen,206,\nd3,unused,1,1\n"
 GENES = "gene\tkind\nd1\tgene\ng1\tgene\n"
 TREATS = "drug,disease\nd1,x1\nd2,x2\n"
@@ -100,9 +98,9 @@ class TestKgFiles:
             ({"edges": [{"file": "treats.csv"}]}, "which columns are head and tail"),
             ({"edges": [{"file": "treats.csv", "columns": {"head": "drug", "tail": "disease"}}]}, "which relation"),
             ({"edges": [{"file": "treats.csv", "relation": "r", "columns": {"head": "medicine", "tail": "disease"}}]},
-             "column medicine is missing; there are drug, disease"),
+             "column medicine is missing; the header has drug, disease"),
             ({"edges": [TREATS_FILE], "nodes": [DRUG_FILE | {"id_column": "code"}]},
-             "column code is missing; there are id, label"),
+             "column code is missing; the header has id, label"),
             ({"edges": [TREATS_FILE], "nodes": [DRUG_FILE | {"features": ["weight"]}, DRUG_FILE | {"features": ["logp"]}]},
              "'drug' has features already; give this file's a feature_set"),
         ],
@@ -125,7 +123,7 @@ class TestKgFiles:
 
     def test_too_many_rejects_are_refused_with_the_first(self, tmp_path: Path) -> None:
         folder = files(tmp_path, treats_csv=TREATS + ",x1\nd1,\n")
-        with pytest.raises(InputError, match=r"more than 1 rows cannot be used; the first is in .*treats\.csv, line 4"):
+        with pytest.raises(InputError, match=r"more than 1 rows cannot be used; the first in .*treats\.csv, line 4"):
             read(folder, edges=[TREATS_FILE], max_rejects=1)
 
 

@@ -147,7 +147,7 @@ def zipped(**members: bytes) -> bytes:
 
 KINDS = {
     "empty file": Kind(b"", "refuse", message="is empty; expected a header line"),
-    "header only": Kind(HEADER.encode(), "refuse", message="has no usable row below its header$"),
+    "header only": Kind(HEADER.encode(), "refuse", message="has no usable edge$"),
     "missing column": Kind(
         text(*CLEAN).replace(b"x_index", b"x_idx"),
         "refuse",
@@ -281,7 +281,7 @@ KINDS = {
     "zero usable rows": Kind(
         text(row(GENE, ",DB01,drug,a,x"), "x"),
         "refuse",
-        message="no usable row below its header; 2 rows were rejected, the first on line 2, column y_index: blank",
+        message="no usable edge; 2 rows were rejected, the first on line 2, column y_index: blank",
     ),
 }
 

@@ -83,7 +83,7 @@ def test_it_agrees_with_a_plain_reader(
     nodes, edges, lines = plainly(table, indexed)
     chosen = KgCsvSettings(columns=INDEXED if indexed else KEYED)
     if not edges:
-        with pytest.raises(InputError, match="no usable row"):
+        with pytest.raises(InputError, match="no usable edge"):
             read_kg_csv(path, chosen)
         return
     result = read_kg_csv(path, chosen)

@@ -142,7 +142,7 @@ class TestNodeFeatures:
 class TestWhatCannotBeRead:
     def test_a_problem_is_part_of_the_report(self, tmp_path: Path) -> None:
         found = ingest_report(write(tmp_path, text()))
-        assert "no usable row" in found.problem
+        assert "no usable edge" in found.problem
         assert found.columns
 
     def test_a_missing_file_too(self, tmp_path: Path) -> None:

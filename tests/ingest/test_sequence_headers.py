@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.sequence import SequenceSettings, first_rows, read_sequence
+from graphmill.ingest.sequence import FORMAT, SequenceSettings, read_sequence
 
 ROWS = [
     {"user": f"u{n % 3}", "item": f"i{n}", "rating": 1 + n % 5, "time": 1_600_000_000 - n, "row": n} for n in range(9)
@@ -65,8 +65,7 @@ def test_a_rating_is_no_time(tmp_path: Path, header: str) -> None:
 def test_two_columns(tmp_path: Path, header: str) -> None:
     path = write(tmp_path, header, "user,item")
     assert read_sequence(path).counts["interactions"] == len(ROWS)
-    shown = first_rows(path.read_bytes(), SequenceSettings(), "x", 1)
-    assert shown == [{"user": "u0", "item": "i0"}]
+    assert FORMAT.preview(str(path), SequenceSettings(), "").rows[0] == {"user": "u0", "item": "i0"}
 
 
 def test_names_that_nobody_knows_go_by_their_place(tmp_path: Path) -> None:

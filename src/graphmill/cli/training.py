@@ -58,7 +58,7 @@ def estimate(
         if as_json:
             print_json(data.to_json())
             return
-        print_table(f"{settings}: what its graph takes", ["", "in memory", "fits", "done"], data.rows())
+        print_table(f"{settings}: what its graph takes", ["", "memory", "fits", "disk"], data.rows())
         print(data.sentence)
         return
     found = estimate_training(merge(read_settings(settings), overrides(set_ or [])), str(settings))

@@ -8,7 +8,7 @@ from typing import Any
 from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.formats import FORMATS, Gives, refuse_engine
+from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.tables import IngestResult
@@ -92,7 +92,6 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     if parts["format"] not in FORMATS:
         raise SettingsError(f"source {name!r}: unknown format {parts['format']!r} (known: {', '.join(FORMATS)})")
     format = FORMATS[parts["format"]]
-    refuse_engine(format.name, rest, f"source {name!r}")
     settings = as_settings(format.settings, rest, f"source {name!r}")
     named = {field: getattr(settings, field) for field in format.paths}
     reading = settings.model_copy(update={field: located(path, root) for field, path in named.items() if path})

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError
-from graphmill.graph.large import disk_of_build, memory_of_build
+from graphmill.graph.build import disk_of_build
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.storage import MANIFEST
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.engine import Need, fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import recognised
+from graphmill.ingest.sizes import Size, size_of
 from graphmill.memory import available_memory, format_size
 from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run, layer_widths
 from graphmill.runs.resolve import Job, resolve
@@ -30,7 +30,13 @@ from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_c
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 BOUNDED = 2_000_000_000
-"""Bound in bytes of the memory that reading and building out of core take, for graphs with a few million nodes."""
+"""Bound in bytes of the memory that reading and building take, for graphs with a few million nodes: edges are in files."""
+_A_ROW, _OF_TEXT = 80, 0.5
+"""Bytes of memory per row, and per byte of text, of readers that hold all rows."""
+_A_STORED_ROW = 32
+"""Bytes of temporary files per row of an edge table that is read."""
+_AN_EDGE = 120
+"""Bytes of memory per edge of a graph whose split is drawn in memory."""
 
 
 @dataclass(frozen=True)
@@ -126,50 +132,48 @@ def _advice(job: Job, run: RunEstimate, shards: Sequence[Shard], room: int) -> s
 
 @dataclass(frozen=True)
 class DataEstimate:
-    """The memory and disk space of reading a file (or folder) and building its graph. ``room``: free memory in bytes."""
+    """The memory and the temporary files, in bytes, of reading a file (or folder) and of building its graph. ``room``:
+    free memory in bytes."""
 
     path: str
     format: str
-    need: Need
+    size: Size
+    reading: int
+    reading_disk: int
     build: int
     build_disk: int
     room: int
-    engine: str
-    large_build: bool
 
     def rows(self) -> list[list[str]]:
-        """One line for reading and one for building: memory needed in memory, whether that fits, and the method."""
-        out = []
-        for part, memory, large, disk in (
-            ("reading", self.need.memory, self.engine == "duckdb", self.need.disk),
-            ("building the graph", self.build, self.large_build, self.build_disk),
-        ):
-            how = (
-                f"out of core: under {format_size(BOUNDED)}, {format_size(disk)} of temporary files"
-                if large
-                else "in memory"
-            )
-            out.append([part, format_size(memory), "yes" if memory <= self.room else "no", how])
-        return out
+        """One line for reading and one for building: memory needed, whether that fits, and temporary files."""
+        parts = (("reading", self.reading, self.reading_disk), ("building the graph", self.build, self.build_disk))
+        return [
+            [
+                part,
+                format_size(memory),
+                "yes" if memory <= self.room else "no",
+                f"{format_size(disk)} of temporary files",
+            ]
+            for part, memory, disk in parts
+        ]
 
     @property
     def sentence(self) -> str:
         """A summary, and the next step."""
         return (
-            f"{self.path} is read as {self.format}: about {self.need.rows:,} rows, {format_size(self.need.text)} of text; "
+            f"{self.path} is read as {self.format}: about {self.size.rows:,} rows, {format_size(self.size.text)} of text; "
             f"{format_size(self.room)} of memory is free. Once the graph is built, `graphmill estimate SYSTEM --set "
             "data=GRAPH` says whether a training fits."
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        about = {"path": self.path, "format": self.format, "rows": self.need.rows, "text_bytes": self.need.text}
-        reading = {"memory": self.need.memory, "engine": self.engine, "disk": self.need.disk}
+        about = {"path": self.path, "format": self.format, "rows": self.size.rows, "text_bytes": self.size.text}
         return {
             **about,
             "free": self.room,
-            "reading": reading,
-            "build": {"memory": self.build, "large": self.large_build, "disk": self.build_disk},
+            "reading": {"memory": self.reading, "disk": self.reading_disk},
+            "build": {"memory": self.build, "disk": self.build_disk},
         }
 
 
@@ -189,11 +193,12 @@ def estimate_data(path: str) -> DataEstimate:
     if format.files is not None:
         found = format.files(path, parse(format.settings, {}, path))
         files = [str(file) for role, file in found.items() if format.is_data(role)]
-    need, room = need_of(files), available_memory()
-    settings = GraphSettings.model_validate(dict(format.graph))
-    out_of_core = format.out_of_core
-    build = memory_of_build(need.rows, settings)
-    large = out_of_core and not fits_in_memory(build, room)
-    engine = "duckdb" if out_of_core and not fits_in_memory(need.memory, room) else "memory"
-    disk = disk_of_build(need.rows, settings)
-    return DataEstimate(path, format.name, need, build, disk, room, engine, large)
+    size, settings = size_of(files), GraphSettings.model_validate(dict(format.graph))
+    reading, build = (
+        int(_A_ROW * size.rows + _OF_TEXT * size.text),
+        _AN_EDGE * size.rows * (1 if settings.add_reverse == "never" else 2),
+    )
+    if format.gives == "edges":
+        reading, build = min(reading, BOUNDED), min(build, BOUNDED)
+    disk = _A_STORED_ROW * size.rows, disk_of_build(size.rows, settings)
+    return DataEstimate(path, format.name, size, reading, disk[0], build, disk[1], available_memory())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphmill.ingest.disk import disk_empty, let_go
+from graphmill.ingest.disk import let_go, zeros
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -22,7 +22,7 @@ class Buckets:
     def __init__(self, sizes: npt.NDArray[np.int64], columns: Mapping[str, npt.DTypeLike]) -> None:
         self.first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.end = self.first[:-1].copy()
-        self._columns = {name: disk_empty(int(self.first[-1]), dtype) for name, dtype in columns.items()}
+        self._columns = {name: zeros(int(self.first[-1]), dtype) for name, dtype in columns.items()}
 
     def put(self, bucket: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Add ``rows``; row i goes to bucket ``bucket[i]``."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,43 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import InputError, listed
+from graphmill.errors import InputError, ResourceError, listed
 from graphmill.graph import group_split, time_split
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
+from graphmill.graph.grouping import EdgeParts, EdgePieces, WholeEdges, group_edges, written
 from graphmill.graph.interaction_split import split_interactions
-from graphmill.graph.large import build_large, can_be_large, would_not_fit
-from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out
-from graphmill.graph.numbering import categories, number_nodes, read_edges
-from graphmill.graph.relations import (
-    RelationDraft,
-    add_inverse_relations,
-    add_missing_reverses,
-    facts_of,
-    group_edges,
-    unit_of,
-)
+from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out
+from graphmill.graph.numbering import IntArray, categories, included_types, numbering_of, read_edges
+from graphmill.graph.pair_split import draw_splits
+from graphmill.graph.pairs import EndsOfEdges, Pairs
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings
-from graphmill.graph.splits import Pairs, draw_splits, node_keys, number_pairs
+from graphmill.graph.splits import node_keys
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest import disk
+from graphmill.ingest.disk import ColumnWriter, pieces
+from graphmill.ingest.interactions import RELATION
+from graphmill.memory import format_size
+
+_ON_DISK = 75
+"""Bytes of files per edge of the graph."""
+
+
+def disk_of_build(rows: int, settings: GraphSettings) -> int:
+    """Bytes of temporary files, and of the graph, that :func:`build_graph` writes for a table with many rows."""
+    return rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of the edges table with their split. ``source``: where the split is from; ``excluded``: number of rows
+    already left out; ``about``: what the report says of the split."""
+
+    parts: EdgeParts
+    source: str
+    excluded: int = 0
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 def build_graph(
@@ -50,14 +67,15 @@ def build_graph(
     a node type (or ``type::name``, for one of several sets) to its feature table. Relative paths in ``settings`` are looked
     up from ``root``.
 
-    If the edges do not fit in memory, they are sorted in temporary files (:mod:`graphmill.graph.large`); the graph is
-    the same.
+    Many edges are sorted in temporary files (:mod:`graphmill.graph.grouping`): memory holds the nodes, a byte or two for
+    each pair, and a few million edges. Splits by time, by groups, of interactions and of sequences are drawn in memory.
 
     The directory is written atomically. If ``out`` already has the same graph, undamaged, it is not changed; another
     graph there is replaced. The same tables and settings give the same bytes.
 
     Raises :class:`SettingsError` for a node type that the data does not have, :class:`InputError` for tables that
-    cannot be used, :class:`RunLockedError` while another process builds the same graph.
+    cannot be used, :class:`RunLockedError` while another process builds the same graph, :class:`ResourceError` if there
+    is no room for the temporary files.
     """
     out = Path(out)
     missing = [name for name in NODE_COLUMNS if name not in nodes.column_names]
@@ -65,80 +83,103 @@ def build_graph(
         raise InputError(
             f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {listed(nodes.column_names)}"
         )
-    if would_not_fit(edges, settings) and can_be_large(edges, settings):
-        return build_large(nodes, edges, settings, out, features or {})
+    if edges.num_rows * 4 > disk.SMALL and (needed := disk_of_build(edges.num_rows, settings)) > (
+        free := disk.free_disk()
+    ):
+        raise ResourceError(
+            f"building the graph takes about {format_size(needed)} of temporary files, and {tempfile.gettempdir()} has "
+            f"{format_size(free)} free; set TMPDIR to a folder with more room"
+        )
     type_of_row, known_types = categories(nodes, "type", "nodes")
-    columns = read_edges(edges, len(nodes))
-    if settings.split.given == "redraw":
-        columns = replace(columns, split=None)
-    columns, split_source = split_interactions(columns, nodes, settings.split)
-    if columns.split is None and leaves_one_out(settings.split.method, columns):
-        columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
-    numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
-    excluded_edges = len(columns.head) - len(inside.head)
-    about_split: dict[str, Any] = {}
-    if inside.split is None and settings.split.method == time_split.METHOD:
-        by_time = time_split.split_by_time(inside, settings.split)
-        inside, about_split, split_source = by_time.edges, by_time.to_dict(), time_split.METHOD
-    elif inside.split is None and settings.split.method == group_split.METHOD:
-        inside, groups = group_split.split_by_group(inside, nodes, type_of_row, known_types, settings.split, root)
-        about_split, split_source = {"groups": groups}, group_split.METHOD
-    drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
-    if settings.add_reverse == "missing":
-        drafts = add_missing_reverses(drafts)
-    elif settings.add_reverse == "inverse":
-        drafts = add_inverse_relations(drafts)
-
+    wanted, node_rank = included_types(type_of_row, known_types, settings)
+    if _streams(edges, settings):
+        pieces_of_table = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")
+        rows = _Rows(pieces_of_table, "given" if pieces_of_table.has_split else "drawn")
+    else:
+        rows = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
+    touched, excluded = np.zeros(len(nodes), bool), rows.excluded
+    for part in rows.parts:
+        inside = (node_rank[part.head] >= 0) & (node_rank[part.tail] >= 0)
+        excluded += int((~inside).sum())
+        touched[part.head[inside]] = touched[part.tail[inside]] = True
+    numbering = numbering_of(wanted, node_rank, touched, settings)
+    facts, arrays = written(group_edges(rows.parts, numbering, settings), settings)
+    ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
+    pairs = Pairs(ends, numbering.num_nodes)
     table = node_table(nodes, numbering)
-    offset = {name: np.int32(first) for name, first in numbering.first.items()}
-    src = np.concatenate([draft.src + offset[draft.key[0]] for draft in drafts])
-    dst = np.concatenate([draft.dst + offset[draft.key[2]] for draft in drafts])
-    pairs = number_pairs(src, dst, numbering.num_nodes)
-    split = _splits(drafts, pairs, table, settings)
-    aligned = align_features(features or {}, numbering, type_of_row, known_types)
-    leakage = _audit(drafts, src, dst, split, split_source, settings)
+    if not rows.parts.has_split:
+        keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
+        of_pair, split = draw_splits(pairs, keys, settings.split), ColumnWriter(np.uint8)
+        for place in pieces(len(pairs.of_edge), pairs.of_edge):
+            split.append(of_pair[pairs.of_edge[place]])
+        arrays["split"] = split.finish()
     made = Made(
         numbering,
         table,
-        aligned,
-        [facts_of(draft.key, [draft]) for draft in drafts],
-        {name: np.concatenate([d.arrays[name] for d in drafts]) for name in ("src", "dst", *drafts[0].attributes)}
-        | {"split": split, "pair": pairs.of_edge},
+        align_features(features or {}, numbering, type_of_row, known_types),
+        facts,
+        arrays | {"pair": pairs.of_edge},
         len(pairs),
-        leakage,
-        {"excluded_edges": excluded_edges, "split_source": split_source, **about_split},
+        _audit(pairs, ends, arrays, rows.source, settings),
+        {"excluded_edges": excluded, "split_source": rows.source, **rows.about},
     )
     return publish(made, settings, out)
 
 
+def _streams(edges: pa.Table, settings: GraphSettings) -> bool:
+    """Whether the split needs no more than a part of the edges at a time: pairs that are drawn, or the table's split."""
+    split = settings.split
+    if "split" in edges.column_names and split.given != "redraw":
+        return split.given == "keep"
+    if split.given == "add_valid" or split.method != "auto":
+        return split.given != "add_valid" and split.method == "pairs"
+    relation = edges["relation"] if "relation" in edges.column_names else pa.chunked_array([], pa.string())
+    names = (chunk.dictionary if pa.types.is_dictionary(relation.type) else chunk for chunk in relation.chunks)
+    return "position" not in edges.column_names and not any(RELATION in name.to_pylist() for name in names)
+
+
+def _split_in_memory(
+    edges: pa.Table, nodes: pa.Table, types: tuple[IntArray, list[str], IntArray], settings: GraphSettings, root: Path
+) -> _Rows:
+    """The edges with the split of interactions, of sequences, by time or by groups.
+
+    ``types``: the type of each node, the names of types, and the place of each node's type in the graph (−1: none).
+    """
+    type_of_row, known_types, node_rank = types
+    columns = read_edges(edges, len(nodes))
+    if settings.split.given == "redraw":
+        columns = replace(columns, split=None)
+    columns, source = split_interactions(columns, nodes, settings.split)
+    if columns.split is None and leaves_one_out(settings.split.method, columns):
+        columns, source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
+    rows, about = len(columns.head), dict[str, Any]()
+    columns = columns.take((node_rank[columns.head] >= 0) & (node_rank[columns.tail] >= 0))
+    excluded = rows - len(columns.head)
+    if columns.split is None and len(columns.head) and settings.split.method == time_split.METHOD:
+        by_time = time_split.split_by_time(columns, settings.split)
+        columns, about, source = by_time.edges, by_time.to_dict(), time_split.METHOD
+    elif columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
+        columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
+        about, source = {"groups": groups}, group_split.METHOD
+    return _Rows(WholeEdges(columns), source, excluded, about)
+
+
+def _texts(table: pa.Table, name: str) -> Iterator[str]:
+    for batch in table.select([name]).to_batches(max_chunksize=1 << 16):
+        yield from batch.column(0).to_pylist()
+
+
 def _audit(
-    drafts: Sequence[RelationDraft],
-    src: npt.NDArray[np.int32],
-    dst: npt.NDArray[np.int32],
-    split: npt.NDArray[np.uint8],
-    split_source: str,
-    settings: GraphSettings,
+    pairs: Pairs, ends: EndsOfEdges, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings
 ) -> LeakageReport:
     """The audit of all splits, and the additional one of splits by time or by groups."""
-    relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
-    found = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
-    if split_source in BY_TIME:
-        times = np.concatenate([draft.attributes["timestamp"] for draft in drafts])
-        return replace(found, later=later_edges(times, split))
-    if split_source == group_split.METHOD:
-        keys = [draft.key for draft in drafts]
-        return replace(found, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
-    return found
-
-
-def _splits(
-    drafts: Sequence[RelationDraft], pairs: Pairs, table: pa.Table, settings: GraphSettings
-) -> npt.NDArray[np.uint8]:
-    """(num_edges,) uint8: the split of the data, or one drawn by pairs."""
-    given = [draft.split for draft in drafts if draft.split is not None]
-    if given:
-        return np.concatenate(given)
-    bounds = np.concatenate(([0], np.cumsum([len(draft) for draft in drafts])))
-    ranges = [slice(first, end) for first, end in pairwise(bounds)]
-    keys = node_keys(table["type"].to_pylist(), table["id"].to_pylist(), settings.split.seed)
-    return draw_splits(pairs, ranges, [unit_of(draft.key) for draft in drafts], keys, settings.split)[pairs.of_edge]
+    split = arrays["split"]
+    report = pairs.audit(split)
+    if source in BY_TIME:
+        return replace(report, later=later_edges(arrays["timestamp"], split))
+    if source == group_split.METHOD:
+        relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
+        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))
+        keys = [facts.key for facts in ends.facts]
+        return replace(report, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
+    return report

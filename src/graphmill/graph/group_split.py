@@ -20,7 +20,7 @@ import pyarrow as pa
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, number_pairs
+from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.row_files import RowFile
 
@@ -62,7 +62,7 @@ def split_by_group(
     part_of_group = _parts(edges, np.flatnonzero(chosen), group, labels, settings)
     part = np.where(group >= 0, np.append(part_of_group, TRAIN)[group], TRAIN).astype(np.uint8)
 
-    of_edge = number_pairs(edges.head, edges.tail, len(type_of_row)).of_edge
+    of_edge = pair_of_edges(edges.head, edges.tail, len(type_of_row))
     of_pair = np.zeros(int(of_edge.max()) + 1, np.uint8)
     np.maximum.at(of_pair, of_edge[chosen], np.maximum(part[edges.head[chosen]], part[edges.tail[chosen]]))
     split = of_pair[of_edge]

@@ -141,25 +141,6 @@ def _column(table: pa.Table, name: str, table_name: str, kind: pa.DataType | Non
     return column
 
 
-def number_nodes(
-    codes: IntArray, known: Sequence[str], edges: EdgeColumns, settings: GraphSettings
-) -> tuple[Numbering, EdgeColumns]:
-    """Choose the nodes and edges of the graph and number the nodes.
-
-    ``codes`` (rows,) has each node's type, as an index into ``known``. An edge is in the graph if both ends have an
-    included type. Nodes are ordered by type (``include_node_types``, or first appearance), within a type as in the
-    table. A type without remaining nodes is left out.
-
-    Raises :class:`SettingsError` for an unknown node type and :class:`InputError` if no edge is left.
-    """
-    wanted, node_rank = included_types(codes, known, settings)
-    included = node_rank >= 0
-    edges = edges.take(included[edges.head] & included[edges.tail])
-    touched = np.zeros(len(included), bool)
-    touched[edges.head] = touched[edges.tail] = True
-    return numbering_of(wanted, node_rank, touched, settings), edges
-
-
 def included_types(codes: IntArray, known: Sequence[str], settings: GraphSettings) -> tuple[list[str], IntArray]:
     """The node types of the graph in order, and for each row of the nodes table the index of its type in them, or -1."""
     unknown = [name for name in settings.include_node_types if name not in known]

@@ -1,12 +1,11 @@
-"""Groups edges by relation, sorts them by (destination, source), removes duplicates, and adds reverses if asked for.
+"""The edges of one relation: sorted by (destination, source), without duplicates; and the names of relations.
 
-This module contains what concerns one relation, or a relation and its mirror. ``splits`` draws splits over all
-relations.
+``grouping`` applies this to all edges of a graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -83,12 +82,6 @@ class RelationDraft:
         """(E,) int64, ascending: dst · num_source + src."""
         return self.dst * np.int64(self.num_source) + self.src
 
-    def reversed(self, key: Key, pick: npt.NDArray[np.bool_]) -> RelationDraft:
-        """The reverses of the picked edges, as edges of ``key``. All count as added; they are not sorted."""
-        rows = {name: values[pick] for name, values in self.arrays.items()}
-        rows |= {"src": rows["dst"], "dst": rows["src"]}
-        return draft_of(key, self.num_target, self.num_source, rows, int(pick.sum()))
-
     def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
         """The edges with the numbers ``order``, in that order."""
         rows = {name: values[order] for name, values in self.arrays.items()}
@@ -126,19 +119,6 @@ def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
     """The facts of a relation with the edges of ``drafts``, which share no destination."""
     figures = [(len(each), each.added, each.duplicates, each.parallel(), each.self_loops()) for each in drafts]
     return RelationFacts(key, *map(sum, zip(*figures, strict=True)))
-
-
-def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:
-    """One sorted draft without duplicates per (source type, relation, target type), in order of first appearance.
-
-    Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept.
-    With ``merge_parallel`` the display_relation is not compared. Sorting dominates: O(E log E), no loop over edges.
-    """
-    edges = replace(edges, display=None) if merge_parallel else edges
-    counts = numbering.counts
-    return [
-        sort_unique(draft_of(key, counts[key[0]], counts[key[2]], rows)) for key, rows in by_relation(edges, numbering)
-    ]
 
 
 def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
@@ -191,42 +171,6 @@ def sort_unique(draft: RelationDraft) -> RelationDraft:
     return replace(draft.take(kept), duplicates=draft.duplicates + len(order) - len(kept))
 
 
-def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
-    """Add (v, name, u) for each edge (u, name, v), if the table does not hold it.
-
-    New relations come after the given ones. The table holds a reverse if the mirror relation has an edge from v to u,
-    whatever its display_relation, split or attributes. An added reverse has its edge's split and attributes. Edges from
-    a node to itself are their own reverses.
-    """
-    given = {draft.key: draft for draft in drafts}
-    out = dict(given)
-    for draft in drafts:
-        key = mirror_of(draft.key)
-        missing = ~_is_held(draft, given.get(key))
-        if not missing.any():
-            continue
-        extra = draft.reversed(key, missing)
-        present = out.get(key)
-        out[key] = sort_unique(extra if present is None else concatenate(present, extra))
-    return list(out.values())
-
-
-def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
-    """Add a relation 'inverse_<name>' for each directed relation, with the reverse of each of its edges.
-
-    A relation is undirected, and gets none, if the table holds the reverse of every edge of the relation and of its
-    mirror. Raises :class:`InputError` if the data already has a relation of the new name between the two types.
-    """
-    given = {draft.key: draft for draft in drafts}
-    directed = {unit_of(draft.key) for draft in drafts if not _is_held(draft, given.get(mirror_of(draft.key))).all()}
-    out = dict(given)
-    for draft in drafts:
-        if unit_of(draft.key) in directed:
-            key = inverse_key(draft.key, out)
-            out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
-    return list(out.values())
-
-
 def inverse_key(key: Key, taken: Container[Key]) -> Key:
     """The key of the inverse of a relation. Raises :class:`InputError` if it is already used."""
     inverse = (key[2], INVERSE_PREFIX + key[1], key[0])
@@ -236,12 +180,6 @@ def inverse_key(key: Key, taken: Container[Key]) -> Key:
             f"inverse of {key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
         )
     return inverse
-
-
-def _is_held(draft: RelationDraft, mirror: RelationDraft | None) -> npt.NDArray[np.bool_]:
-    """(E,) bool: whether the mirror relation holds the reverse of each edge."""
-    wanted = draft.src * np.int64(draft.num_target) + draft.dst
-    return held_in(wanted, None if mirror is None else mirror.sort_key())
 
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:

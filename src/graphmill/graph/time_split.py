@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.splits import TEST, TRAIN, VALID, number_pairs
+from graphmill.graph.splits import TEST, TRAIN, VALID, pair_of_edges
 from graphmill.ingest.tables import NO_TIME
 
 METHOD = "by_time"
@@ -57,7 +57,7 @@ def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
             "split.method: by_time is for links; users' interactions in order have leave_one_out, user_time and global_time"
         )
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
-    of_edge = number_pairs(edges.head, edges.tail, num).of_edge
+    of_edge = pair_of_edges(edges.head, edges.tail, num)
     first = np.full(int(of_edge.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, of_edge, times)
     dated = np.sort(first[first != NO_TIME])

@@ -11,8 +11,8 @@ The readers interpret the columns.
 import csv
 import os
 import re
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,13 +23,14 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.ingest.csv_careful import read_carefully
 from graphmill.ingest.csv_parsers import CsvLayout, Doubt, read_fast
-from graphmill.ingest.files import Source
+from graphmill.ingest.files import LONGEST_LINE, Source, first_lines, too_long
 from graphmill.ingest.records import cut
 from graphmill.ingest.rejects import Reject
 
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20
-_LONGEST_RECORD = 64 << 20
+_SAMPLE_BYTES, _SAMPLE_ROWS = 1 << 16, 100
+_COMMENT = re.compile(rb"^[#!][^\n\r]*", re.MULTILINE)
 _DIRECTIVE = re.compile(rb'"?sep=([^\w\r\n"])"?[ \t]*\r?\n', re.IGNORECASE)
 _MAX_THREADS = 4
 
@@ -63,50 +64,106 @@ class CsvBlock:
 
 @dataclass(frozen=True)
 class Header:
-    """The names of the columns, and the line of the first row. ``crlf``: the header line ends in CR LF."""
+    """The names of the columns, and the line of the first row. ``crlf``: its line ends in CR LF.
+
+    ``comments``: number of comment lines at the beginning of the file.
+    """
 
     names: tuple[str, ...]
     first_line: int
     bom: bool
     crlf: bool
+    comments: int = 0
 
 
-def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
+def read_header(
+    source: Source, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
+) -> tuple[Header, bytes]:
     """Read the header of ``source``; also returns the bytes already read after it.
 
-    Raises :class:`InputError` for an empty file, and for a header that is not UTF-8 or whose quotes are not closed.
+    Lines that begin with ``#`` or ``!`` are comments; the last of them is the header if it has as many names as the line
+    after it has fields, of which none is ``wanted``. ``header_line`` False: columns are named "0", "1", ...; there are as
+    many as in most of the first lines. Raises :class:`InputError` for an empty file, and for a header that is not UTF-8,
+    has no end, or whose quotes are not closed.
     """
     data = source.read(_HEADER_BYTES)
     final = len(data) < _HEADER_BYTES
     directed, length = split_directive(data)
-    if directed and directed != delimiter:
+    if directed and directed != layout.delimiter:
         raise InputError(
             f"{source.name}: its first line says that {directed!r} separates the fields; set delimiter: {directed!r} or auto"
         )
-    skipped = data[:length].count(b"\n")
-    data = data[length:]
-    blank = len(data) - len(data.lstrip(b"\r\n"))
-    if blank == len(data):
+    start, comments, last = _first_row(data, length)
+    if start == len(data) and final:
         raise InputError(f"{source.name} is empty; expected a header line with the names of the columns")
-    if b"\n" not in data[blank:] and b"\r" in data[blank:].rstrip(b"\r"):
-        raise InputError(f"{source.name}: lines end in CR alone; save it with LF (or CR LF) line ends")
-    layout = CsvLayout((), delimiter)
-    rest = data[blank:]
+    if b"\n" not in data[start:]:
+        if b"\r" in data[start:].rstrip(b"\r"):
+            raise InputError(f"{source.name}: lines end in CR alone; save it with LF (or CR LF) line ends")
+        if not final:
+            raise InputError(
+                f"{source.name}: its first line is longer than {_HEADER_BYTES >> 20} MiB; is this a table with a header?"
+            )
+    line, rest = 1 + data[:start].count(b"\n"), data[start:]
     record = next(layout.records(rest, final=final), None)
     if record is None or record.fault:
         raise InputError(f"{source.name}: the header line is not whole; check its quotes")
     raw = rest[: record.end]
+    crlf = raw.endswith(b"\r\n")
+    if not header_line:
+        rows = [layout.split_loosely(text) for text in first_lines(layout.plain(rest[:_SAMPLE_BYTES]))[:_SAMPLE_ROWS]]
+        count = Counter(map(len, rows)).most_common(1)[0][0]
+        return Header(tuple(map(str, range(count))), line, source.bom, crlf, comments), rest
+    names = _names(raw, layout, source.name)
+    if last and not set(names) & set(wanted):
+        titles = _names(last.lstrip(b"#! \t"), layout, source.name)
+        if len(titles) == len(names) > 1:
+            return Header(titles, line, source.bom, crlf, comments - 1), rest
+    return Header(names, line + raw.count(b"\n"), source.bom, crlf, comments), rest[record.end :]
+
+
+def _first_row(data: bytes, start: int) -> tuple[int, int, bytes]:
+    """Where the first line of ``data`` is that is neither blank nor a comment, the number of comments before it, and the
+    last of them."""
+    comments, last = 0, b""
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        line = data[start:end].strip()
+        if line and line[:1] not in (b"#", b"!"):
+            break
+        comments, last = comments + bool(line), line or last
+        start = end
+    return start, comments, last
+
+
+def _names(raw: bytes, layout: CsvLayout, file: str) -> tuple[str, ...]:
     try:
-        names = layout.split(raw.decode("utf-8"))
+        return tuple(name.strip() for name in layout.split(layout.plain(raw).decode("utf-8")))
     except UnicodeDecodeError:
-        raise InputError(
-            f"{source.name}: the header is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)"
-        ) from None
+        raise InputError(f"{file}: the header is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)") from None
     except csv.Error as error:
-        raise InputError(f"{source.name}: the header line cannot be read ({error})") from None
-    first_line = 1 + skipped + data[: blank + record.end].count(b"\n")
-    header = Header(tuple(n.strip() for n in names), first_line, source.bom, raw.endswith(b"\r\n"))
-    return header, rest[record.end :]
+        raise InputError(f"{file}: the header line cannot be read ({error})") from None
+
+
+def without_comments(data: bytes, layout: CsvLayout, *, everywhere: bool) -> tuple[bytes, int]:
+    """``data``, which begins with a record, with comment lines left blank; and their number.
+
+    A line that begins with ``#`` or ``!`` is a comment if the file begins with comments (``everywhere``), or if it has
+    another number of fields than the table.
+    """
+    if data[:1] not in (b"#", b"!") and b"\n#" not in data and b"\n!" not in data:
+        return data, 0
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"')) if layout.quoted else np.zeros(0, np.int64)
+    comments = 0
+
+    def blank(line: re.Match[bytes]) -> bytes:
+        nonlocal comments
+        other = everywhere or line[0].count(layout.delimiter_byte) + 1 != len(layout.header)
+        if not other or np.searchsorted(quotes, line.start()) % 2:
+            return line[0]
+        comments += 1
+        return b""
+
+    return _COMMENT.sub(blank, data), comments
 
 
 def split_directive(data: bytes) -> tuple[str, int]:
@@ -116,7 +173,7 @@ def split_directive(data: bytes) -> tuple[str, int]:
 
 
 def read_blocks(
-    source: Source, header: Header, rest: bytes, layout: CsvLayout, digest: Callable[[CsvBlock], T]
+    pieces: Iterator[tuple[bytes, int, bool]], layout: CsvLayout, digest: Callable[[CsvBlock], T]
 ) -> Iterator[tuple[T, list[Reject]]]:
     """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
 
@@ -128,7 +185,7 @@ def read_blocks(
     pending: deque[Future[tuple[T, list[Reject]]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="ingest") as pool:
         try:
-            for data, first_line, regular in _pieces(source, header, rest, layout):
+            for data, first_line, regular in pieces:
                 pending.append(pool.submit(_work, data, first_line, regular, layout, digest))
                 if len(pending) > threads:
                     yield pending.popleft().result()
@@ -152,18 +209,16 @@ def _work(
     return digest(CsvBlock(table, Lines(first_line, lines), rejects)), rejects
 
 
-def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
+def read_pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
     """Yield blocks of complete records: their bytes, the line on which they start, and whether their quotes are regular."""
     line, final = header.first_line, False
     while not final:
         more = source.read(max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 4, 1))
         final = not more
         data = rest + more
-        end, regular = cut(data, layout.delimiter_byte, final)
-        if end == 0 and len(data) > _LONGEST_RECORD:
-            raise InputError(
-                f"{source.name}: line {line} is longer than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
-            )
+        end, regular = cut(data, layout.delimiter_byte, final, layout.quoted)
+        if end == 0 and len(data) > LONGEST_LINE:
+            raise InputError(f"{source.name}: {too_long(line)}; is this a table?")
         if end:
             piece = data[:end] if end < len(data) else data
             yield piece, line, regular

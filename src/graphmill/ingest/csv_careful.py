@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout, Doubt, lone_returns, read_fast, record_bounds
+from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout, Doubt, read_fast
 from graphmill.ingest.records import MAX_FIELD_BYTES, Record, is_regular
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -28,55 +28,13 @@ _Part = tuple[pa.Table, np.ndarray]
 def read_carefully(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray, list[Reject]]:
     """The usable rows of ``data``, their lines, and a reject for each other row, in any order."""
     rejects: list[Reject] = []
-    parts = _set_aside(data, first_line, layout, rejects)
-    if parts is None:
-        parts = list(_narrowed(data, list(layout.records(data, final=True)), first_line, layout, rejects))
+    parts = _narrowed(data, list(layout.records(data, final=True)), first_line, layout, rejects)
     empty = layout.schema.empty_table(), np.zeros(0, dtype=np.int64)
     tables, lines = zip(empty, *parts, strict=True)
     line = np.concatenate(lines)
     order = np.argsort(line, kind="stable")
     whole = pa.concat_tables(tables).unify_dictionaries().take(pa.array(order)).combine_chunks()
     return whole, line[order], rejects
-
-
-def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Reject]) -> list[_Part] | None:
-    """Read obviously wrong records one by one and all others fast; None if there are further errors.
-
-    Obviously wrong: another number of delimiters, too long, a NUL byte, a lone CR, or non-ASCII bytes in data that is
-    not UTF-8 as a whole. These are the usual kinds of damage, and numpy finds them quickly.
-    """
-    if not _regular(data, layout):
-        return None
-    view = np.frombuffer(data, dtype=np.uint8)
-    newlines = np.flatnonzero(view == ord("\n"))
-    starts, ends = record_bounds(view, newlines)
-    if len(starts) == 0:
-        return None
-    delimiters = np.flatnonzero(view == ord(layout.delimiter))
-    quotes = np.flatnonzero(view == ord('"'))
-    delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]
-    fields = 1 + np.searchsorted(delimiters, ends) - np.searchsorted(delimiters, starts)
-    odd = (fields != len(layout.header)) | (ends - starts > MAX_FIELD_BYTES)
-    suspects = [np.flatnonzero(view == 0), lone_returns(view)]
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        suspects.append(np.flatnonzero(view >= 0x80))
-    odd[np.searchsorted(starts, np.concatenate(suspects), side="right") - 1] = True
-    lines = first_line + np.searchsorted(newlines, starts)
-    good, bad = np.flatnonzero(~odd), np.flatnonzero(odd)
-    if len(bad) == 0:
-        return None
-    try:
-        table, _ = read_fast(
-            b"".join(data[s : e + 1] for s, e in zip(starts[good], ends[good], strict=True)), 1, layout
-        )
-    except Doubt:
-        return None
-    if table.num_rows != len(good):
-        return None
-    single = [Record(s, e + 1) for s, e in zip(starts[bad].tolist(), ends[bad].tolist(), strict=True)]
-    return [(table, lines[good]), _read_records(data, single, lines[bad].tolist(), layout, rejects)]
 
 
 def _narrowed(data: bytes, group: list[Record], line: int, layout: CsvLayout, rejects: list[Reject]) -> Iterator[_Part]:
@@ -104,6 +62,8 @@ def _narrowed(data: bytes, group: list[Record], line: int, layout: CsvLayout, re
 
 
 def _regular(data: bytes, layout: CsvLayout) -> bool:
+    if not layout.quoted:
+        return True
     quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
     return len(quotes) % 2 == 0 and is_regular(data, quotes, layout.delimiter_byte)
 

@@ -4,6 +4,7 @@
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,7 @@ BLANK = " \t\r\n\v\f\u00a0"
 """White space; a required cell must contain other characters."""
 
 _BOM = b"\xef\xbb\xbf"
+_BLANKS, _EDGE_BLANKS = re.compile(rb"[ \t]+"), re.compile(rb"^ | (?=\r?\n)| \Z", re.MULTILINE)
 _TYPES = {"text": pa.string(), "category": CATEGORY, "whole": pa.int64()}
 
 
@@ -42,16 +44,32 @@ class Column:
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """Which columns to read and how. ``header``: all names in the file, in order. Other columns are skipped."""
+    """Which columns to read and how. ``header``: all names in the file, in order. Other columns are skipped.
+
+    ``quoted`` False: a quote is a letter as any other, and a blank as ``delimiter`` stands for any white space.
+    ``delimiter``: one ASCII character, or ``::``.
+    """
 
     columns: tuple[Column, ...]
     delimiter: str = ","
     header: tuple[str, ...] = ()
+    quoted: bool = True
+
+    @property
+    def mark(self) -> str:
+        """The one ASCII character between the fields of :meth:`plain` text."""
+        return "\x1f" if self.delimiter == "::" else self.delimiter
 
     @property
     def delimiter_byte(self) -> bytes:
-        """The delimiter, which is ASCII, as a byte."""
-        return self.delimiter.encode()
+        """:attr:`mark` as a byte."""
+        return self.mark.encode()
+
+    def plain(self, data: bytes) -> bytes:
+        """``data`` with one character between fields."""
+        if self.delimiter == "::":
+            return data.replace(b"::", self.delimiter_byte)
+        return data if self.quoted or self.delimiter != " " else _EDGE_BLANKS.sub(b"", _BLANKS.sub(b" ", data))
 
     @property
     def schema(self) -> pa.Schema:
@@ -60,18 +78,20 @@ class CsvLayout:
 
     def records(self, data: bytes, final: bool) -> Iterator[Record]:
         """The records of ``data``; see :func:`graphmill.ingest.records.records`."""
-        return records(data, self.delimiter_byte, final)
+        return records(data, self.delimiter_byte, final, self.quoted)
 
     def split(self, text: str) -> list[str]:
         """The fields of one record. Raises ``csv.Error`` if it is not valid."""
-        return next(csv.reader([text], delimiter=self.delimiter, strict=True), [])
+        if not self.quoted:
+            return text.rstrip("\r\n").split(self.mark)
+        return next(csv.reader([text], delimiter=self.mark, strict=True), [])
 
     def split_loosely(self, text: str) -> list[str]:
         """The fields of an unchecked line."""
         try:
             return self.split(text)
         except csv.Error:
-            return text.split(self.delimiter)
+            return text.split(self.mark)
 
 
 def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray]:
@@ -88,7 +108,7 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
     lines = np.zeros(0, dtype=np.int64)
     ends = newlines if data.endswith(b"\n") else np.append(newlines, len(data))
     if table.num_rows != len(ends):
-        starts, ends = record_bounds(view, newlines)
+        starts, ends = record_bounds(view, newlines, layout.quoted)
         if len(starts) != table.num_rows:  # pyarrow and this module see other records: check
             raise Doubt
         lines = first_line + np.searchsorted(newlines, starts)
@@ -111,7 +131,7 @@ def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
             pa.BufferReader(data),
             # One block without own threads: blocks are parsed in parallel, and each column is one chunk.
             read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=layout.delimiter),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=layout.mark, quote_char=layout.quoted and '"'),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=wanted, include_columns=list(wanted), strings_can_be_null=False, null_values=[""]
             ),
@@ -121,9 +141,9 @@ def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
     return table.rename_columns([c.name for c in layout.columns])
 
 
-def record_bounds(view: np.ndarray, newlines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def record_bounds(view: np.ndarray, newlines: np.ndarray, quoted: bool) -> tuple[np.ndarray, np.ndarray]:
     """Start and end (without the line break) of each record that is not a blank line, if quotes are regular."""
-    quotes = np.flatnonzero(view == ord('"'))
+    quotes = np.flatnonzero(view == ord('"')) if quoted else np.zeros(0, np.int64)
     ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
     if len(ends) == 0 or ends[-1] != len(view) - 1:
         ends = np.append(ends, len(view))

@@ -1,4 +1,4 @@
-"""Columns of numbers that are stored in files instead of memory, and functions that read them in pieces.
+"""Columns of numbers that are stored in files once they are large, and functions that read them in pieces.
 
 The files have no name, in the folder for temporary files (``TMPDIR``). They disappear with the last array that maps
 them, even if the process is killed.
@@ -21,18 +21,21 @@ PIECE = 1 << 22
 """Rows that are looked at in one go."""
 BUCKET = 1 << 23
 """Rows that are sorted in one go."""
+SMALL = 1 << 25
+"""A column of at most this many bytes stays in memory."""
 MANY = 1 << 25
 """A stored table with at least this many rows is mapped from files instead of read into memory."""
 _MAPPED: dict[int, tuple[int, weakref.ref[mmap.mmap]]] = {}
 """First address → end address of each live mapping."""
 
 
-class DiskArray:
-    """An array (n,) to which values are appended; :meth:`finish` maps it into memory."""
+class ColumnWriter:
+    """An array (n,) to which values are appended: in memory while it is small, else in a file. :meth:`finish` gives it."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
-        self._file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - open until it is mapped
+        self._parts: list[npt.NDArray[Any]] = []
+        self._file: Any = None
         self._rows = 0
 
     def __len__(self) -> int:
@@ -40,42 +43,33 @@ class DiskArray:
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append ``values``."""
-        self._file.write(np.ascontiguousarray(values, self.dtype).data)
+        self._parts.append(np.ascontiguousarray(values, self.dtype))
         self._rows += len(values)
+        if self._file is None and self._rows * self.dtype.itemsize > SMALL:
+            self._file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - open until it is mapped
+        if self._file is not None:
+            for part in self._parts:
+                self._file.write(part.data)
+            self._parts.clear()
 
     def finish(self) -> npt.NDArray[Any]:
-        """The array, mapped from its file. Nothing can be appended afterwards."""
+        """The array, in memory or mapped from its file. Nothing can be appended afterwards."""
+        if self._file is None:
+            whole = np.concatenate([np.empty(0, self.dtype), *self._parts])
+            self._parts.clear()
+            return whole
         self._file.flush()
         return mapped(self._file, self.dtype, self._rows)
 
 
-class InMemory:
-    """The counterpart of :class:`DiskArray` in memory."""
-
-    def __init__(self, dtype: npt.DTypeLike) -> None:
-        self.dtype = np.dtype(dtype)
-        self._parts: list[npt.NDArray[Any]] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def append(self, values: npt.NDArray[Any]) -> None:
-        """Append ``values``."""
-        self._parts.append(np.ascontiguousarray(values, self.dtype))
-
-    def finish(self) -> npt.NDArray[Any]:
-        """The array."""
-        whole = np.concatenate([np.empty(0, self.dtype), *self._parts])
-        self._parts.clear()
-        return whole
-
-
-def disk_empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A writable array (rows,) of zeros in a file."""
-    file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - the mapping keeps it
+def zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A writable array (rows,) of zeros, in a file if it is large."""
     size = rows * np.dtype(dtype).itemsize
+    if size <= SMALL:
+        return np.zeros(rows, dtype)
+    file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - the mapping keeps it
     file.truncate(size)
-    if size and hasattr(os, "posix_fallocate"):  # report a full disk here, instead of a signal during a write
+    if hasattr(os, "posix_fallocate"):  # report a full disk here, instead of a signal during a write
         os.posix_fallocate(file.fileno(), 0, size)
     return mapped(file, np.dtype(dtype), rows)
 
@@ -158,7 +152,7 @@ def can_be_mapped(schema: pa.Schema) -> bool:
 def table_on_disk(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows of ``batches`` (without nulls) as a table with one chunk, mapped from files."""
     kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
-    columns = [DiskArray(kind.to_pandas_dtype()) for kind in kinds]
+    columns = [ColumnWriter(kind.to_pandas_dtype()) for kind in kinds]
     names: list[dict[str, int]] = [{} for _ in columns]
     for batch in batches:
         for column, known, values in zip(columns, names, batch.columns, strict=True):

@@ -51,7 +51,7 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     ids = str(path).removesuffix(".npy") + ".ids.txt"
     if ids_path:
         ids = within(str(path).rpartition("/")[0] or ".", ids_path)
-    _, lines = text_lines(ids)
+    lines = [line for _, line in text_lines(ids)]
     kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
     key, kind = pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
     if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):

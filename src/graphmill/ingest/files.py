@@ -7,6 +7,9 @@ Only the first bytes are examined here. The readers handle the rest.
 import codecs
 import gzip
 import io
+import os
+import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -52,13 +55,17 @@ _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
 LINES_BYTES = 1 << 22
+LONGEST_LINE = 64 << 20
+"""Bytes of the longest line (or record) of a text file. Without a bound, a small gzip file could fill the memory."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 T = TypeVar("T")
 
 
 def shown(path: str | Path) -> str:
-    """The path as it may appear in messages, tables and manifests: without user, password, token or query of a URL."""
-    text = str(path)
+    """The path as it may appear in messages, tables and manifests: on one line, and without user, password, token or
+    query of a URL."""
+    text = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(path))
     if "://" not in text:
         return text
     parts = urlsplit(text)
@@ -78,25 +85,47 @@ def is_binary(path: str | Path) -> bool:
 
 
 def lines_of(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Number (from 1) and bytes of each line of a text file, without the LF at its end."""
+    """Number (from 1) and bytes of each line of a text file, without the LF or CR LF at its end.
+
+    Raises :class:`InputError` for a line that is longer than :data:`LONGEST_LINE`.
+    """
     with Source(path) as source:
-        number, rest = 0, b""
+        number, rest, length = 1, list[bytes](), 0
         while block := source.read(LINES_BYTES):
-            *lines, rest = (rest + block).split(b"\n")
-            yield from enumerate(lines, number + 1)
-            number += len(lines)
-        if rest:
-            yield number + 1, rest
+            first, *lines = block.split(b"\n")
+            rest.append(first)
+            length += len(first)
+            if length > LONGEST_LINE:
+                raise InputError(f"{source.name}: {too_long(number)}; is this a text file?")
+            if lines:
+                for line in (b"".join(rest), *lines[:-1]):
+                    yield number, line.removesuffix(b"\r")
+                    number += 1
+                rest, length = [lines[-1]], len(lines[-1])
+        if length:
+            yield number, b"".join(rest).removesuffix(b"\r")
 
 
-def text_lines(path: str | Path) -> tuple[str, list[str]]:
-    """The file's name for messages, and all its lines. Raises :class:`InputError` if it is not UTF-8 text."""
-    with Source(path) as source:
-        name, data = source.name, source.read()
-    try:
-        return name, data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
+def too_long(line: int) -> str:
+    """The fault of a line without an end."""
+    return f"line {line} is longer than {LONGEST_LINE >> 20} MiB"
+
+
+def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Number (from 1) and text of each line. Raises :class:`InputError` if one is not UTF-8 text."""
+    for number, line in lines_of(path):
+        try:
+            yield number, line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{shown(path)}, line {number}, is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)"
+            ) from None
+
+
+def first_lines(data: bytes) -> list[str]:
+    """The lines of the beginning of a text file that are not blank."""
+    lines = data.decode("utf-8", errors="replace").split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
 class Source:
@@ -121,6 +150,10 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._outer.close()
 
     def read(self, size: int = -1) -> bytes:
@@ -242,6 +275,10 @@ def _open(path: str | Path, name: str) -> io.BufferedReader:
     try:
         if "://" in str(path):
             return _open_url(str(path), name)
+        if not stat.S_ISREG(kind := os.stat(path).st_mode) and not stat.S_ISDIR(kind):
+            raise InputError(
+                f"{name} is a pipe or a device, and files are read more than once; write it to a file first"
+            )
         return io.BufferedReader(io.FileIO(path), _BUFFER)
     except FileNotFoundError:
         raise InputError(f"{name} does not exist; check the path") from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source
+from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
 from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
@@ -83,11 +83,11 @@ class Look:
         """The first lines of a text file that are not blank, at most a hundred; empty for other files and folders."""
         try:
             with Source(self.path) as source:
-                text = source.read(PREVIEW_BYTES).decode("utf-8", errors="replace")
+                data = source.read(PREVIEW_BYTES)
         except InputError:
             return []
-        whole = text.splitlines() if len(text) < PREVIEW_BYTES else text.splitlines()[:-1]
-        return [line for line in whole if line.strip()][:100]
+        whole = data if len(data) < PREVIEW_BYTES else data.rpartition(b"\n")[0]
+        return first_lines(whole)[:100]
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ class Format:
     the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
-    features itself. ``out_of_core``: whether it can read files that do not fit in memory
-    (:func:`~graphmill.ingest.engine.choose`). ``preview``: function from location, settings and role to the first rows.
+    features itself. ``preview``: function from location, settings and role to the first rows.
     ``examine``: function that makes the report of ``graphmill ingest-report``. ``recognises``: function that returns
     how likely a path is of this format (0: not at all, 100: certain).
     """
@@ -116,7 +115,6 @@ class Format:
     paths: tuple[str, ...] = ()
     graph: tuple[tuple[str, Any], ...] = ()
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
-    out_of_core: bool = False
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
 
     def gives_by(self, settings: Any) -> Gives:
@@ -137,6 +135,6 @@ def table_preview(location: str, settings: Any, role: str = "") -> Preview:
 def lines_preview(location: str, names: tuple[str, ...], mark: str | None) -> Preview:
     """The first lines of a text file, split into as many cells as there are names."""
     with Source(location) as file:
-        lines = file.read(PREVIEW_BYTES).decode("utf-8", errors="replace").splitlines()
+        lines = first_lines(file.read(PREVIEW_BYTES))
     rows = [dict(zip(names, line.split(mark, len(names) - 1), strict=False)) for line in lines[:PREVIEW_ROWS]]
     return Preview(names, rows)

@@ -1,29 +1,30 @@
-"""The files of a graph: the roles of their columns, and reading their rows."""
+"""Settings of the formats of graphs, and reading the rows of their files: nodes in full, edges block by block."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.catalogue import Listed, TypeRule
+from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.ingest.feature_files import numbers_of
-from graphmill.ingest.kg_columns import KgLayout, Side, merged_columns
-from graphmill.ingest.kg_mentions import text_of
+from graphmill.ingest.kg_assemble import EdgeRows
+from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
+from graphmill.ingest.names import without_blanks
 from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
+from graphmill.ingest.times import NO_TIME_THERE, parse_time
 from graphmill.settings import Settings, setting
 
-HEAD_TYPE, TAIL_TYPE = "\x00head type", "\x00tail type"
-"""Columns of the types of both ends, once they are known."""
 _SHOWN_COLUMNS = 8
 
 
@@ -38,74 +39,28 @@ class GraphFilesSettings(Settings):
     missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
     strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
     max_rejects: int = max_rejects_setting("the files as soon as")
-    engine: Engine = engine_setting()
-
-
-@dataclass(frozen=True)
-class NodeSource:
-    """One node file: its columns (empty: none), or values that hold for all rows.
-
-    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows with a blank in this column are of
-    another kind and are skipped.
-    """
-
-    path: str
-    id: str
-    type: str = ""
-    name: str = ""
-    source: str = ""
-    constant: str = ""
-    space: str = ""
-    features: tuple[str, ...] = ()
-    feature_set: str = ""
-    delimiter: str = "auto"
-    header: bool = True
-    only_where: str = ""
-
-
-@dataclass(frozen=True)
-class EdgeSource:
-    """One edge file. In ``head`` and ``tail``, ``constant`` is the type or ID space of all rows, and ``type`` is its column.
-
-    ``prefix``: removed from relations. ``only_where``: as for nodes.
-    """
-
-    path: str
-    head: Side
-    tail: Side
-    relation: str = ""
-    relation_constant: str = ""
-    display_relation: str = ""
-    timestamp: str = ""
-    delimiter: str = "auto"
-    header: bool = True
-    prefix: str = ""
-    only_where: str = ""
-
-    def layout(self) -> KgLayout:
-        """The columns to read; types are looked up afterwards."""
-        required = not self.only_where
-        ends = [(end, part) for part in ("id", "type", "name", "source") for end in (self.head, self.tail)]
-        wanted = [
-            Column(self.relation, required=required),
-            Column(self.display_relation),
-            *(Column(getattr(end, part), required=required and part == "id") for end, part in ends),
-            Column(self.timestamp),
-        ]
-        head, tail = replace(self.head, type=HEAD_TYPE, constant=""), replace(self.tail, type=TAIL_TYPE, constant="")
-        parts = self.relation, self.relation_constant, self.display_relation, head, tail, self.timestamp
-        return KgLayout(*parts, merged_columns(wanted))
 
 
 @dataclass
 class GraphReading:
-    """Reads a graph's files once: keeps the rejects so far, with their files, and the columns that were not read."""
+    """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files."""
 
     name: str
-    settings: GraphFilesSettings
+    strict: bool = False
+    max_rejects: int = 0
     rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def _first(self) -> str:
+        file, reject = self.rejects[0]
+        return f"on {reject.place}" if file == self.name else f"in {file}, {reject.place}"
+
+    @property
+    def first_reject(self) -> str:
+        """A half sentence with the number of rejects and the first; empty if there is none."""
+        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def unread_note(self) -> list[str]:
         """One sentence on columns that were not used, such as a misspelt one; empty if there are none."""
@@ -116,38 +71,50 @@ class GraphReading:
         ]
         return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
 
-    def _skip(self, file: RowFile, read: Sequence[str]) -> None:
-        """Keep the columns that were skipped. For a file that is read twice, as nodes and as edges, those that both skip."""
-        there = self.unread.get(file.name, list(file.names))
-        self.unread[file.name] = [name for name in there if name and name not in read]
-
     def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
         """Keep rejects. Raises :class:`InputError` if there are too many."""
         self.rejects += [(file, reject) for reject in sorted(rejects)]
-        most = self.settings.max_rejects
+        most = self.max_rejects
         if 0 < most < len(self.rejects):
-            first_file, first = self.rejects[0]
             raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first is in {first_file}, {first.place}. "
-                "Check the formats and the columns (max_rejects: 0 reads on regardless)"
+                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
+                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
             )
+
+    def _opened(self, source: NodeSource | EdgeSource) -> tuple[RowFile, tuple[Column, ...]]:
+        """The open file, and the columns to read. Keeps the columns that are skipped: for a file that is read twice, as
+        nodes and as edges, those that both skip."""
+        columns = source.columns
+        names = [column.name for column in columns]
+        file = RowFile(
+            source.path, source.delimiter, header_line=source.header, wanted=names, names=source.names,
+            quoted=source.quoted,
+        )  # fmt: skip
+        try:
+            file.require(names)
+        except InputError:
+            file.close()
+            raise
+        left = self.unread.get(file.name, list(file.names))
+        self.unread[file.name] = [name for name in left if name and name not in names]
+        return file, columns
+
+    def _closed(self, file: RowFile) -> None:
+        """Keep what is to be said of a file that was read."""
+        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
+        self.notes += [note for note in notes if note not in self.notes]
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""
-        names = [source.id, source.type, source.name, source.source, *source.features]
         parts: list[tuple[pa.Table, np.ndarray, np.ndarray | None]] = []
-        with RowFile(source.path, source.delimiter, header_line=source.header, wanted=names) as file:
-            missing = [name for name in names if name and name not in file.names]
-            if missing:
-                raise InputError(f"{file.name}: column {', '.join(missing)} is missing; there are {listed(file.names)}")
-            self._skip(file, names)
-            columns = {n: Column(n, "text", n == source.id and not source.only_where) for n in names if n}
+        file, columns = self._opened(source)
+        with file:
             for (table, lines, values, wrong), refused in file.blocks(
-                tuple(columns.values()),
-                lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter),
+                columns, lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter)
             ):
                 parts.append((table, lines, values))
                 self.refuse(file.name, [*refused, *wrong])
+        self._closed(file)
         table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
         lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
         values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
@@ -155,18 +122,16 @@ class GraphReading:
         return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
                       feature_set=source.feature_set)  # fmt: skip
 
-    def edges(self, source: EdgeSource) -> Iterator[CsvBlock]:
-        """The blocks of an edge file."""
-        layout = source.layout()
-        with RowFile(source.path, source.delimiter, header_line=source.header,
-                     wanted=[c.name for c in layout.columns]) as file:  # fmt: skip
-            missing = [c.name for c in layout.columns if c.name not in file.names]
-            if missing:
-                raise InputError(f"{file.name}: column {', '.join(missing)} is missing; there are {listed(file.names)}")
-            self._skip(file, [c.name for c in layout.columns])
-            for block, refused in file.blocks(layout.columns, lambda block: _of_kind(block, source.only_where)):
-                self.refuse(file.name, refused)
-                yield block
+    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[Mentions, EdgeRows]]:
+        """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
+        file, columns = self._opened(source)
+        with file:
+            for (mentions, rows, wrong), refused in file.blocks(
+                columns, lambda block: edge_rows(_of_kind(block, source.only_where), source, known, missing)
+            ):
+                self.refuse(file.name, [*refused, *wrong])
+                yield mentions, rows
+        self._closed(file)
 
 
 def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
@@ -202,3 +167,112 @@ def _node_rows(
             shown = block.table[name][row].as_py()
             rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
     return pa.table(columns, _NODE_ROWS), lines, values, rejects
+
+
+def edge_rows(
+    block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
+) -> tuple[Mentions, EdgeRows, list[Reject]]:
+    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
+    table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
+    if source.trimmed:
+        table, padded = _trimmed(table, (source.head.id, source.relation, source.tail.id))
+    for place, reject in _unlisted(table, block, source, known):
+        faulty.setdefault(place, reject)
+    types = []
+    for end in (source.head, source.tail):
+        of_end, ambiguous = _types(table, end, known, missing)
+        types.append(of_end)
+        for row in ambiguous.tolist():
+            reason, value = "nodes of several types have this id; name the type of this end", table[end.id][row].as_py()
+            faulty.setdefault(row, Reject(block.line(row), end.id, reason, value[:MAX_SHOWN]))
+    seconds = units = None
+    if source.timestamp:
+        seconds, units, wrong = edge_times(table, source.timestamp)
+        for row, text in wrong.items():
+            faulty.setdefault(row, Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+    lines = block.lines.of(np.arange(table.num_rows)) if source.head.index else np.zeros(0, np.int64)
+    if faulty:
+        rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
+        keep[list(faulty)] = False
+        where = pa.array(keep)
+        table, types = table.filter(where).combine_chunks(), [of_end.filter(where) for of_end in types]
+        if seconds is not None and units is not None:
+            seconds, units = seconds[keep], units[keep]
+        lines = lines[keep] if len(lines) else lines
+    relation = category_of(table, source.relation, source.relation_constant)
+    if source.prefix:
+        short = pc.replace_substring_regex(relation.dictionary, f"^{re.escape(source.prefix)}", "")
+        relation = pa.DictionaryArray.from_arrays(relation.indices, short)
+    display = category_of(table, source.display_relation) if source.display_relation else relation
+    texts = {
+        part: pa.concat_arrays([text_of(table, getattr(end, part)) for end in (source.head, source.tail)])
+        for part in ("id", "name", "source")
+    }
+    index = np.zeros(0, np.int64)
+    if source.head.index:
+        index = np.concatenate([table[end.index].combine_chunks().to_numpy() for end in (source.head, source.tail)])
+    none = np.zeros(2 * table.num_rows, bool)
+    ends = Mentions(index, type=pa.concat_arrays(types), **texts, renamed=none, resourced=none, line=np.tile(lines, 2))
+    mentions, heads, tails = digest(ends)
+    return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
+
+
+def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
+    """The table without white space around the texts of some columns, and the number of texts that had some."""
+    padded = 0
+    for name in names:
+        ids, spaced = without_blanks(category_of(table, name))
+        if spaced:
+            padded += spaced
+            table = table.set_column(table.schema.get_field_index(name), name, ids.cast(pa.string()))
+    return table, padded
+
+
+def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
+    """The rows with an id or a relation that its list lacks, each with its reject."""
+    for name in (source.head.id, source.relation, source.tail.id):
+        file = source.listed_only
+        if name == source.relation:
+            if source.relations is None:
+                continue
+            listed_texts, file = source.relations
+            lacking = pc.invert(pc.is_in(text_of(table, name), pa.array(listed_texts, pa.string())))
+        elif file:
+            lacking = pa.array(known.find(None, text_of(table, name)) == -1)
+        else:
+            continue
+        for row in np.flatnonzero(np.asarray(lacking)).tolist():
+            text = text_of(table, name)[row].as_py()
+            yield row, Reject(block.line(row), name, f"is not in {file}", text[:MAX_SHOWN])
+
+
+def _types(table: pa.Table, end: EdgeEnd, known: Catalogue, missing: str) -> tuple[pa.StringArray, np.ndarray]:
+    """The type of the end of each row, and the rows whose id is that of nodes of several types.
+
+    The type is that of the listed node with this id; else the one that the row has, or ``missing``.
+    """
+    given = text_of(table, end.type, end.constant)
+    if end.type and end.constant:
+        given = pc.if_else(pc.equal(given, ""), end.constant, given)
+    blank = np.asarray(pc.equal(given, ""), bool)
+    types = pc.if_else(pa.array(blank), missing, given) if blank.any() else given
+    if not len(known):
+        return types, np.zeros(0, np.int64)
+    ids = text_of(table, end.id)
+    place = known.find(None, ids) if blank.all() else known.find(given, ids)
+    if blank.any() and not blank.all():
+        place = np.where(blank, known.find(None, ids), place)
+    listed_types = known.type.take(pa.array(np.maximum(place, 0)))
+    return pc.if_else(pa.array(place >= 0), listed_types, types), np.flatnonzero(place == -2)
+
+
+def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or invalid), units (uint8), and the invalid values."""
+    column = category_of(table, name)
+    texts = [text.strip() for text in column.dictionary.to_pylist()]
+    parsed = [parse_time(text) if text else None for text in texts]
+    seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
+    units = np.array([0 if time is None else time.unit for time in parsed], np.uint8)
+    wrong = np.array([bool(text) and time is None for text, time in zip(texts, parsed, strict=True)], bool)
+    codes = column.indices.to_numpy()
+    return seconds[codes], units[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}

@@ -29,11 +29,10 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
             raise
         except MemoryError as error:
             raise InputError(
-                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole? "
-                "(Edge tables and triples can be read with engine: duckdb, out of core)"
+                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole?"
             ) from error
         except Exception as error:
-            if _no_room(error):
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise ResourceError(
                     f"{_file(args)} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
                     "to a folder with more"
@@ -43,13 +42,6 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
             ) from error
 
     return inside
-
-
-def _no_room(error: Exception) -> bool:
-    """Whether a disk is full, or DuckDB has no disk space for data that does not fit in its memory."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOSPC
-    return "duckdb" in type(error).__module__ and ("OutOfMemory" in type(error).__name__ or "No space" in str(error))
 
 
 def _file(args: tuple[Any, ...]) -> str:

@@ -100,27 +100,40 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     or, with ``strict``, anything unusual; :class:`SettingsError` for ``min_weight`` without a weight column.
     """
     settings = settings or InteractionsCsvSettings()
-    min_weight = settings.min_weight
     with RowFile(path, settings.delimiter, wanted=[n for n in settings.columns.model_dump().values() if n]) as file:
-        name = file.name
-        chosen = choose_columns(file.names, settings.columns, name)
-        whole, refused, commas, padded = read_roles(file, chosen, ("user", "item"))
-    rows = whole.num_rows + len(refused)
-    light = 0
+        chosen = choose_columns(file.names, settings.columns, file.name)
+        result = read_interactions(file, chosen, settings, settings.min_weight, ordered="timestamp" in chosen)
+    if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
+        shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
+        result.notes.append(f"columns that play no part were skipped: {shown_names}")
+    return result
+
+
+def read_interactions(
+    file: RowFile, chosen: Mapping[str, str], settings: Any, min_weight: float = 0.0, *, ordered: bool
+) -> IngestResult:
+    """The interactions of an open file. ``chosen``: role → column. ``ordered``: whether the order of rows of one time, or
+    of all rows if there are no times, is that of the interactions. ``settings``: those of
+    :func:`~graphmill.ingest.interactions.interaction_tables`.
+
+    Raises :class:`InputError` as that does, and :class:`SettingsError` for ``min_weight`` without a weight column.
+    """
+    whole, refused, commas, padded = read_roles(file, chosen, ("user", "item"))
+    rows, light = whole.num_rows + len(refused), 0
     if "weight" in chosen and min_weight:
         keep = whole["weight"].to_numpy() >= min_weight
         light = int((~keep).sum())
         whole = whole.filter(pa.array(keep))
     elif min_weight:
-        raise SettingsError(f"{name} has no weight column, so min_weight cannot be honoured; name it in columns.weight")
+        raise SettingsError(
+            f"{file.name} has no weight column, so min_weight cannot be honoured; name it in columns.weight"
+        )
     times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
     weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
     interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
-    result = interaction_tables(interactions, name, settings, rejects=refused, rows=rows, ordered=times is not None)
+    result = interaction_tables(interactions, file.name, settings, rejects=refused, rows=rows, ordered=ordered)
     result.counts["below_min_weight"] = light
-    if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
-        shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
-        result.notes.append(f"columns that play no part were skipped: {shown_names}")
+    result.notes.extend(file.notes)
     if padded:
         result.counts["padded_ids"] = padded
         result.notes.append(f"{padded} ids have white space around them; it was taken off")

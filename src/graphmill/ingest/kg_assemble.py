@@ -1,27 +1,55 @@
-"""Combines blocks of edges into one node table and one edge table: numbering, contradictions, ``limit_nodes``."""
+"""Combines blocks of edges into one node table and one edge table: numbering, contradictions, ``limit_nodes``.
 
-from dataclasses import asdict, dataclass, replace
+Memory holds the nodes and one block at a time; the edges are in files once they are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError
-from graphmill.ingest.disk import pieces
-from graphmill.ingest.kg_columns import Side
-from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, codes_of, first_rows, take
+from graphmill.ingest.column_maps import EdgeEnd
+from graphmill.ingest.disk import ColumnWriter, as_column, pieces
+from graphmill.ingest.kg_mentions import Mentions, NodeTable, codes_of, first_rows, take
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
-from graphmill.ingest.times import NO_TIME_THERE, Times
+from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
-_EMPTY = np.zeros(0, dtype=np.int32)
+_CATEGORIES = ("relation", "display_relation")
+
+
+@dataclass(frozen=True)
+class EdgeRows:
+    """Edges of one block: ``head`` and ``tail`` (int32) are numbers of mentions. ``line`` int64: the line of each row,
+    empty if nodes have no index.
+
+    If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none) and ``unit`` uint8 (index into
+    :data:`graphmill.ingest.times.UNITS`). ``split``: that of all rows, if files have one. ``padded``: number of ids and
+    relations that had white space around them.
+    """
+
+    head: np.ndarray
+    tail: np.ndarray
+    relation: pa.DictionaryArray
+    display_relation: pa.DictionaryArray
+    line: np.ndarray
+    timestamp: np.ndarray | None = None
+    unit: np.ndarray | None = None
+    split: int | None = None
+    padded: int = 0
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The tables of one file. ``renamed`` and ``resourced``: number of nodes with a second name, or a second source.
+    """The tables of one graph. ``renamed``, ``resourced``, ``unnamed``: number of nodes with a second name, with a second
+    source, and without a name.
 
     ``times``: times of the edges that have one, in seconds and with their units; None if no column has times.
     """
@@ -50,122 +78,112 @@ def counts_of(made: Assembled, nodes: pa.Table, edges: pa.Table, rejected: int, 
 
 
 class Assembly:
-    """Collects the blocks of one file in order; :meth:`finish` makes the tables."""
+    """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
-    def __init__(self, indexed: bool, head: Side, tail: Side, timestamp: str = "") -> None:
-        self._indexed, self._sides, self._timestamp = indexed, (head, tail), timestamp
-        self._table = NodeTable(indexed)
+    ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
+    first relations, in their order.
+    """
+
+    def __init__(
+        self, *, indexed: bool = False, timed: bool = False, split: bool = False, relations: Iterable[str] = ()
+    ) -> None:
+        self._nodes, self._indexed, self._timed = NodeTable(), indexed, timed
+        kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
+        kinds |= {"line": np.int64} if indexed else {}
+        kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
+        kinds |= {"split": np.uint8} if split else {}
+        self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
+        self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._pending: list[tuple[Mentions, EdgeRows]] = []
-        self._rows: list[EdgeRows] = []
+        self._mentioned = 0
 
     def add(self, mentions: Mentions, rows: EdgeRows) -> None:
         """Add the next block. ``rows`` refer to ``mentions``."""
         self._pending.append((mentions, rows))
-        if sum(len(m) for m, _ in self._pending) > max(_PENDING_MENTIONS, len(self._table.mentions)):
+        self._mentioned += len(mentions)
+        if self._mentioned > max(_PENDING_MENTIONS, len(self._nodes.mentions) // 2):
             self._settle()
 
     def _settle(self) -> None:
-        """Number the pending blocks' mentions over the whole file, and free their strings."""
-        numbers = self._table.add([mentions for mentions, _ in self._pending])
+        """Number the pending blocks' mentions over all files, and free their strings."""
+        numbers = self._nodes.add([mentions for mentions, _ in self._pending])
         for (_, rows), number in zip(self._pending, numbers, strict=True):
-            self._rows.append(replace(rows, head=number[rows.head], tail=number[rows.tail]))
-        self._pending = []
+            count, found = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
+            for name, known in self._names.items():
+                column = getattr(rows, name)
+                codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
+                found[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
+            if self._timed:
+                none = rows.timestamp is None or rows.unit is None
+                found["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
+                found["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+            if rows.split is not None:
+                found["split"] = np.full(count, rows.split, np.uint8)
+            for name, column in self._columns.items():
+                column.append(found[name] if name in found else getattr(rows, name))
+        self._pending, self._mentioned = [], 0
 
-    def finish(self) -> Assembled:
-        """The tables, with nodes by index if the file has one, else in the order of their first appearance."""
+    def finish(self, head: EdgeEnd | None = None, tail: EdgeEnd | None = None) -> Assembled:
+        """The tables, with nodes by index if the file has one, else in the order of their first appearance.
+
+        ``head`` and ``tail``: the columns of the ends, for the rejects of rows whose index means another node than at
+        its first appearance.
+        """
         self._settle()
-        mentions = self._table.mentions
-        owner = owners_of(mentions, self._indexed)
-        foreign = owner != np.arange(len(owner))
-        head, tail = self._ends("head"), self._ends("tail")
-        relation, display = self._column("relation"), self._column("display_relation")
-        zeros = np.zeros(len(head), np.int32)
-        times = Times(self._ends("timestamp"), zeros, self._ends("unit")) if self._timestamp else None
-        bad, rejects = self._bad_times()
-        usable = ~(foreign[head] | foreign[tail] | bad)
-        if foreign.any():
-            for rows in self._rows:
-                rejects += self._contradictions(rows, mentions, owner)
-        self._rows = []
-        if not usable.all():
-            head, tail = head[usable], tail[usable]
-            relation, display = relation.filter(pa.array(usable)), display.filter(pa.array(usable))
-            times = None if times is None else times.take(usable)
-        used = np.zeros(len(mentions), dtype=bool)
-        used[head] = used[tail] = True
-        order, row_of = rows_of_nodes(mentions, used, self._indexed)
-        edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
-        if times is not None:
-            edges = edges.append_column("timestamp", pa.array(times.second, pa.int64()))
-            times = times.take(times.second != NO_TIME)
-        return assembled(take(mentions, order), edges, rejects, self._indexed, times)
+        columns = {name: column.finish() for name, column in self._columns.items()}
+        nodes, rejects = self._nodes.mentions, list[Reject]()
+        if self._indexed and head and tail:
+            nodes, columns, rejects = _by_index(nodes, columns, head, tail)
+        times = None
+        if self._timed:
+            times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
+        arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
+        edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
+        for name in ("split", "timestamp"):
+            edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
+        unnamed = pc.equal(pc.binary_length(nodes.name), 0)
+        index = pa.array(nodes.index if self._indexed else np.arange(len(nodes), dtype=np.int64))
+        name, source = pc.if_else(unnamed, nodes.id, nodes.name), nodes.source.dictionary_encode()
+        table = pa.table([index, nodes.id, nodes.type.dictionary_encode(), name, source], NODES)
+        renamed, resourced = int(nodes.renamed.sum()), int(nodes.resourced.sum())
+        return Assembled(table, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
 
-    def _ends(self, end: str) -> np.ndarray:
-        return np.concatenate([getattr(rows, end) for rows in self._rows] or [_EMPTY])
 
-    def _column(self, name: str) -> pa.DictionaryArray:
-        chunks = [getattr(rows, name) for rows in self._rows]
-        return pa.chunked_array(chunks, EDGES.field(name).type).unify_dictionaries().combine_chunks()
-
-    def _bad_times(self) -> tuple[np.ndarray, list[Reject]]:
-        """Mask (bool) of all rows with an invalid time, and a reject for each."""
-        bad, rejects, end = np.zeros(sum(len(rows.head) for rows in self._rows), bool), [], 0
-        for rows in self._rows:
-            begin, end = end, end + len(rows.head)
-            where = np.array(sorted(rows.bad_times), np.int64)
-            bad[begin + where] = True
-            for row, line in zip(where.tolist(), rows.lines.of(where).tolist(), strict=True):
-                rejects.append(Reject(line, self._timestamp, NO_TIME_THERE, rows.bad_times[row][:MAX_SHOWN]))
-        return bad, rejects
-
-    def _contradictions(self, rows: EdgeRows, mentions: Mentions, owner: np.ndarray) -> list[Reject]:
-        """A reject for each row in which an index means another node than at its first appearance."""
-        rejects = []
-        bad = np.flatnonzero((owner[rows.head] != rows.head) | (owner[rows.tail] != rows.tail))
-        bad = bad[~np.isin(bad, list(rows.bad_times))]  # at most one reject per row
-        for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
-            at_head = owner[rows.head[row]] != rows.head[row]
-            mention = int(rows.head[row] if at_head else rows.tail[row])
-            first, side = int(owner[mention]), self._sides[0 if at_head else 1]
-            here, there = ((mentions.type[m].as_py(), mentions.id[m].as_py()) for m in (mention, first))
-            column, value = (side.type, here[0]) if here[0] != there[0] else (side.id, here[1])
+def _by_index(
+    mentions: Mentions, columns: dict[str, np.ndarray], head: EdgeEnd, tail: EdgeEnd
+) -> tuple[Mentions, dict[str, np.ndarray], list[Reject]]:
+    """The nodes in the order of their index, the edges between them, and a reject for each row in which an index means
+    another node than at its first appearance."""
+    key = codes_of(pa.array(mentions.index))
+    owner = first_rows(key)[key]
+    heads, tails, used, rejects = columns["head"], columns["tail"], np.zeros(len(mentions), bool), list[Reject]()
+    usable = np.ones(len(heads), bool)
+    for part in pieces(len(heads), heads, tails):
+        ends = heads[part], tails[part]
+        usable[part] = (owner[ends[0]] == ends[0]) & (owner[ends[1]] == ends[1])
+        for end in ends:
+            used[end[usable[part]]] = True
+        for row in (part.start + np.flatnonzero(~usable[part])).tolist():
+            at_head = owner[heads[row]] != heads[row]
+            mention = int(heads[row] if at_head else tails[row])
+            first, side = int(owner[mention]), head if at_head else tail
+            here, before = ((mentions.type[m].as_py(), mentions.id[m].as_py()) for m in (mention, first))
+            column, value = (side.type, here[0]) if here[0] != before[0] else (side.id, here[1])
             reason = (
                 f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
-                f"but {there[0]} '{there[1]}' on line {mentions.line[first]}"
+                f"but {before[0]} '{before[1]}' on line {mentions.line[first]}"
             )
-            rejects.append(Reject(line, column, reason, value[:MAX_SHOWN]))
-        return rejects
-
-
-def owners_of(mentions: Mentions, indexed: bool) -> np.ndarray:
-    """For each mention, the first one with the same key (int32): itself, unless an index has two meanings."""
-    if not indexed:
-        return np.arange(len(mentions), dtype=np.int32)
-    key = codes_of(pa.array(mentions.index))
-    return first_rows(key)[key]
-
-
-def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The mentions that become nodes, in the order of the table; and each mention's row in the table (int32, -1 for
-    none)."""
+            rejects.append(Reject(int(columns["line"][row]), column, reason, value[:MAX_SHOWN]))
     order = np.flatnonzero(used)
-    if indexed:
-        order = order[np.argsort(mentions.index[order])]
-    if len(order) > np.iinfo(np.int32).max:
-        raise InputError(f"the file has {len(order):,} nodes; at most {np.iinfo(np.int32).max:,} are supported")
+    order = order[np.argsort(mentions.index[order])]
     row_of = np.full(len(mentions), -1, dtype=np.int32)
     row_of[order] = np.arange(len(order), dtype=np.int32)
-    return order, row_of
-
-
-def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: bool, times: Times | None) -> Assembled:
-    """The tables of the mentions that become nodes, and of the edges between them."""
-    unnamed = pc.equal(pc.binary_length(kept.name), 0)
-    index = pa.array(kept.index if indexed else np.arange(len(kept), dtype=np.int64))
-    name, source = pc.if_else(unnamed, kept.id, kept.name), kept.source.dictionary_encode()
-    nodes = pa.table([index, kept.id, kept.type.dictionary_encode(), name, source], NODES)
-    renamed, resourced = int(kept.renamed.sum()), int(kept.resourced.sum())
-    return Assembled(nodes, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
+    kept = {name: ColumnWriter(values.dtype) for name, values in columns.items() if name != "line"}
+    for part in pieces(len(heads), *columns.values()):
+        for name, writer in kept.items():
+            values = columns[name][part][usable[part]]
+            writer.append(row_of[values] if name in ("head", "tail") else values)
+    return take(mentions, order), {name: writer.finish() for name, writer in kept.items()}, rejects
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:

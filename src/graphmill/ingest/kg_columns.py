@@ -1,16 +1,8 @@
-"""The column map of ``kg_csv``: the role of each column of a CSV file in an edge.
-
-It is resolved once per file against the header, before any row is read.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+"""The settings of ``kg_csv``: the role of each column of a table in an edge."""
 
 from pydantic import field_validator, model_validator
 
-from graphmill.errors import InputError, listed
-from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.engine import Engine, engine_setting
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.rejects import max_rejects_setting
 from graphmill.settings import Settings, setting
 
@@ -76,6 +68,21 @@ class KgColumns(Settings):
                 raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
         return self
 
+    def of_file(self, path: str, delimiter: str) -> EdgeSource:
+        """The map as that of the file ``path``."""
+        columns = self
+        if self == KgColumns():
+            primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+            columns = KgColumns(relation="relation", display_relation="display_relation", **primekg)
+        head, tail = (
+            EdgeEnd(**{part: getattr(columns, f"{end}_{part}") for part in _PARTS},
+                    constant=getattr(columns, f"{end}_type_constant")) for end in ("head", "tail")
+        )  # fmt: skip
+        return EdgeSource(
+            path, head, tail, columns.relation, columns.relation_constant, columns.display_relation, columns.timestamp,
+            delimiter, types_required=True,
+        )  # fmt: skip
+
 
 class KgCsvSettings(Settings):
     """How a ``kg_csv`` source is read."""
@@ -85,94 +92,5 @@ class KgCsvSettings(Settings):
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
     max_rejects: int = max_rejects_setting("the file as soon as")
-    engine: Engine = engine_setting()
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
-
-
-@dataclass(frozen=True)
-class Side:
-    """The columns of one end of the edges, empty if there is none. ``constant``: the type if no column has it."""
-
-    index: str
-    id: str
-    type: str
-    name: str
-    source: str
-    constant: str
-
-
-@dataclass(frozen=True)
-class KgLayout:
-    """A column map resolved against a header."""
-
-    relation: str
-    relation_constant: str
-    display_relation: str
-    head: Side
-    tail: Side
-    timestamp: str
-    columns: tuple[Column, ...]
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def indexed(self) -> bool:
-        """Whether nodes are keyed by an index column."""
-        return bool(self.head.index)
-
-
-def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
-    """The columns that have a name, each once. A column with two roles (such as id and name) is required if either is."""
-    found: dict[str, Column] = {}
-    for column in wanted:
-        if column.name:
-            known = found.setdefault(column.name, column)
-            found[column.name] = replace(known, required=known.required or column.required)
-    return tuple(found.values())
-
-
-def column_names(columns: KgColumns) -> list[str]:
-    """The columns named in a map; PrimeKG's for an empty map."""
-    named = [value for part, value in columns.model_dump().items() if value and not part.endswith("_constant")]
-    return named or list(PRIMEKG)
-
-
-def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: str) -> KgLayout:
-    """Resolve the layout of ``file`` with these column names.
-
-    Raises :class:`InputError` if a mapped column is missing or occurs twice in the header. The message lists the
-    columns and, if another delimiter would explain it, names that delimiter.
-    """
-    if columns == KgColumns():
-        primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
-        columns = KgColumns(relation="relation", display_relation="display_relation", **primekg)
-    head, tail = (
-        Side(*(getattr(columns, f"{end}_{part}") for part in (*_PARTS, "type_constant"))) for end in ("head", "tail")
-    )
-    wanted = [Column(columns.relation, "category", required=True), Column(columns.display_relation, "category")]
-    for side in (head, tail):
-        wanted += [Column(side.index, "whole", required=True)]
-        wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
-        wanted += [Column(name, "text") for name in (side.name, side.source)]
-    wanted += [Column(columns.timestamp, "category")]
-    found = merged_columns(wanted)
-    names = [column.name for column in found]
-    _check_header(names, header, delimiter, file)
-    ignored = tuple(name for name in header if name not in names)
-    parts = columns.relation, columns.relation_constant, columns.display_relation, head, tail, columns.timestamp
-    return KgLayout(*parts, found, ignored)
-
-
-def _check_header(wanted: list[str], header: tuple[str, ...], delimiter: str, file: str) -> None:
-    missing = [name for name in wanted if name not in header]
-    if missing:
-        for other, word in ((",", ","), ("\t", "tab"), (";", ";"), ("|", "|")):
-            if other != delimiter and len(header) == 1 and all(n in header[0].split(other) for n in wanted):
-                raise InputError(f"{file}: the fields are separated by '{word}'; set delimiter: '{word}'")
-        raise InputError(
-            f"{file}: column {', '.join(missing)} is missing; the header has {listed(header)}. "
-            "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
-        )
-    twice = [name for name in wanted if header.count(name) > 1]
-    if twice:
-        raise InputError(f"{file}: the header names column {', '.join(twice)} more than once; rename one")

@@ -10,25 +10,19 @@ the complete table of cases.
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import Header
-from graphmill.ingest.engine import choose
+from graphmill.ingest.catalogue import catalogue_of
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
 from graphmill.ingest.format import Format, Look
+from graphmill.ingest.graph_files import finished
+from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
-from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings, KgLayout, column_names, resolve
-from graphmill.ingest.kg_disk import DiskAssembly
+from graphmill.ingest.kg_assemble import Assembly
+from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings
 from graphmill.ingest.kg_guess import guess_columns, parts_of
-from graphmill.ingest.kg_mentions import digest
-from graphmill.ingest.kg_notes import describe, problems
-from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
-from graphmill.ingest.times import unit_notes
+from graphmill.ingest.tables import IngestResult
 
 
 @guarded
@@ -39,60 +33,16 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     is missing, no row is usable, more than ``max_rejects`` rows are not, or ``strict`` is set and anything is unusual.
     """
     settings = settings or KgCsvSettings()
-    with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
-        layout = resolve(settings.columns, file.names, file.delimiter, file.name)
-        kind = DiskAssembly if choose(settings.engine, [path]) else Assembly
-        assembly, rejects = kind(layout.indexed, layout.head, layout.tail, layout.timestamp), list[Reject]()
-        for digested, refused in file.blocks(layout.columns, lambda block: digest(block, layout)):
-            rejects += refused
-            _check_number(rejects, settings.max_rejects, file.name)
-            assembly.add(*digested)
-    made = assembly.finish()
-    rejects = sorted(rejects + made.rejects)
-    _check_number(rejects, settings.max_rejects, file.name)
-    if made.edges.num_rows == 0:
-        because = f"; {len(rejects):,} rows were rejected, the first on {rejects[0].place}" if rejects else ""
-        raise InputError(f"{file.name} has no usable row below its header{because}")
-    return _result(file.name, made, rejects, file.header, layout, settings)
-
-
-def _check_number(rejects: list[Reject], most: int, file: str) -> None:
-    if most and len(rejects) > most:
-        raise InputError(
-            f"{file}: more than {most:,} rows cannot be used; the first on {rejects[0].place}. "
-            "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
-        )
-
-
-def _result(
-    file: str, made: Assembled, rejects: list[Reject], header: Header, layout: KgLayout, settings: KgCsvSettings
-) -> IngestResult:
-    nodes, edges = made.nodes, made.edges
-    counts = {
-        **counts_of(made, nodes, edges, len(rejects), layout.indexed),
-        "nodes_without_name": made.unnamed if layout.head.name or layout.tail.name else 0,
-        "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
-        "ignored_columns": len(layout.ignored),
-    }
-    unit_note: list[str] = []
-    if made.times is not None:
-        counts["times_of_another_unit"], unit_note = unit_notes(made.times, file)
-        counts["edges_without_time"] = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
-    found = problems(counts)
-    if settings.strict and found:
-        first = f" (the first on {rejects[0].place})" if rejects else ""
-        raise InputError(f"{file}: strict is set, and there are {'; '.join(found)}{first}")
-    if settings.limit_nodes:
-        nodes, edges = first_nodes(nodes, edges, settings.limit_nodes)
-        if edges.num_rows == 0:
-            raise InputError(f"{file}: no edge is left among the first {settings.limit_nodes} nodes; raise limit_nodes")
-    counts["nodes_left_out"] = made.nodes.num_rows - nodes.num_rows
-    counts["edges_left_out"] = made.edges.num_rows - edges.num_rows
-    counts["nodes"], counts["edges"] = nodes.num_rows, edges.num_rows
-    check_table(nodes, NODES, "nodes")
-    check_table(edges.select(EDGES.names), EDGES, "edges")
-    refused = reject_table((file, reject) for reject in rejects)
-    return IngestResult(nodes, edges, refused, counts=counts, notes=[*describe(counts, header, layout), *unit_note])
+    source = settings.columns.of_file(str(path), settings.delimiter)
+    indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    assembly = Assembly(indexed=indexed, timed=bool(source.timestamp))
+    for block in reading.edges(source, nowhere, ""):
+        assembly.add(*block)
+    made = assembly.finish(source.head, source.tail)
+    reading.refuse(reading.name, made.rejects)
+    named = bool(source.head.name or source.tail.name)
+    return finished(reading, made, nowhere, {}, named=named, indexed=indexed, limit_nodes=settings.limit_nodes)
 
 
 def examine(path: str) -> IngestReport:
@@ -131,4 +81,4 @@ def _recognises(look: Look) -> int:
     return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
 
 
-FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv, out_of_core=True)
+FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)

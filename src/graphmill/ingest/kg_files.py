@@ -13,13 +13,14 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError, listed
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import Side, checked_delimiter
+from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
@@ -123,9 +124,7 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     with RowFile(path, file.delimiter, header_line=file.header,
                  wanted=[v for v in given.model_dump().values() if v]) as opened:  # fmt: skip
         names, name = opened.names, opened.name
-    missing = [v for v in given.model_dump().values() if v and v not in names]
-    if missing:
-        raise InputError(f"{name}: column {', '.join(missing)} is missing; there are {listed(names)}")
+        opened.require([v for v in given.model_dump().values() if v])
     guessed = guess_columns(names)[0]
     head = given.head or (guessed.head_id if guessed and not given.tail else "")
     tail = given.tail or (guessed.tail_id if guessed and not given.head else "")
@@ -140,14 +139,12 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
             f"{name}: which relation? Write relation: NAME for all rows of the file, or columns: {{relation: …}}"
         )
     side = {
-        end: Side(
-            "",
+        end: EdgeEnd(
             column,
             getattr(given, f"{end}_type")
             or ("" if getattr(file, f"{end}_type") or guess is None else getattr(guess, f"{end}_type")),
             getattr(given, f"{end}_name") or ("" if guess is None else getattr(guess, f"{end}_name")),
-            "",
-            getattr(file, f"{end}_type"),
+            constant=getattr(file, f"{end}_type"),
         )
         for end, column in (("head", head), ("tail", tail))
     }  # fmt: skip
@@ -237,6 +234,5 @@ FORMAT = Format(
     kg_files,
     data_roles=("edges",),
     own_features=lambda settings: any(file.features for file in settings.nodes),
-    out_of_core=True,
     preview=_preview,
 )

@@ -6,27 +6,27 @@ the whole file are never in memory at once. Both steps gather the first mention'
 takes a fraction of the time of hashing.
 """
 
-from dataclasses import dataclass, field, replace
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.csv_blocks import CsvBlock, Lines
-from graphmill.ingest.kg_columns import KgLayout, Side
-from graphmill.ingest.tables import NO_TIME
-from graphmill.ingest.times import parse_time
+from graphmill.errors import InputError
+
+_MOST_NODES = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Mentions:
-    """Distinct mentions of nodes, in the order of their first appearance; all columns have the same length.
+    """Mentions of nodes; all columns have the same length.
 
-    Two mentions are the same if ``index``, ``id`` and ``type`` are equal (``index``: int64, empty if nodes have none).
-    ``name`` and ``source`` are the first that is not empty, found at ``name_at`` and ``source_at`` (int64, growing
-    through the file); ``renamed`` and ``resourced`` are the positions of a later, different one. ``line`` is the line
-    of the first appearance in the file.
+    Two mentions are the same if ``index``, ``id`` and ``type`` are equal. ``index`` int64, and ``line`` int64 (of the
+    first appearance in the file), are empty if nodes have no index. ``name`` and ``source`` are the first that is not
+    empty; ``renamed`` and ``resourced`` (bool): whether a later one differs.
     """
 
     index: np.ndarray
@@ -34,8 +34,6 @@ class Mentions:
     type: pa.StringArray
     name: pa.StringArray
     source: pa.StringArray
-    name_at: np.ndarray
-    source_at: np.ndarray
     renamed: np.ndarray
     resourced: np.ndarray
     line: np.ndarray
@@ -44,92 +42,45 @@ class Mentions:
         return len(self.id)
 
 
-@dataclass(frozen=True)
-class EdgeRows:
-    """Edges of one block: ``head`` and ``tail`` (int32) are numbers of mentions. ``lines``: the lines of its rows.
+def digest(ends: Mentions) -> tuple[Mentions, np.ndarray, np.ndarray]:
+    """The distinct mentions among the ends of edges, in the order of their first appearance, and the number of each
+    edge's head and tail (int32).
 
-    If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none), ``unit`` uint8 (index into
-    :data:`graphmill.ingest.times.UNITS`), and ``bad_times``: invalid values by row.
+    ``ends``: the heads of n edges, then their tails.
     """
-
-    head: np.ndarray
-    tail: np.ndarray
-    relation: pa.DictionaryArray
-    display_relation: pa.DictionaryArray
-    lines: Lines
-    timestamp: np.ndarray | None = None
-    unit: np.ndarray | None = None
-    bad_times: dict[int, str] = field(default_factory=dict)
+    in_order = np.arange(len(ends)).reshape(2, -1).T.reshape(-1)
+    mentions, number = _merged(ends, in_order)
+    head, tail = number.reshape(2, -1)
+    return mentions, head, tail
 
 
-def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
-    """The distinct mentions of nodes in ``block``, and its edges by their numbers among these."""
-    relation = category_of(block.table, layout.relation, layout.relation_constant)
-    display = category_of(block.table, layout.display_relation) if layout.display_relation else relation
-    heads, head, first_of_head = _side(block, layout.head, 0, layout.indexed)
-    tails, tail, first_of_tail = _side(block, layout.tail, 1, layout.indexed)
-    order = np.argsort(np.concatenate((2 * first_of_head.astype(np.int64), 2 * first_of_tail.astype(np.int64) + 1)))
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    head, tail = rank[: len(heads)][head], rank[len(heads) :][tail]
-    times = edge_times(block.table, layout.timestamp) if layout.timestamp else (None, None, {})
-    return take(concat([heads, tails]), order), EdgeRows(head, tail, relation, display, block.lines, *times)
+def _merged(every: Mentions, in_order: np.ndarray) -> tuple[Mentions, np.ndarray]:
+    """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own.
 
-
-def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or invalid), units (uint8), and the invalid values."""
-    column = category_of(table, name)
-    texts = [text.strip() for text in column.dictionary.to_pylist()]
-    parsed = [parse_time(text) if text else None for text in texts]
-    seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
-    units = np.array([0 if time is None else time.unit for time in parsed], np.uint8)
-    wrong = np.array([bool(text) and time is None for text, time in zip(texts, parsed, strict=True)], bool)
-    codes = column.indices.to_numpy()
-    return seconds[codes], units[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}
-
-
-def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:
-    """The distinct mentions at one end (``number`` 0 or 1) of the edges, the mention of each row, each one's first row."""
-    table, lines = block.table, block.lines.of(np.arange(block.table.num_rows))
-    index = table[side.index].combine_chunks().to_numpy() if indexed else np.zeros(0, dtype=np.int64)
-    key = text_of(table, side.id), text_of(table, side.type, side.constant)
-    told = text_of(table, side.name), text_of(table, side.source)
-    at, none = 2 * lines + number, np.zeros(len(lines), dtype=bool)
-    return _merged(Mentions(index, *key, *told, at, at, none, none, lines), indexed)
-
-
-def _merged(every: Mentions, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:
-    """The distinct ones of mentions that may repeat, the number of each mention's own, and each one's first row (int32)."""
-    code, first = _distinct(pa.array(every.index), every.id, every.type, indexed)
-    named, renamed = first_filled(every.name, code, first, every.name_at)
-    sourced, resourced = first_filled(every.source, code, first, every.source_at)
+    ``in_order``: the mentions in the order of the file.
+    """
+    code = _codes(every, in_order)
+    first = in_order[first_rows(code[in_order])]
+    named, renamed = first_filled(every.name, code, first, in_order)
+    sourced, resourced = first_filled(every.source, code, first, in_order)
     renamed[code[every.renamed]] = True
     resourced[code[every.resourced]] = True
-    mentions = replace(
-        take(every, first),
-        name=every.name.take(pa.array(named)),
-        source=every.source.take(pa.array(sourced)),
-        name_at=every.name_at[named],
-        source_at=every.source_at[sourced],
-        renamed=renamed,
-        resourced=resourced,
-    )
-    return mentions, code, first
+    names = {"name": every.name.take(pa.array(named)), "source": every.source.take(pa.array(sourced))}
+    return replace(take(every, first), **names, renamed=renamed, resourced=resourced), code
 
 
-def _distinct(
-    index: pa.Int64Array, ids: pa.StringArray, types: pa.StringArray, indexed: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each distinct (index, id, type), in order of first appearance, and the first row of each (int32)."""
-    if not indexed:
-        code = codes_of(ids, types)
-        return code, first_rows(code)
-    code = codes_of(index)
-    first = first_rows(code)
-    if not all(_agrees(column, first[code]) for column in (ids, types)):
-        code = codes_of(index, ids, types)
-        first = first_rows(code)
-    return code, first
+def _codes(every: Mentions, in_order: np.ndarray) -> np.ndarray:
+    """A number (int32) for each distinct mention, counting up in the order of first appearance."""
+    if len(every.index):
+        code = codes_of(pa.array(every.index))
+        first = first_rows(code)[code]
+        if not (_agrees(every.id, first) and _agrees(every.type, first)):
+            code = codes_of(pa.array(every.index), every.id, every.type)
+    else:
+        code = codes_of(every.id, every.type)
+    rank = np.empty(int(code.max(initial=-1)) + 1, np.int32)
+    rank[np.argsort(first_rows(code[in_order]))] = np.arange(len(rank), dtype=np.int32)
+    return rank[code]
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:
@@ -137,11 +88,11 @@ def codes_of(*columns: pa.Array) -> np.ndarray:
     code: np.ndarray | None = None
     for column in columns:
         encoded = column.dictionary_encode()
-        found = encoded.indices.to_numpy()
+        number = encoded.indices.to_numpy()
         if code is not None:
-            pairs = code.astype(np.int64) * max(len(encoded.dictionary), 1) + found
-            found = pa.array(pairs).dictionary_encode().indices.to_numpy()
-        code = found
+            pairs = code.astype(np.int64) * max(len(encoded.dictionary), 1) + number
+            number = pa.array(pairs).dictionary_encode().indices.to_numpy()
+        code = number
     assert code is not None
     return code
 
@@ -155,16 +106,16 @@ def first_rows(code: np.ndarray) -> np.ndarray:
 
 
 def first_filled(
-    text: pa.StringArray, code: np.ndarray, first: np.ndarray, at: np.ndarray
+    text: pa.StringArray, code: np.ndarray, first: np.ndarray, in_order: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each code, the row of its first nonempty string (by ``at``), and whether another string differs (bool).
+    """For each code, the row of its first nonempty string, and whether another string differs (bool).
 
-    ``first`` has the first row of each code, which is the result if all its strings are empty.
+    ``first`` has the first row of each code, which is the result if all its strings are empty. ``in_order``: the rows
+    in their order.
     """
     if _agrees(text, first[code]):
         return first, np.zeros(len(first), dtype=bool)
-    filled = np.flatnonzero(pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False))
-    filled = filled[np.argsort(at[filled], kind="stable")]
+    filled = in_order[pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)[in_order]]
     chosen = first.copy()
     chosen[code[filled][::-1]] = filled[::-1]
     same = pc.equal(text.take(pa.array(filled)), text.take(pa.array(chosen[code[filled]])))
@@ -211,13 +162,15 @@ def take(mentions: Mentions, rows: np.ndarray) -> Mentions:
 class NodeTable:
     """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
 
-    def __init__(self, indexed: bool) -> None:
+    def __init__(self) -> None:
         text, flags, numbers = pa.nulls(0, pa.string()), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
-        self.indexed = indexed
-        self.mentions = Mentions(numbers, text, text, text, text, numbers, numbers, flags, flags, numbers)
+        self.mentions = Mentions(numbers, text, text, text, text, flags, flags, numbers)
 
     def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
         """Add the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
-        self.mentions, code, _ = _merged(concat([self.mentions, *blocks]), self.indexed)
+        every = concat([self.mentions, *blocks])
+        if len(every) > _MOST_NODES:
+            raise InputError(f"the files have about {len(every):,} nodes; at most {_MOST_NODES:,} are supported")
+        self.mentions, code = _merged(every, np.arange(len(every)))
         ends = np.cumsum([len(code) - sum(map(len, blocks)), *map(len, blocks)])
         return [code[start:end] for start, end in pairwise(ends)]

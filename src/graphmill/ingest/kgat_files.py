@@ -7,6 +7,7 @@ may be gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,8 @@ LISTS = {
     "relations": "relation_list.txt",
 }
 _LARGEST = 2**31 - 1
+_NO_FACTS = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
+_NO_TRIPLE = "not three numbers from 0 without large gaps"
 _SMALL = 100_000
 _BLOCK_LINES = 1 << 16
 """Lines of facts that are taken apart at a time: their cells as text are many times as large as the file."""
@@ -96,13 +99,22 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     files = kgat_files(path, settings)
     rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    texts = {role: text_lines(file) for role, file in files.items() if role not in LISTS}
+    blocks = {role: _Numbers(file) for role, file in files.items() if role not in LISTS}
+    found = {split: _interactions(blocks[split], rejects) for split in SPLITS if split in blocks}
+    facts, places = _facts(blocks["knowledge"], rejects) if "knowledge" in blocks else _NO_FACTS
     # Every number up to the largest one becomes a node, so one wrong digit could fill the memory.
-    cells = sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines)
-    listed = max((number for found in lists.values() for number in found), default=0)
+    cells = sum(block.cells for block in blocks.values())
+    listed = max((number for known in lists.values() for number in known), default=0)
     largest = min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
-    user, item, split = _interactions(texts, lists, rejects, largest)
-    facts = _facts(*texts["knowledge"], lists, rejects, largest) if "knowledge" in texts else np.zeros((0, 3), np.int64)
+    for name, rows in found.items():
+        for column, what in enumerate(("user", "item")):
+            rows = _within(rows, column, what, lists.get(f"{what}s"), largest, rejects, blocks[name].name)
+        found[name] = rows
+    user, item = (np.concatenate([np.zeros(0, np.int64), *(rows[:, n] for rows in found.values())]) for n in range(2))
+    split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in found.items())])
+    facts = _known_facts(facts, places, lists, largest, rejects, blocks["knowledge"].name) if len(facts) else facts
+    place_of = {block.name: place for place, block in enumerate(blocks.values())}
+    rejects.sort(key=lambda each: (place_of[each[0]], each[1]))
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
     num_users = _count(user, lists.get("users"))
@@ -136,6 +148,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
     told = _SENTENCES if counts["facts"] else ["rejects"]
     notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
+    if comments := sum(block.comments for block in blocks.values()):
+        notes.append(f"{comments:,} comment lines (# or !) were skipped")
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
@@ -166,11 +180,11 @@ class _Rejects(list[tuple[str, Reject]]):
             )
 
 
-def _number(text: str, largest: int = _LARGEST) -> int:
-    """``text`` as a whole number from 0 to ``largest``, or −1."""
+def _number(text: str) -> int:
+    """``text`` as a whole number from 0 to :data:`_LARGEST`, or −1."""
     digits = text.lstrip("0") or "0"
     whole = text.isascii() and text.isdigit() and len(digits) <= len(str(_LARGEST))
-    return int(digits) if whole and int(digits) <= largest else -1
+    return int(digits) if whole and int(digits) <= _LARGEST else -1
 
 
 def _why(text: str, what: str) -> str:
@@ -180,94 +194,132 @@ def _why(text: str, what: str) -> str:
     return f"the {what} is no number from 0"
 
 
-def _interactions(
-    texts: dict[str, tuple[str, list[str]]], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User, item and split of every interaction. A line with only a user has no interaction; this is not an error.
+class _Numbers:
+    """A file of lines of numbers. ``cells`` and ``comments``: how many cells and comment lines were read so far."""
 
-    If there is a list of items, a number beyond it belongs to another entity, and is rejected.
-    """
-    beyond = max(lists["items"], default=-1) if "items" in lists else _LARGEST
-    users, items, splits = list[int](), list[int](), list[int]()
-    for split_number, split in enumerate(SPLITS):
-        name, lines = texts.get(split, ("", []))
-        for place, line in enumerate(lines, start=1):
-            cells = line.split()
-            if not cells:
-                continue
-            own, *found = (_number(cell, largest) for cell in cells)
+    def __init__(self, path: str | Path) -> None:
+        self.name, self.cells, self.comments, self._path = shown(path), 0, 0, path
+
+    def __iter__(self) -> Iterator[tuple[list[int], list[list[str]]]]:
+        """Yield blocks of lines that are neither blank nor comments: their numbers, and their cells."""
+        places, rows = list[int](), list[list[str]]()
+        for place, line in text_lines(self._path):
+            if line.startswith(("#", "!")):
+                self.comments += 1
+            elif row := [cell for cell in line.replace("\t", " ").split(" ") if cell]:
+                self.cells += len(row)
+                places.append(place)
+                rows.append(row)
+            if len(rows) == _BLOCK_LINES:
+                yield places, rows
+                places, rows = [], []
+        yield places, rows
+
+
+def _interactions(file: _Numbers, rejects: _Rejects) -> np.ndarray:
+    """int64 [n, 3]: user, item and line of every interaction. A line with only a user has no interaction; this is not an
+    error."""
+    parts = [np.zeros((0, 3), np.int64)]
+    for places, rows in file:
+        kept = list[tuple[int, int, int]]()
+        for place, cells in zip(places, rows, strict=True):
+            own, *found = map(_number, cells)
             if own < 0:
-                rejects.append((name, Reject(place, "", _why(cells[0], "user"), cells[0][:MAX_SHOWN])))
+                rejects.append((file.name, Reject(place, "", _why(cells[0], "user"), cells[0][:MAX_SHOWN])))
                 continue
-            kept = [number for number in found if 0 <= number <= beyond]
-            if len(kept) < len(found):
-                for number, cell in zip(found, cells[1:], strict=True):
-                    if not 0 <= number <= beyond:
-                        reason = _why(cell, "item") if number < 0 else f"the item is not in {LISTS['items']}"
-                        rejects.append((name, Reject(place, "", reason, cell[:MAX_SHOWN])))
-            users += [own] * len(kept)
-            items += kept
-            splits += [split_number] * len(kept)
-    return np.array(users, np.int64), np.array(items, np.int64), np.array(splits, np.int64)
+            for number, cell in zip(found, cells[1:], strict=True):
+                if number < 0:
+                    rejects.append((file.name, Reject(place, "", _why(cell, "item"), cell[:MAX_SHOWN])))
+                else:
+                    kept.append((own, number, place))
+        parts.append(np.array(kept, np.int64).reshape(-1, 3))
+    return np.concatenate(parts)
 
 
-def _facts(
-    name: str, lines: list[str], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
+def _within(
+    rows: np.ndarray,
+    column: int,
+    what: str,
+    listed: dict[int, str] | None,
+    largest: int,
+    rejects: _Rejects,
+    file: str,
 ) -> np.ndarray:
-    """int64 [F, 3]: head, relation, tail. If there is a list of entities or relations, others are rejected as unknown."""
-    parts, places = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
-    for first in range(0, len(lines), _BLOCK_LINES):
-        cells = [line.split() for line in lines[first : first + _BLOCK_LINES]]
-        found, place = _triples(cells, largest)
-        for number in np.setdiff1d(np.flatnonzero([bool(c) for c in cells]), place).tolist():
-            line = lines[first + number][:MAX_SHOWN]
-            rejects.append((name, Reject(first + number + 1, "", "not three numbers from 0 without large gaps", line)))
+    """The rows of interactions whose number in ``column`` is not far beyond the others, nor beyond its list."""
+    last = _LARGEST if listed is None else max(listed, default=-1)
+    usable = rows[:, column] <= min(largest, last)
+    for number, place in np.unique(rows[~usable][:, [column, 2]], axis=0).tolist():
+        reason = _why(str(number), what) if number > largest else f"the {what} is not in {LISTS[what + 's']}"
+        rejects.append((file, Reject(place, "", reason, str(number))))
+    return rows[usable]
+
+
+def _facts(file: _Numbers, rejects: _Rejects) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [F, 3]: head, relation, tail; and int64 [F]: the line of each."""
+    parts, places = [_NO_FACTS[0]], [_NO_FACTS[1]]
+    for lines, cells in file:
+        found, place = _triples(cells)
+        for number in np.setdiff1d(np.arange(len(cells)), place).tolist():
+            rejects.append((file.name, Reject(lines[number], "", _NO_TRIPLE, " ".join(cells[number])[:MAX_SHOWN])))
         parts.append(found)
-        places.append(place + first + 1)
-    facts, place = np.concatenate(parts), np.concatenate(places)
-    known = np.ones(len(facts), bool)
+        places.append(np.array(lines, np.int64)[place])
+    return np.concatenate(parts), np.concatenate(places)
+
+
+def _known_facts(
+    facts: np.ndarray,
+    places: np.ndarray,
+    lists: dict[str, dict[int, str]],
+    largest: int,
+    rejects: _Rejects,
+    name: str,
+) -> np.ndarray:
+    """The facts without numbers far beyond the others, and without those that a list of entities or relations lacks."""
+    known = (facts <= largest).all(axis=1)
+    for row in np.flatnonzero(~known).tolist():
+        rejects.append((name, Reject(int(places[row]), "", _NO_TRIPLE, " ".join(map(str, facts[row])))))
     for role, column, what in (("entities", 0, "entity"), ("entities", 2, "entity"), ("relations", 1, "relation")):
         if role not in lists:
             continue
         missing = ~np.isin(facts[:, column], np.array(sorted(lists[role]), np.int64))
-        for row in np.flatnonzero(missing & known):
+        for row in np.flatnonzero(missing & known).tolist():
             reason = f"the {what} is not in {LISTS[role]}"
-            rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
+            rejects.append((name, Reject(int(places[row]), "", reason, str(facts[row, column]))))
         known &= ~missing
     return facts[known]
 
 
-def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarray]:
+def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """Lines of three non-negative numbers as int64 [n, 3], and the places of these lines."""
-    used = [n for n, cells in enumerate(lines) if cells]
     flat = [cell for cells in lines for cell in cells]
     together = "".join(flat)
     # Check every line by itself: two wrong lines may have six cells together.
-    if all(len(lines[n]) == 3 for n in used) and (not flat or (together.isascii() and together.isdigit())):
+    if all(len(lines[n]) == 3 for n in range(len(lines))) and (not flat or (together.isascii() and together.isdigit())):
         try:  # all lines regular: one conversion for all
             facts = np.array(flat, np.int64).reshape(-1, 3)
-            if facts.max(initial=0) <= largest:
-                return facts, np.array(used, np.int64)
+            if facts.max(initial=0) <= _LARGEST:
+                return facts, np.arange(len(lines))
         except (OverflowError, ValueError):
             pass
-    whole = [(n, [_number(cell, largest) for cell in lines[n]]) for n in used]
+    whole = [(n, list(map(_number, cells))) for n, cells in enumerate(lines)]
     kept = [(n, found) for n, found in whole if len(found) == 3 and min(found) >= 0]
     return np.array([f for _, f in kept], np.int64).reshape(-1, 3), np.array([n for n, _ in kept], np.int64)
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, lines = text_lines(path)
+    name, rows = shown(path), text_lines(path)
+    first = next(rows, (1, ""))[1]
     # Names can have blanks: if the header has tabs, only tabs separate.
-    mark = "\t" if lines and "\t" in lines[0] else None
-    header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
+    mark = "\t" if "\t" in first else None
+    header = [cell.strip() for cell in first.split(mark)]
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
             f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)[:MAX_SHOWN]!r}"
         )
     column = header.index("remap_id")
     out: dict[int, str] = {}
-    for place, line in enumerate(lines[1:], start=2):
+    for place, line in rows:
         cells = [cell.strip() for cell in line.split(mark)]
         if not any(cells):
             continue

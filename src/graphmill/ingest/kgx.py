@@ -11,13 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphmill.errors import InputError
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown, within
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import setting
@@ -86,9 +86,7 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
         nodes = [NodeSource(files["edges"], end, f"{end}_category") for end in ("subject", "object")]
     else:
         nodes = []
-    head, tail = (
-        Side("", end, "", f"{end}_name" if f"{end}_name" in columns else "", "", "") for end in ("subject", "object")
-    )
+    head, tail = (EdgeEnd(end, name=f"{end}_name" if f"{end}_name" in columns else "") for end in ("subject", "object"))
     prefix = _PREFIX if settings.short_names else ""
     edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
     if settings.features and "nodes" not in files:
@@ -124,5 +122,4 @@ FORMAT = Format(
     kgx_files,
     data_roles=("edges",),
     own_features=lambda settings: bool(settings.features),
-    out_of_core=True,
 )

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphmill.errors import InputError
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES
 from graphmill.ingest.names import first_named
 from graphmill.ingest.tables import IngestResult
@@ -86,7 +86,7 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
                     only_where="_id",
                 )
             )
-            edges.append(EdgeSource(str(file), _end("_start"), _end("_end"), "_type", only_where="_start"))
+            edges.append(EdgeSource(str(file), EdgeEnd("_start"), EdgeEnd("_end"), "_type", only_where="_start"))
         elif role.startswith("edges"):
             edges.append(_edge_file(str(file), _fields(columns)))
         else:
@@ -106,12 +106,8 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
         raise
 
 
-def _end(column: str, space: str = "") -> Side:
-    return Side("", column, "", "", "", space)
-
-
 def _edge_file(file: str, parts: Mapping[str, _Field]) -> EdgeSource:
-    head, tail = (_end(parts[end].column, parts[end].space) for end in ("START_ID", "END_ID"))
+    head, tail = (EdgeEnd(parts[end].column, constant=parts[end].space) for end in ("START_ID", "END_ID"))
     relation = parts["TYPE"].column if "TYPE" in parts else ""
     return EdgeSource(file, head, tail, relation, "" if relation else _stem(file))
 
@@ -177,5 +173,4 @@ FORMAT = Format(
     neo4j_files,
     data_roles=("edges",),
     own_features=lambda settings: bool(settings.features),
-    out_of_core=True,
 )

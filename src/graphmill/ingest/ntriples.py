@@ -9,21 +9,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pydantic import model_validator
+import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Listed, catalogue_of
-from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.files import lines_of, shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, lines_preview
-from graphmill.ingest.graph_files import assembled
-from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, GraphReading
+from graphmill.ingest.graph_files import finished
+from graphmill.ingest.graph_notes import listed_notes
+from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
+from graphmill.ingest.kg_mentions import Mentions, digest, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import setting
@@ -56,15 +58,6 @@ class NTriplesSettings(GraphFilesSettings):
         "shorten relations and types to the part of the IRI after the last # or /, if the short names stay distinct",
     )
 
-    @model_validator(mode="after")
-    def _in_memory(self) -> NTriplesSettings:
-        if self.engine == "duckdb":
-            raise ValueError(
-                "engine: duckdb cannot read ntriples (a node's type may be anywhere in it); read it as format: triples, "
-                "or leave engine out"
-            )
-        return self
-
 
 @guarded
 def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) -> IngestResult:
@@ -73,21 +66,18 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     Raises :class:`InputError` if it cannot be read, or if no statement joins two nodes.
     """
     settings = settings or NTriplesSettings()
-    reading = GraphReading(shown(path), settings)
-    edges: list[tuple[str, str, str]] = []
-    edge_lines: list[int] = []
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
-    literals, wrong = 0, list[Reject]()
+    literals = 0
     for number, text, is_text in _lines(path):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
         found = _STATEMENT.fullmatch(text) if is_text else None
         if found is None:
             reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
-            wrong.append(Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0")))
-            if 0 < settings.max_rejects < len(wrong):
-                reading.refuse(reading.name, wrong)
+            reading.refuse(reading.name, [Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0"))])
             continue
         subject, predicate = _iri(found[1] or found[2]), _iri(found[3])
         if found[6] is not None:
@@ -98,29 +88,55 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         target = _iri(found[4] or found[5])
         if predicate == _TYPE:
             types.append((subject, target))
-        else:
-            edges.append((subject, predicate, target))
-            edge_lines.append(number)
-    reading.refuse(reading.name, wrong)
+            continue
+        edges.append((subject, predicate, target))
+        if len(edges) == _BLOCK_LINES:
+            assembly.add(*_block(edges))
+            edges = []
+    assembly.add(*_block(edges))
+    made = assembly.finish()
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
-    short = _short({kind for _, kind in types}) if settings.short_names else {}
-    names = _short({predicate for _, predicate, _ in edges}) if settings.short_names else {}
+    predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
+    short, names = (_short(iris) if settings.short_names else {} for iris in ({kind for _, kind in types}, predicates))
     if long := [iri for iri, shown in (short | names).items() if iri == shown and re.search(r"[#/]", iri)]:
         reading.notes.append(
             f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
         )
-    listed = _listed(reading.name, types, labels, short)
-    known = catalogue_of(listed, "", settings.type_rule, settings.missing_type)
-    source = EdgeSource(reading.name, Side("", "h", "", "", "", ""), Side("", "t", "", "", "", ""), "r")
-    blocks = ((source, block) for block in _blocks(edges, edge_lines, names))
-    return assembled(reading, known, blocks, listed_first=False)
+    known = catalogue_of(_listed(reading.name, types, labels, short), "", settings.type_rule, settings.missing_type)
+    made = _typed(made, known, settings.missing_type, [names.get(iri, iri) for iri in predicates])
+    return finished(reading, made, known, listed_notes(settings, known), listed_first=False)
+
+
+def _block(edges: list[tuple[str, str, str]]) -> tuple[Mentions, EdgeRows]:
+    """The nodes and edges of some statements. Types are known at the end of the file only."""
+    subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
+    blank, none = pa.repeat(pa.scalar("", pa.string()), 2 * len(edges)), np.zeros(0, np.int64)
+    flags = np.zeros(2 * len(edges), bool)
+    ends = Mentions(none, pa.concat_arrays([subject, target]), blank, blank, blank, flags, flags, none)
+    mentions, heads, tails = digest(ends)
+    relation = predicate.dictionary_encode()
+    return mentions, EdgeRows(heads, tails, relation, relation, none)
+
+
+def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]) -> Assembled:
+    """The tables with the types of nodes, and with the names of ``relations`` in place of their IRIs."""
+    place = known.find(None, text_of(made.nodes, "id"))
+    types = pa.repeat(pa.scalar(missing, pa.string()), len(place))
+    if len(known):
+        types = pc.if_else(pa.array(place >= 0), known.type.take(pa.array(np.maximum(place, 0))), types)
+    nodes = made.nodes.set_column(2, made.nodes.schema.field(2), types.dictionary_encode())
+    named = made.edges["relation"].combine_chunks()
+    named = pa.DictionaryArray.from_arrays(named.indices, pa.array(relations, pa.string()))
+    edges = made.edges
+    for column in (0, 1):
+        edges = edges.set_column(column, edges.schema.field(column), named)
+    return replace(made, nodes=nodes, edges=edges)
 
 
 def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
     """Number and text of each line, and whether it is UTF-8."""
-    for number, line in lines_of(path):
-        raw = line.removesuffix(b"\r")
+    for number, raw in lines_of(path):
         try:
             yield number, raw.decode("utf-8"), True
         except UnicodeDecodeError:
@@ -136,17 +152,6 @@ def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], sho
     ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
     blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
     return [Listed(name, "", ids, kinds, names, blank, np.zeros(len(rows), np.int64))] if rows else []
-
-
-def _blocks(edges: list[tuple[str, str, str]], lines: list[int], names: dict[str, str]) -> Iterator[CsvBlock]:
-    for first in range(0, len(edges), _BLOCK_LINES):
-        part = edges[first : first + _BLOCK_LINES]
-        columns = {
-            "h": pa.array([edge[0] for edge in part], pa.string()),
-            "r": pa.array([names.get(edge[1], edge[1]) for edge in part], pa.string()),
-            "t": pa.array([edge[2] for edge in part], pa.string()),
-        }
-        yield CsvBlock(pa.table(columns), Lines(1, np.array(lines[first : first + len(part)], np.int64)))
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:

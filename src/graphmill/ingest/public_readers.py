@@ -89,13 +89,12 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 
     Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
     """
-    from graphmill.ingest.formats import FORMATS, refuse_engine
+    from graphmill.ingest.formats import FORMATS
     from graphmill.settings import parse
 
     if format not in FORMATS or (read := FORMATS[format].read) is None:
         known = ", ".join(name for name, each in FORMATS.items() if each.read)
         raise SettingsError(f"{where}: there is no format '{format}' of edges or interactions (known: {known})")
-    refuse_engine(format, settings, where)
     result = read(str(path), parse(FORMATS[format].settings, dict(settings), where))
     return Tables(**vars(result), format=format)
 

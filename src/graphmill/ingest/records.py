@@ -26,7 +26,7 @@ class Record:
     fault: str = ""
 
 
-def records(data: bytes, delimiter: bytes, final: bool) -> Iterator[Record]:
+def records(data: bytes, delimiter: bytes, final: bool, quoted: bool = True) -> Iterator[Record]:
     """The records of ``data``, which begins with a record. Blank lines count as records.
 
     It stops before an incomplete record, unless ``final`` says that no more bytes follow.
@@ -37,8 +37,8 @@ def records(data: bytes, delimiter: bytes, final: bool) -> Iterator[Record]:
         if newline < 0 and not final:
             return
         line_end = newline + 1 if newline >= 0 else size
-        quoted = data.find(b'"', position, line_end) >= 0
-        record = _quoted_record(data, position, line_end, delimiter, final) if quoted else Record(position, line_end)
+        quote = quoted and data.find(b'"', position, line_end) >= 0
+        record = _quoted_record(data, position, line_end, delimiter, final) if quote else Record(position, line_end)
         if record is None:
             return
         yield record
@@ -101,9 +101,9 @@ def is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
     return bool(opens.all()) and bool(closes.all())
 
 
-def cut(data: bytes, delimiter: bytes, final: bool) -> tuple[int, bool]:
+def cut(data: bytes, delimiter: bytes, final: bool, quoted: bool = True) -> tuple[int, bool]:
     """The number of bytes of ``data`` that are complete records (0: none), and whether their quotes are regular."""
-    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _QUOTE)
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _QUOTE) if quoted else np.zeros(0, np.int64)
     if len(quotes) == 0:
         return (len(data) if final else data.rfind(b"\n") + 1), True
     if is_regular(data, quotes, delimiter):

@@ -20,10 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
-from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
+from graphmill.ingest.csv_blocks import (
+    CsvBlock,
+    Header,
+    Lines,
+    read_blocks,
+    read_header,
+    read_pieces,
+    split_directive,
+    without_comments,
+)
 from graphmill.ingest.csv_careful import checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
-from graphmill.ingest.files import PARQUET, Source, lines_of, shown
+from graphmill.ingest.files import PARQUET, Source, first_lines, lines_of, shown
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -34,6 +43,7 @@ T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
+_WORDS = {"\t": "tab"}
 LIST_MARK = "|"
 """Separator of the values of a list that is read as text."""
 _BLOCK_ROWS = 1 << 17
@@ -45,38 +55,97 @@ _PREVIEW_BYTES = 1 << 16
 class RowFile:
     """An open table file; a context manager. ``header`` has the names of its columns.
 
-    ``delimiter``: as given. For ``auto``: the one in the ``sep=`` line, else the one with which the header has most of
-    ``wanted``, else most columns. ``header_line`` False: the columns are named "0", "1", ... Raises :class:`InputError`
-    for a file of another kind, or without a header.
+    ``delimiter``: one character, ``::``, or ``auto``: the one in the ``sep=`` line, else the one with which the header
+    has most of ``wanted``, else most columns. ``header_line`` False: the columns are named "0", "1", ... ``names``: what
+    the columns are called instead of that or of the names in the file. ``quoted`` False: quotes are letters, and a blank
+    as ``delimiter`` stands for any white space. Raises :class:`InputError` for a file of another kind, or without a
+    header.
     """
 
     def __init__(
-        self, path: str | Path, delimiter: str = "auto", *, header_line: bool = True, wanted: Sequence[str] = ()
+        self,
+        path: str | Path,
+        delimiter: str = "auto",
+        *,
+        header_line: bool = True,
+        wanted: Sequence[str] = (),
+        names: Sequence[str] = (),
+        quoted: bool = True,
     ) -> None:
         self.name, self._path = shown(path), path
         self.kind = kind_of(path)
         self.delimiter = "," if delimiter == "auto" else delimiter
+        self.comments = 0
+        self._quoted = quoted
         self._source: Source | None = None
         if self.kind == "csv":
-            self._open_csv(delimiter, header_line, wanted)
+            if delimiter == "auto":
+                self.delimiter = _guess_delimiter(self._path, wanted)
+            self._source = Source(self._path)
+            try:
+                self.header, self._rest = read_header(
+                    self._source, self._layout(), header_line=header_line, wanted=wanted
+                )
+            except BaseException:
+                self._source.close()
+                raise
+            self.comments = self.header.comments
         else:
-            names = _parquet_names(path, self.name) if self.kind == "parquet" else _json_names(path, self.name)
-            self.header = Header(tuple(names), 1, bom=False, crlf=False)
-        if any("\0" in name for name in self.names):
-            self.__exit__(None, None, None)
-            raise InputError(f"{self.name}: the header holds a NUL byte; is this a table, and whole?")
-        if (longest := max(map(len, self.names), default=0)) > LONGEST_TEXT:
-            self.__exit__(None, None, None)
-            raise InputError(
-                f"{self.name}: the header has a name of {longest:,} characters; is this a table, and whole?"
-            )
+            read = _parquet_names if self.kind == "parquet" else _json_names
+            self.header = Header(tuple(read(path, self.name)), 1, bom=False, crlf=False)
+        if names and (not header_line or len(names) == len(self.names)):
+            self.header = replace(self.header, names=tuple(names))
+        longest = max(map(len, self.names), default=0)
+        if longest > LONGEST_TEXT or any("\0" in name for name in self.names):
+            self.close()
+            what = f"a name of {longest:,} characters" if longest > LONGEST_TEXT else "a NUL byte"
+            raise InputError(f"{self.name}: the header has {what}; is this a table, and whole?")
 
     def __enter__(self) -> RowFile:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         if self._source:
-            self._source.__exit__(*_)
+            self._source.close()
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raise :class:`InputError` if one of the columns ``names`` is missing, or is there more than once."""
+        if missing := [name for name in names if name not in self.names]:
+            hint = ""
+            if len(self.names) == 1:
+                fits = (mark for mark in DELIMITERS if set(names) <= set(self.names[0].split(mark)))
+                hint = next(
+                    (f" The fields are separated by '{_WORDS.get(mark, mark)}': set delimiter." for mark in fits), ""
+                )
+            raise InputError(
+                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}.{hint} "
+                "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
+            )
+        if twice := [name for name in names if self.names.count(name) > 1]:
+            raise InputError(
+                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
+            )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what was skipped or converted at the start of the file."""
+        words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
+        comments = [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
+        return [text for name, text in words.items() if getattr(self.header, name)] + comments
+
+    def _layout(self, columns: Sequence[Column] = (), names: tuple[str, ...] = ()) -> CsvLayout:
+        return CsvLayout(tuple(columns), self.delimiter, names, self._quoted)
+
+    def _pieces(self, source: Source, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
+        """The bytes of blocks of rows, without comments, and with single characters between fields."""
+        for data, line, regular in read_pieces(source, self.header, self._rest, layout):
+            data, comments = without_comments(layout.plain(data), layout, everywhere=self.header.comments > 0)
+            self.comments += comments
+            yield data, line, regular
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,14 +154,10 @@ class RowFile:
 
     def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
         """Yield the result of ``digest`` for each block of ``columns``, in order, and the rejects of the block."""
-        twice = [column.name for column in columns if self.names.count(column.name) > 1]
-        if twice:
-            raise InputError(
-                f"{self.name}: the header names column {listed(dict.fromkeys(twice))} more than once; rename one"
-            )
-        layout = CsvLayout(tuple(columns), self.delimiter, self.names)
+        self.require([column.name for column in columns])
+        layout = self._layout(columns, self.names)
         if self._source:
-            yield from read_blocks(self._source, self.header, self._rest, layout, digest)
+            yield from read_blocks(self._pieces(self._source, layout), layout, digest)
             return
         read = _parquet_blocks if self.kind == "parquet" else _json_blocks
         for block in read(self._path, self.name, layout):
@@ -101,31 +166,18 @@ class RowFile:
     def first(self, count: int) -> list[dict[str, str]]:
         """The first rows as text, unchecked."""
         if self.kind == "csv":
-            lines = self._rest[:_PREVIEW_BYTES].decode("utf-8", errors="replace").splitlines()
-            layout = CsvLayout((), self.delimiter, self.names)
-            rows = islice((layout.split_loosely(line) for line in lines if line), count)
-            return [dict(zip(self.names, row, strict=False)) for row in rows]
+            layout = self._layout(names=self.names)
+            start, _ = without_comments(
+                layout.plain(self._rest[:_PREVIEW_BYTES]), layout, everywhere=self.header.comments > 0
+            )
+            rows = (layout.split_loosely(line) for line in first_lines(start))
+            return [dict(zip(self.names, row, strict=False)) for row in islice(rows, count)]
         once = [name for name in self.names if self.names.count(name) == 1]
-        layout = CsvLayout(tuple(Column(name) for name in once), ",", self.names)
+        layout = self._layout([Column(name) for name in once], self.names)
         read = _parquet_blocks if self.kind == "parquet" else _json_blocks
         for block in read(self._path, self.name, layout, count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]
         return []
-
-    def _open_csv(self, delimiter: str, header_line: bool, wanted: Sequence[str]) -> None:
-        if delimiter == "auto":
-            self.delimiter = _guess_delimiter(self._path, wanted)
-        self._source = Source(self._path)
-        try:
-            self.header, self._rest = read_header(self._source, self.delimiter)
-            if not header_line:
-                self._source.__exit__(None, None, None)
-                self._source = Source(self._path)
-                names = tuple(str(place) for place in range(len(self.header.names)))
-                self.header, self._rest = replace(self.header, names=names, first_line=1), b""
-        except BaseException:
-            self._source.__exit__(None, None, None)
-            raise
 
 
 def kind_of(path: str | Path) -> str:
@@ -160,22 +212,21 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
     best, most = ",", (-1, False, 0)
     for delimiter in DELIMITERS:
         with Source(path) as source:
-            start = source.read(1 << 20)
-        if directed := split_directive(start)[0]:
-            return directed
+            if directed := split_directive(source.read(_PREVIEW_BYTES))[0]:
+                return directed
+        layout = CsvLayout((), delimiter)
         with Source(path) as source:
             try:
-                header, rest = read_header(source, delimiter)
+                header, rest = read_header(source, layout, wanted=wanted)
             except InputError:
                 if delimiter == DELIMITERS[-1] and most[0] < 0:
                     raise
                 continue
-        names, layout = header.names, CsvLayout((), delimiter)
-        row = next((line for line in rest[:_PREVIEW_BYTES].decode("utf-8", "replace").splitlines() if line), "")
+        names, row = header.names, next(iter(first_lines(rest[:_PREVIEW_BYTES])), "")
         fits = len(names) > 1 and (not row or len(layout.split_loosely(row)) == len(names))
-        found = sum(name in wanted for name in names), fits, len(names)
-        if found > most:
-            best, most = delimiter, found
+        score = sum(name in wanted for name in names), fits, len(names)
+        if score > most:
+            best, most = delimiter, score
     return best
 
 

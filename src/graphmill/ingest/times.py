@@ -16,6 +16,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.ingest.disk import pieces
+from graphmill.ingest.tables import NO_TIME
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds", "dates")
 DATE = UNITS.index("dates")
@@ -113,7 +114,7 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     low, high = _PLAUSIBLE
     for part in pieces(len(times.unit), times.unit, times.second):
         second, unit = times.second[part], times.unit[part]
-        told = (unit == DATE) | (second != 0) | (times.nano[part] != 0)
+        told = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
         count += np.bincount(unit[told], minlength=len(UNITS))
         odd += int((told & (unit != DATE) & ((second < low) | (second > high))).sum())
     found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]

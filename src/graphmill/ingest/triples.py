@@ -1,54 +1,47 @@
-"""Reader of the format ``triples``: lines ``head<TAB>relation<TAB>tail``, as in FB15k-237, WN18RR and ROBOKOP exports.
+"""The format ``triples``: lines ``head<TAB>relation<TAB>tail``, as in FB15k-237, WN18RR and ROBOKOP exports.
 
 A directory with ``train.txt`` and, where given, ``valid.txt`` and ``test.txt``; optionally ``node_dict.txt`` and
 ``rel_dict.txt`` (``symbol<TAB>index``) and ``node_name_dict.txt`` (``name<TAB>index``, names may repeat). Without
 dictionaries, symbols are numbered by first appearance. A file may also be gzipped (``train.txt.gz``).
 
-White space around a symbol is removed, a header line (``head relation tail``, in any order) is skipped, and lines of
-N-Triples lose their final dot; each is counted. An unusable line is a reject. An unusable dictionary is refused, with
-its line: a guessed entry could give every later vector the wrong name.
+White space around a symbol is removed, and a header line (``head relation tail``, in any order) is skipped; both are
+counted. An unusable line is a reject. An unusable dictionary is refused, with its line: a guessed entry could give every
+later vector the wrong name.
 """
 
-from collections import Counter
+from __future__ import annotations
+
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.disk import DiskArray, InMemory, as_column, in_buckets
-from graphmill.ingest.engine import Engine, choose, engine_setting
-from graphmill.ingest.files import shown
+from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
+from graphmill.ingest.disk import in_buckets
+from graphmill.ingest.files import Source, first_lines, shown, text_lines
 from graphmill.ingest.findings import IngestReport, examined
-from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, Format, Look, lines_preview
+from graphmill.ingest.graph_files import finished
+from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult
-from graphmill.ingest.times import NO_TIME_THERE, parse_time
-from graphmill.ingest.triples_lines import COLUMNS, CORRECTED, TIMED, Complaint, cells_of, is_statement
-from graphmill.ingest.user_items import SPLITS, Ids, node_table
+from graphmill.ingest.kg_assemble import Assembly
+from graphmill.ingest.names import END_NAMES, RELATION_NAMES
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.times import parse_time
+from graphmill.ingest.user_items import SPLITS
 from graphmill.settings import Settings, setting
 
+COLUMNS = ("head", "relation", "tail")
+TIMED = (*COLUMNS, "time")
+"""Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
 FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
-_PENDING = 1 << 18
-
-
-@dataclass
-class _Symbols:
-    """Numbers of symbols: fixed by a dictionary, or assigned as symbols appear."""
-
-    number: dict[str, int] = field(default_factory=dict)
-    fixed: str = ""
-
-    def of(self, symbol: str) -> int:
-        """The symbol's number, or −1 if the dictionary does not have it."""
-        found = self.number.get(symbol, -1)
-        if found < 0 and not self.fixed:
-            found = self.number[symbol] = len(self.number)
-        return found
+_STATEMENT = re.compile(r"(<\S*>|_:\S+)\s+<\S*>\s+(<\S*>|_:\S+|\".*\"\S*)\s*\.\s*(#.*)?")
+"""A line of N-Triples."""
 
 
 class TriplesSettings(Settings):
@@ -65,7 +58,6 @@ class TriplesSettings(Settings):
     timed: bool = setting(
         False, "Lines have a fourth column with the time (a number or an ISO 8601 date), for split.method: by_time"
     )
-    engine: Engine = engine_setting()
     strict: bool = setting(False, "Refuse the data set if a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set if more than this many lines cannot be used; 0 = no limit", ge=0)
 
@@ -84,37 +76,108 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     settings = settings or TriplesSettings()
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
-    rejects: list[tuple[str, Reject]] = []
-    kind: type[DiskArray] | type[InMemory] = DiskArray if choose(settings.engine, files.values()) else InMemory
-    entities, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
-    seen: Counter[str] = Counter()
-    triples = {name: _triples(file, entities, relations, rejects, seen, settings.timed) for name, file in files.items()}
-    columns = _columns(triples, kind, settings.timed)
-    rows_read = len(columns["split"]) + len(rejects)
-    if 0 < settings.max_rejects < len(rejects):
-        where, first = rejects[0]
+    name = shown(path) if path else shown(files["train"])
+    symbols, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
+    vocabulary = settings.source or Path(name).name or Path(shown(files["train"])).parent.name or "triples"
+    known = _listed(symbols, all_files, settings.node_type, vocabulary)
+    reading = GraphReading(name, max_rejects=settings.max_rejects)
+    assembly = Assembly(timed=settings.timed, split=len(files) > 1, relations=relations)
+    padded, headers, in_train = 0, 0, 0
+    for split, file in files.items():
+        source = _source(file, SPLITS.index(split), settings)
+        headers += source.header
+        if "entities" in all_files:
+            source = replace(source, listed_only=shown(all_files["entities"]))
+        if "relations" in all_files:
+            source = replace(source, relations=(relations, shown(all_files["relations"])))
+        for mentions, rows in reading.edges(source, known, settings.node_type):
+            assembly.add(mentions, rows if len(files) > 1 else replace(rows, split=None))
+            padded += rows.padded
+            in_train += len(rows.head) * (split == "train")
+    if not in_train:
         raise InputError(
-            f"{len(rejects):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
-            f"{where}, line {first.line}: {first.reason}"
+            f"{shown(files['train'])} has no usable line{reading.first_reject}{_time_hint(files['train'])}"
         )
-    if columns["split"][:1].tolist() != [0]:  # train comes first
-        some = "; ".join(f"line {reject.line}: {reject.reason}" for _, reject in rejects[:3])
-        raise InputError(f"{shown(files['train'])} has no usable line{f' ({some})' if some else ''}")
-    labels = _names(all_files.get("names", ""), list(entities.number))
-    ids = Ids(pa.array(list(entities.number), pa.string()), labels)
-    source = Path(shown(path)).name or Path(shown(files["train"])).parent.name or "triples"
-    nodes = node_table([(settings.node_type, ids)], settings.source or source)
-    edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
-    counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
-    corrected = {name: seen[name] for name in CORRECTED if seen[name]}
-    counts = {"rows": rows_read, "rejected_rows": len(rejects)} | counts | corrected
-    notes += [f"{count:,} {CORRECTED[name]}" for name, count in corrected.items()]
-    for where, first in rejects[:1]:
-        found_first = f"the first is {where}:{first.line} ({first.reason})"
-        notes.insert(0, f"{len(rejects):,} of {rows_read:,} lines were rejected; {found_first}")
-    if settings.strict and (rejects or counts["in_two_splits"]):
-        raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
-    return IngestResult(nodes, edges, reject_table(rejects), counts=counts, notes=notes)
+    result = finished(reading, assembly.finish(), known, {})
+    if "names" in all_files and "entities" not in all_files:
+        result = replace(result, nodes=_renamed(result.nodes, _names(all_files["names"], result.nodes.num_rows)))
+    if not all_files.get("entities"):
+        result = replace(result, nodes=_sourced(result.nodes, vocabulary))
+    counts, notes = _oddities(result)
+    counts |= {"header_lines": headers, "padded_symbols": padded}
+    if settings.strict and (reading.rejects or counts["in_two_splits"]):
+        what = notes[0] if counts["in_two_splits"] else f"{len(reading.rejects):,} lines cannot be used"
+        raise InputError(f"strict: {what}{reading.first_reject}; correct the files, or read them without strict")
+    notes += [f"{headers:,} header lines (head, relation, tail) were skipped"] if headers else []
+    notes += [f"{padded:,} symbols have white space around them; it was taken off"] if padded else []
+    return replace(result, counts=result.counts | counts, notes=[*result.notes, *notes])
+
+
+def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSource:
+    """The column map of one file, by its first line if that is a header."""
+    first = _first_line(file)
+    if _STATEMENT.fullmatch(first):
+        raise InputError(f"{shown(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
+    names: tuple[str, ...] = TIMED if settings.timed else COLUMNS
+    order = [] if settings.timed else _header_order(first.split("\t"))
+    if order:
+        names = tuple(COLUMNS[order.index(place)] for place in range(len(COLUMNS)))
+    return EdgeSource(
+        str(file), EdgeEnd("head", constant=settings.node_type), EdgeEnd("tail", constant=settings.node_type), "relation",
+        timestamp="time" if settings.timed else "", delimiter="\t", header=bool(order), split=split, names=names,
+        quoted=False, trimmed=True,
+    )  # fmt: skip
+
+
+def _first_line(file: str | Path) -> str:
+    with Source(file) as source:
+        return next((line for line in first_lines(source.read(PREVIEW_BYTES)) if line[0] not in "#!"), "")
+
+
+def _time_hint(file: str | Path) -> str:
+    cells = _first_line(file).split("\t")
+    timed = len(cells) == len(TIMED) and parse_time(cells[-1]) is not None
+    return "; with timed: true the fourth column is the time" if timed else ""
+
+
+def _header_order(cells: list[str]) -> list[int]:
+    """Positions of head, relation and tail according to a header line with known names; empty if the line is not a
+    header."""
+    names = [cell.strip().lower() for cell in cells]
+    if len(names) != len(COLUMNS):
+        return []
+    for head, tail in END_NAMES:
+        ends = [{head, f"{head}_id", f"{head}id"}, {tail, f"{tail}_id", f"{tail}id"}]
+        wanted = (ends[0], RELATION_NAMES, ends[1])
+        found = [[place for place, name in enumerate(names) if name in known] for known in wanted]
+        places = [place[0] for place in found if place]
+        if len(set(places)) == len(COLUMNS):
+            return places
+    return []
+
+
+def _listed(symbols: list[str], files: dict[str, str | Path], kind: str, source: str) -> Catalogue:
+    """The entities of a dictionary, as listed nodes."""
+    if not symbols:
+        return catalogue_of([], "", "first", kind)
+    labels = _names(files["names"], len(symbols)) if "names" in files else {}
+    ids = pa.array(symbols, pa.string())
+    types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, source))
+    names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
+    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources,
+                                np.zeros(len(symbols), np.int64))], "", "first", kind)  # fmt: skip
+
+
+def _renamed(nodes: pa.Table, labels: dict[int, str]) -> pa.Table:
+    names = nodes["name"].to_pylist()
+    for place, label in labels.items():
+        names[place] = label
+    return nodes.set_column(3, "name", pa.array(names, pa.string()))
+
+
+def _sourced(nodes: pa.Table, source: str) -> pa.Table:
+    column = pa.repeat(pa.scalar(source, pa.string()), nodes.num_rows).dictionary_encode()
+    return nodes.set_column(4, nodes.schema.field(4), column)
 
 
 def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str | Path]:
@@ -145,58 +208,31 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
     return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
 
 
-def _columns(
-    triples: dict[str, Iterator[tuple[int, int, int, int]]], kind: type[DiskArray] | type[InMemory], timed: bool
-) -> dict[str, np.ndarray]:
-    """The triples of each split, one after the other, as columns: ``head``, ``relation``, ``tail`` int32, ``split``,
-    ``timestamp``."""
-    columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
-    columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
-    for split, found in triples.items():
-        while part := list(islice(found, _PENDING)):
-            rows = dict(zip((*COLUMNS, "timestamp"), np.array(part, np.int64).T, strict=True))
-            rows["split"] = np.full(len(part), SPLITS.index(split))
-            for name, column in columns.items():
-                column.append(rows[name])
-    return {name: column.finish() for name, column in columns.items()}
-
-
-def _triples(
-    file: str | Path,
-    entities: _Symbols,
-    relations: _Symbols,
-    rejects: list[tuple[str, Reject]],
-    seen: Counter[str],
-    timed: bool,
-) -> Iterator[tuple[int, int, int, int]]:
-    """Head, relation, tail and time (0 without times) of each usable line of a file, as numbers."""
-    complain, kinds, time = Complaint(file, rejects), (entities, relations, entities), 0
-    for number, cells in cells_of(file, TIMED if timed else COLUMNS, complain, seen):
-        # Check the known symbols first: a rejected line must not number its other symbols.
-        known = [not kind.fixed or cell in kind.number for cell, kind in zip(cells[:3], kinds, strict=True)]
-        if not all(known):
-            i = known.index(False)
-            complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
+def _pairs(file: str | Path, what: str) -> Iterator[tuple[int, str, int]]:
+    """Line, text and index of each line of a dictionary. ``what``: what the text is. Raises :class:`InputError` for any
+    other line."""
+    name = shown(file)
+    for number, line in text_lines(file):
+        if not line:
             continue
-        if timed:
-            parsed = parse_time(cells[3])
-            if parsed is None:
-                complain(number, TIMED[3], f"is {NO_TIME_THERE}", cells[3])
-                continue
-            time = parsed.second
-        yield entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time
+        cells = [cell.strip() for cell in line.split("\t")]
+        wrong = f"the line has {len(cells)} columns, not 2 ({what}<TAB>index)" if len(cells) != 2 else ""
+        if not wrong and not all(cells):
+            wrong = f"column '{'index' if cells[0] else what}' is empty"
+        if wrong or "\0" in line:
+            raise InputError(f"{name}, line {number}: {wrong or 'the line holds a NUL byte'}: {line[:MAX_SHOWN]!r}")
+        yield number, cells[0], _index(cells[1], name, number)
 
 
-def _symbols(file: str | Path) -> _Symbols:
+def _symbols(file: str | Path) -> list[str]:
     """The symbols of a dictionary in the order of their indices; empty without a dictionary.
 
     Raises :class:`InputError` for a symbol or an index that occurs twice, a gap, and an index that is not a number.
     """
     if not file:
-        return _Symbols()
+        return []
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
-    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Counter()):
-        index = _index(text, name, number)
+    for number, symbol, index in _pairs(file, "symbol"):
         if index in by_index:
             raise InputError(
                 f"{name}, line {number}: index {index} is given to {symbol!r} and, on line "
@@ -213,21 +249,15 @@ def _symbols(file: str | Path) -> _Symbols:
                 f"{name}: index {expected} is missing (line {line_of[by_index[index]]} has {index}); indices must run from "
                 f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
             )
-    return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)
+    return [by_index[place] for place in range(len(by_index))]
 
 
-def _names(file: str | Path, ids: list[str]) -> list[str]:
-    """A name per node: from ``name<TAB>index`` lines, else its id. Names may repeat; indices may not."""
-    labels = list(ids)
-    if not file:
-        return labels
-    name, line_of = shown(file), dict[int, int]()
-    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Counter()):
-        index = _index(text, name, number)
-        if index >= len(ids):
-            raise InputError(
-                f"{name}, line {number}: index {index}, but there are {len(ids)} entities (0 to {len(ids) - 1})"
-            )
+def _names(file: str | Path, count: int) -> dict[int, str]:
+    """The name of each of ``count`` entities that has one. Names may repeat; indices may not."""
+    name, labels, line_of = shown(file), dict[int, str](), dict[int, int]()
+    for number, label, index in _pairs(file, "name"):
+        if index >= count:
+            raise InputError(f"{name}, line {number}: index {index}, but there are {count} entities (0 to {count - 1})")
         if index in line_of:
             raise InputError(f"{name}, line {number}: index {index} has a name on line {line_of[index]}, too")
         labels[index], line_of[index] = label, number
@@ -240,29 +270,22 @@ def _index(text: str, file: str, line: int) -> int:
     return int(text)
 
 
-def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:
-    category = as_column(columns["relation"], relations)
-    table = pa.table([category, category, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
-    for name in ("split",) * with_split + ("timestamp",) * ("timestamp" in columns):
-        table = table.append_column(name, as_column(columns[name]))
-    return table
-
-
-def _oddities(
-    columns: dict[str, np.ndarray], entities: int, relations: int, labels: list[str]
-) -> tuple[dict[str, int], list[str]]:
-    of_each = [columns[name] for name in (*COLUMNS, "split")]
-    rows, within, shared, loops = len(of_each[0]), 0, 0, 0
+def _oddities(result: IngestResult) -> tuple[dict[str, int], list[str]]:
+    edges, entities = result.edges, result.nodes.num_rows
+    head, tail = (edges[name].to_numpy() for name in ("head", "tail"))
+    relation, relations = edges["relation"].chunk(0).indices.to_numpy(), len(edges["relation"].chunk(0).dictionary)
+    split = edges["split"].to_numpy() if "split" in edges.column_names else np.zeros(len(head), np.uint8)
+    rows, within, shared, loops = len(head), 0, 0, 0
     trained, held_out, sizes = np.zeros(entities, bool), np.zeros(entities, bool), np.zeros(len(SPLITS), np.int64)
-    for head, relation, tail, split in in_buckets(rows, lambda part: columns["head"][part], *of_each):
-        key = (head.astype(np.int64) * relations + relation) * entities + tail
-        in_split = len(np.unique(key * len(SPLITS) + split))
+    for h, r, t, s in in_buckets(rows, lambda part: head[part], head, relation, tail, split):
+        key = (h.astype(np.int64) * relations + r) * entities + t
+        in_split = len(np.unique(key * len(SPLITS) + s))
         within += len(key) - in_split
         shared += in_split - len(np.unique(key))
-        loops += int((head == tail).sum())
-        sizes += np.bincount(split, minlength=len(SPLITS))
-        for seen, mine in ((held_out, split > 0), (trained, split == 0)):
-            seen[head[mine]] = seen[tail[mine]] = True
+        loops += int((h == t).sum())
+        sizes += np.bincount(s, minlength=len(SPLITS))
+        for seen, mine in ((held_out, s > 0), (trained, s == 0)):
+            seen[h[mine]] = seen[t[mine]] = True
     counts = {
         "entities": entities,
         "relations": relations,
@@ -271,7 +294,7 @@ def _oddities(
         "in_two_splits": shared,
         "self_loops": loops,
         "unseen_entities": int((held_out & ~trained).sum()),
-        "repeated_names": len(labels) - len(set(labels)),
+        "repeated_names": entities - len(result.nodes["name"].unique()),
     }
     sentences = {
         "in_two_splits": "triples occur in more than one split: figures on held-out ones flatter the model",
@@ -291,13 +314,14 @@ def _recognises(look: Look) -> int:
     one = look.file("train.txt") if look.is_folder else look
     if one is None or not one.lines:
         return 0
-    if all(is_statement(line) for line in one.lines):
-        return 80 if look.is_folder else 60
-    if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in one.lines):
+    lines = [line for line in one.lines if line[0] not in "#!"]
+    if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in lines):
+        return 0
+    if not lines or all(_STATEMENT.fullmatch(line) for line in lines):
         return 0
     if look.is_folder:
         return 85
-    return 15 if any(cell.strip().replace(".", "").isdigit() for cell in one.lines[-1].split("\t")[1:]) else 55
+    return 15 if any(cell.strip().replace(".", "").isdigit() for cell in lines[-1].split("\t")[1:]) else 55
 
 
 FORMAT = Format(
@@ -311,6 +335,5 @@ FORMAT = Format(
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
-    out_of_core=True,
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

@@ -1,7 +1,14 @@
-"""The counts of ``kg_csv`` as sentences: notes for the report, and the findings that ``strict`` refuses."""
+"""The counts of a graph's nodes and edges as sentences: notes for the report, and the findings that ``strict`` refuses."""
 
-from graphmill.ingest.csv_blocks import Header
-from graphmill.ingest.kg_columns import KgLayout
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from graphmill.ingest.catalogue import Catalogue
+from graphmill.ingest.graph_sources import GraphFilesSettings
+from graphmill.ingest.tables import MAX_SHOWN
+
+_SHOWN_TYPES = 8
 
 _PROBLEMS = {
     "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
@@ -28,29 +35,38 @@ def problems(counts: dict[str, int]) -> list[str]:
     return [f"{counts[name]:,} {words}" for name, (words, _) in _PROBLEMS.items() if counts.get(name)]
 
 
-def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[str]:
-    """A sentence for each finding, normalisation or omission."""
-    notes = described_counts(counts, layout.indexed)
-    if counts["nodes_left_out"]:
-        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
-    if layout.ignored:
-        notes.append(f"columns that no part of an edge is mapped to were skipped: {', '.join(layout.ignored)}")
-    if header.bom:
-        notes.append("a byte order mark at the start was skipped")
-    if header.crlf:
-        notes.append("lines end in CR LF; read as LF")
-    return notes
-
-
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
     """A sentence for each unusual finding about nodes and edges."""
     notes = [f"{counts[name]:,} {words} {remark}" for name, (words, remark) in _PROBLEMS.items() if counts.get(name)]
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
+    if counts.get("nodes_left_out"):
+        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
     if counts.get("names_with_line_breaks"):
         notes.append(f"{counts['names_with_line_breaks']:,} names hold a line break, within quotes")
     if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
         number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
         notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
     return notes
+
+
+def _numbered(known: Catalogue) -> str:
+    """The types of listed nodes with their counts, as text."""
+    found = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    shown = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in found[:_SHOWN_TYPES]]
+    return ", ".join(shown + ["…"] * (len(found) > _SHOWN_TYPES))
+
+
+def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, str]:
+    """What the counts about node files are said as."""
+    how = {"rarest": "each has the one of fewest nodes", "first": "each has the first", "last": "each has the last"}
+    rule = how.get(settings.type_rule, "they are joined")
+    return {
+        "nodes_of_several_types": f"nodes have several types; {rule} (type_rule): {_numbered(known)}",
+        "nodes_without_type": f"listed nodes have no type; they are of type {settings.missing_type} (missing_type)",
+        "repeated_node_rows": "rows of node files repeat a node; what the first says counts",
+        "nodes_without_a_row": "nodes are in edges and in no node file",
+        "listed_nodes_without_edge": "listed nodes are in no edge; they are nodes all the same",
+        "nodes_with_blank_features": "listed nodes have a blank feature; they have none",
+    }

@@ -1,37 +1,21 @@
-"""Builds a typed graph with more edges than fit in memory: the steps of :mod:`graphmill.graph.build`, with the edges in
-files.
+"""Groups the edges of a graph by relation, with their reverses, in bounded memory.
 
-Edges are sorted into buckets on disk, one for each relation and range of destinations. The functions for small graphs
-process each bucket. Memory holds one bucket at a time, a few values for each node, and a byte or two for each pair. The
-files are byte for byte those of the build in memory.
+Edges are sorted into buckets, one for each relation and range of destinations (:mod:`graphmill.graph.buckets`). The
+functions of :mod:`graphmill.graph.relations` process each bucket. Memory holds one bucket at a time.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import ResourceError
 from graphmill.graph.buckets import Buckets, Ranges
-from graphmill.graph.features import align_features
-from graphmill.graph.graph_directory import Made, node_table, publish
-from graphmill.graph.large_splits import EndsOfEdges, LargePairs, draw_large_splits
-from graphmill.graph.numbering import (
-    ATTRIBUTES,
-    EdgeColumns,
-    Numbering,
-    categories,
-    included_types,
-    numbering_of,
-    read_edges,
-)
+from graphmill.graph.numbering import ATTRIBUTES, EdgeColumns, Numbering, categories, read_edges
 from graphmill.graph.relations import (
     Key,
     RelationDraft,
@@ -47,48 +31,33 @@ from graphmill.graph.relations import (
     unit_of,
 )
 from graphmill.graph.settings import GraphSettings
-from graphmill.graph.splits import node_keys
-from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest import disk
-from graphmill.ingest.disk import DiskArray, pieces
-from graphmill.ingest.engine import fits_in_memory
-from graphmill.ingest.interactions import RELATION
-from graphmill.memory import available_memory, format_size
+from graphmill.ingest.disk import ColumnWriter, pieces
 
 _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 
-_AN_EDGE = 120
-"""Peak bytes of memory per edge of the graph, in the build in memory."""
-_ON_DISK = 75
-"""Bytes of files per edge of the graph."""
+class EdgeParts(Protocol):
+    """The edges of a graph in parts: codes of relations and display relations are the same in all parts.
+
+    ``attributes``: the optional columns that there are; ``has_split``: whether there is a split.
+    """
+
+    attributes: list[str]
+    has_split: bool
+
+    def __iter__(self) -> Iterator[EdgeColumns]: ...
 
 
-def memory_of_build(rows: int, settings: GraphSettings) -> int:
-    """Peak bytes of memory of the build in memory, for a table of edges and their reverses."""
-    return rows * _AN_EDGE * (1 if settings.add_reverse == "never" else 2)
+class WholeEdges:
+    """Edges that are in memory, as one part."""
 
+    def __init__(self, edges: EdgeColumns) -> None:
+        self._edges = edges
+        self.attributes, self.has_split = list(edges.attributes), edges.split is not None
 
-def disk_of_build(rows: int, settings: GraphSettings) -> int:
-    """Bytes of temporary files, and of the graph, that :func:`build_large` writes."""
-    return rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
-
-
-def would_not_fit(edges: pa.Table, settings: GraphSettings) -> bool:
-    """Whether the build in memory would need more memory than is available."""
-    return not fits_in_memory(memory_of_build(edges.num_rows, settings), available_memory())
-
-
-def can_be_large(edges: pa.Table, settings: GraphSettings) -> bool:
-    """Whether :func:`build_large` supports the split in the settings: pairs, or the split of the table."""
-    asked = settings.split
-    if "split" in edges.column_names and asked.given != "redraw":
-        return asked.given == "keep"
-    if asked.method != "auto":
-        return asked.method == "pairs"
-    relation = edges["relation"]
-    names = (chunk.dictionary if pa.types.is_dictionary(relation.type) else chunk for chunk in relation.chunks)
-    return "position" not in edges.column_names and not any(RELATION in name.to_pylist() for name in names)
+    def __iter__(self) -> Iterator[EdgeColumns]:
+        yield self._edges
 
 
 class EdgePieces:
@@ -103,7 +72,7 @@ class EdgePieces:
             (column.indices if pa.types.is_dictionary(column.type) else column).to_numpy()
             for name in edges.column_names
             for column in edges[name].chunks
-            if pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)
+            if (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)) and not column.null_count
         ]
         for _, part in self._parts():
             for name, known in self._rank.items():
@@ -130,7 +99,7 @@ class EdgePieces:
 
 
 @dataclass
-class _Grouped:
+class Grouped:
     """Edges by relation and range of destinations, before and after reverses are added."""
 
     numbering: Numbering
@@ -183,57 +152,12 @@ def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
     return replace(draft.take(np.flatnonzero(keep)), added=int(keep.sum()))
 
 
-def build_large(
-    nodes: pa.Table, edges: pa.Table, settings: GraphSettings, out: Path, features: Mapping[str, pa.Table]
-) -> TypedGraph:
-    """:func:`graphmill.graph.build.build_graph` out of core, for pairs that are drawn, or for the table's own split.
+def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSettings) -> Grouped:
+    """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
 
-    Raises :class:`ResourceError` if there is no room for the temporary files.
+    Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept. With
+    ``parallel_edges: merge`` the display_relation is not compared.
     """
-    if (wanted_room := disk_of_build(edges.num_rows, settings)) > (room := disk.free_disk()):
-        raise ResourceError(
-            f"building out of core takes about {format_size(wanted_room)} of temporary files, and {tempfile.gettempdir()} "
-            f"has {format_size(room)} free; set TMPDIR to a folder with more room"
-        )
-    type_of_row, known_types = categories(nodes, "type", "nodes")
-    columns = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")
-    wanted, node_rank = included_types(type_of_row, known_types, settings)
-    touched, excluded = np.zeros(len(nodes), bool), 0
-    for part in columns:
-        inside = (node_rank[part.head] >= 0) & (node_rank[part.tail] >= 0)
-        excluded += int((~inside).sum())
-        touched[part.head[inside]] = touched[part.tail[inside]] = True
-    numbering = numbering_of(wanted, node_rank, touched, settings)
-    grouped = _grouped(columns, numbering, settings)
-    facts, arrays = _written(grouped, settings)
-    pairs = LargePairs(EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first), numbering.num_nodes)
-    table = node_table(nodes, numbering)
-    if not columns.has_split:
-        keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
-        of_pair, split = draw_large_splits(pairs, keys, settings.split), DiskArray(np.uint8)
-        for place in pieces(len(pairs.of_edge), pairs.of_edge):
-            split.append(of_pair[pairs.of_edge[place]])
-        arrays["split"] = split.finish()
-    made = Made(
-        numbering,
-        table,
-        align_features(features, numbering, type_of_row, known_types),
-        facts,
-        arrays | {"pair": pairs.of_edge},
-        len(pairs),
-        pairs.audit(arrays["split"]),
-        {"excluded_edges": excluded, "split_source": "given" if columns.has_split else "drawn"},
-    )
-    return publish(made, settings, out)
-
-
-def _texts(table: pa.Table, name: str) -> Iterator[str]:
-    for batch in table.select([name]).to_batches(max_chunksize=1 << 16):
-        yield from batch.column(0).to_pylist()
-
-
-def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings) -> _Grouped:
-    """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each."""
     merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
     counts = numbering.counts
     given: list[Key] = []
@@ -252,7 +176,7 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
     stored = _STORED | ({"split": np.uint8} if columns.has_split else {})
     stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in columns.attributes}
     all_sizes = np.concatenate(sizes)
-    grouped = _Grouped(
+    grouped = Grouped(
         numbering, given, ranges, first, Buckets(all_sizes, stored), Buckets(all_sizes, stored) if reverse else None, {},
         stored,
     )  # fmt: skip
@@ -271,16 +195,21 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
     return grouped
 
 
-def _by_relation(columns: EdgePieces, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
+def _by_relation(columns: EdgeParts, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
     """The edges of each piece that are in the graph, by relation."""
     for part in columns:
         inside = (numbering.of_row[part.head] >= 0) & (numbering.of_row[part.tail] >= 0)
         yield from by_relation(part.take(inside), numbering)
 
 
-def _written(grouped: _Grouped, settings: GraphSettings) -> tuple[list[RelationFacts], dict[str, npt.NDArray[Any]]]:
-    """The graph's edges as arrays (E,) in files, relation after relation, and the facts for the manifest of each
-    relation."""
+def written(grouped: Grouped, settings: GraphSettings) -> tuple[list[RelationFacts], dict[str, npt.NDArray[Any]]]:
+    """The graph's edges as arrays (E,) by name, relation after relation, and the facts for the manifest of each relation.
+
+    ``add_reverse: missing`` adds (v, name, u) for each edge (u, name, v), if the mirror relation has no edge from v to u,
+    whatever its display_relation, split or attributes. ``inverse`` adds a relation ``inverse_<name>`` for each relation of
+    which some edge has no reverse in the table. An added reverse has its edge's split and attributes. Edges from a node to
+    itself are their own reverses.
+    """
     given = grouped.given
     mirrors = [mirror_of(key) for key in given]
     relations: dict[Key, tuple[Key, bool]] = {key: (key, False) for key in given}
@@ -292,7 +221,7 @@ def _written(grouped: _Grouped, settings: GraphSettings) -> tuple[list[RelationF
         for key, mirror in zip(given, mirrors, strict=True):
             if unit_of(key) in directed:
                 relations[inverse_key(key, relations)] = (mirror, True)
-    out = {name: DiskArray(dtype) for name, dtype in grouped.stored.items() if name != "display"}
+    out = {name: ColumnWriter(dtype) for name, dtype in grouped.stored.items() if name != "display"}
 
     def drafts(key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
         """The edges of a relation, which are written on the way."""

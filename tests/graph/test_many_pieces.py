@@ -1,6 +1,5 @@
-"""A graph whose edges do not fit in memory, built from files in buckets: that of the build in memory, to the byte."""
+"""A graph built in many pieces, with its edges in files and many buckets, is the graph built in one, to the byte."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 from graphmill.errors import InputError, ResourceError
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.build import build_graph
-from graphmill.graph.large import build_large, can_be_large
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.interactions import RELATION
 from tests.graph.tables import both_directions, edges_table, nodes_table
 
 TYPES = ("drug", "gene", "disease")
@@ -29,10 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.ingest.disk.PIECE", 101)
-    monkeypatch.setattr("graphmill.ingest.disk.BUCKET", 64)
+SMALL_PARTS = {"PIECE": 101, "BUCKET": 64, "SMALL": 0}
 
 
 def tables(seed: int, rows: int = 900) -> tuple[pa.Table, pa.Table]:
@@ -48,15 +42,21 @@ def tables(seed: int, rows: int = 900) -> tuple[pa.Table, pa.Table]:
     return nodes, edges_table(triples, display_relation=displays)
 
 
+def in_parts(nodes: pa.Table, edges: pa.Table, settings: GraphSettings, folder: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL_PARTS.items():
+            patch.setattr(f"graphmill.ingest.disk.{name}", value)
+        return build_graph(nodes, edges, settings, folder).manifest
+
+
 def same(nodes: pa.Table, edges: pa.Table, settings: GraphSettings, folder: Path) -> bool:
-    small = build_graph(nodes, edges, settings, folder / "small")
-    large = build_large(nodes, edges, settings, folder / "large", {})
-    return small.manifest == large.manifest  # with the hash of every file
+    whole = build_graph(nodes, edges, settings, folder / "whole").manifest
+    return in_parts(nodes, edges, settings, folder / "parts") == whole  # with the hash of every file
 
 
 @pytest.mark.parametrize("chosen", SETTINGS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_it_is_the_graph_of_the_build_in_memory(chosen: str, seed: int, tmp_path: Path) -> None:
+def test_it_is_the_graph_built_in_one(chosen: str, seed: int, tmp_path: Path) -> None:
     nodes, edges = tables(seed)
     assert same(nodes, edges, GraphSettings.model_validate(SETTINGS[chosen]), tmp_path)
 
@@ -86,52 +86,34 @@ def test_so_it_is_with_triples_of_one_type_and_many_relations(tmp_path: Path) ->
     assert same(nodes_table(["entity"] * 60), edges_table(triples), GraphSettings(add_reverse="never"), tmp_path)
 
 
+def test_so_it_is_with_a_split_that_is_drawn_in_memory(tmp_path: Path) -> None:
+    nodes, edges = tables(6)
+    edges = edges.append_column("timestamp", pa.array(range(len(edges)), pa.int64()))
+    settings = GraphSettings.model_validate({"split": {"method": "by_time", "valid": 0.2, "test": 0.2}})
+    assert same(nodes, edges, settings, tmp_path)
+
+
 def test_a_table_in_chunks_is_one_table(tmp_path: Path) -> None:
     nodes, edges = tables(5)
     parts = pa.concat_tables([edges.slice(0, 300), edges.slice(300)])
-    whole = build_large(nodes, edges, GraphSettings(), tmp_path / "a", {})
-    assert build_large(nodes, parts, GraphSettings(), tmp_path / "b", {}).manifest == whole.manifest
+    whole = in_parts(nodes, edges, GraphSettings(), tmp_path / "a")
+    assert in_parts(nodes, parts, GraphSettings(), tmp_path / "b") == whole
 
 
-class TestWhenItIsBuiltSo:
-    @pytest.fixture
-    def little_memory(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-        built: list[str] = []
-        monkeypatch.setattr("graphmill.graph.large.available_memory", lambda: 1000)
-        monkeypatch.setattr(
-            "graphmill.graph.build.build_large", lambda *given: built.append("large") or build_large(*given)
-        )
-        return built
+def test_a_full_disk_is_told_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
+    with pytest.raises(ResourceError, match=r"building the graph takes about .* set TMPDIR to a folder with more"):
+        in_parts(*tables(0), GraphSettings(), tmp_path / "graph")
 
-    def test_where_it_would_not_fit(self, little_memory: list[str], tmp_path: Path) -> None:
-        build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
-        assert little_memory == ["large"]
 
-    def test_a_full_disk_is_told_before_it_begins(
-        self, little_memory: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
-        with pytest.raises(
-            ResourceError, match=r"building out of core takes about .* set TMPDIR to a folder with more"
-        ):
-            build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
-
-    def test_not_for_splits_that_are_drawn_in_memory(self, little_memory: list[str], tmp_path: Path) -> None:
-        nodes, edges = tables(0)
-        timed = edges.append_column("timestamp", pa.array(range(len(edges)), pa.int64()))
-        build_graph(nodes, timed, GraphSettings.model_validate({"split": {"method": "by_time"}}), tmp_path / "graph")
-        assert little_memory == []
-        interactions = edges_table([(RELATION, 0, 1), ("is a", 1, 2)])
-        assert not can_be_large(interactions, GraphSettings())
-
-    def test_a_wrong_cell_is_told_with_its_row(self, little_memory: list[str], tmp_path: Path) -> None:
-        nodes, edges = tables(0)
-        tail = edges["tail"].to_pylist()
-        tail[400] = 90
-        wrong = edges.set_column(3, "tail", pa.array(tail, pa.int32()))
-        with pytest.raises(InputError, match="row 400: tail = 90, but the nodes table has 90 rows"):
-            build_graph(nodes, wrong, GraphSettings(), tmp_path / "graph")
-        assert not (tmp_path / "graph").exists()
+def test_a_wrong_cell_is_told_with_its_row(tmp_path: Path) -> None:
+    nodes, edges = tables(0)
+    tail = edges["tail"].to_pylist()
+    tail[400] = 90
+    wrong = edges.set_column(3, "tail", pa.array(tail, pa.int32()))
+    with pytest.raises(InputError, match="row 400: tail = 90, but the nodes table has 90 rows"):
+        in_parts(nodes, wrong, GraphSettings(), tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()
 
 
 def test_buckets_keep_the_order_in_which_rows_came() -> None:

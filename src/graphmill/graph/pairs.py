@@ -1,0 +1,114 @@
+"""Numbers the undirected node pairs of a graph's edges, and audits a split of them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.graph.buckets import Buckets, Ranges
+from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges
+from graphmill.graph.relations import RelationFacts
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.ingest import disk
+from graphmill.ingest.disk import ColumnWriter, pieces, zeros
+
+
+@dataclass
+class EndsOfEdges:
+    """The ends of a graph's edges, relation after relation, in local numbers; and the first global number of each type."""
+
+    facts: Sequence[RelationFacts]
+    src: npt.NDArray[np.int32]
+    dst: npt.NDArray[np.int32]
+    offsets: dict[str, int]
+    bounds: npt.NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bounds = np.concatenate(([0], np.cumsum([facts.edges for facts in self.facts]))).astype(np.int64)
+
+    def pieces(self) -> Iterator[tuple[int, slice, npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Yield pieces: the relation's number, the slice of edges (of all edges), and the global numbers of their two
+        ends."""
+        for number, (facts, (first, last)) in enumerate(zip(self.facts, pairwise(self.bounds.tolist()), strict=True)):
+            for part in pieces(last - first, self.src, self.dst):
+                place = slice(first + part.start, first + part.stop)
+                a = self.src[place] + np.int32(self.offsets[facts.key[0]])
+                yield number, place, a, self.dst[place] + np.int32(self.offsets[facts.key[2]])
+
+
+class Pairs:
+    """The undirected node pairs of the edges, numbered in ascending order of (low, high).
+
+    ``of_edge`` (E,) int32 is each edge's pair; ``low``, ``high`` (num_pairs,) int32 are the pair's global node numbers,
+    low ≤ high.
+    """
+
+    def __init__(self, edges: EndsOfEdges, num_nodes: int) -> None:
+        self.edges, self.num_nodes, total = edges, num_nodes, len(edges.src)
+        self._ranges = Ranges(num_nodes)
+        for _, _, a, b in edges.pieces():
+            self._ranges.count(np.minimum(a, b))
+        self._ranges.cut(disk.BUCKET)
+        self._by_low = Buckets(self._ranges.sizes, {"src": np.int32, "dst": np.int32, "edge": np.int64})
+        for _, place, a, b in edges.pieces():
+            rows = {"src": a, "dst": b, "edge": np.arange(place.start, place.stop)}
+            self._by_low.put(self._ranges.of(np.minimum(a, b)), rows)
+        self.of_edge, low, high = zeros(total, np.int32), ColumnWriter(np.int32), ColumnWriter(np.int32)
+        for number in range(len(self._ranges)):
+            rows = self._by_low.get(number)
+            key = np.minimum(rows["src"], rows["dst"]) * np.int64(num_nodes) + np.maximum(rows["src"], rows["dst"])
+            distinct = sorted_unique(key)
+            self.of_edge[rows["edge"]] = len(low) + np.searchsorted(distinct, key)
+            low.append(distinct // num_nodes)
+            high.append(distinct % num_nodes)
+            disk.let_go(self.of_edge)
+        self.low, self.high = low.finish(), high.finish()
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def audit(self, split: npt.NDArray[np.uint8]) -> LeakageReport:
+        """:func:`graphmill.graph.leakage.audit_edges` for these edges with the splits ``split`` (E,)."""
+        names = [facts.name for facts in self.edges.facts]
+        found = []
+        for number in range(len(self._ranges)):
+            rows = self._by_low.get(number)
+            relation = (np.searchsorted(self.edges.bounds, rows["edge"], side="right") - 1).astype(np.int32)
+            found.append(audit_edges(rows["src"], rows["dst"], relation, split[rows["edge"]], names).overlaps)
+            disk.let_go(split)
+        return LeakageReport(tuple(_joined(parts, names) for parts in zip(*found, strict=True)))
+
+    def of_relations(self, numbers: Sequence[int], usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+        """The distinct usable pairs of some relations: a mask (P,), or their ascending numbers if they are few."""
+        spans = [(self.edges.bounds[number], self.edges.bounds[number + 1]) for number in numbers]
+        if sum(int(last - first) for first, last in spans) * 32 < len(self):
+            few = sorted_unique(np.concatenate([self.of_edge[first:last] for first, last in spans]))
+            return few[usable[few]]
+        mask = np.zeros(len(self), bool)
+        for first, last in spans:
+            for part in pieces(int(last - first), self.of_edge):
+                mask[self.of_edge[first + part.start : first + part.stop]] = True
+        mask &= usable
+        return mask
+
+
+def _joined(parts: Sequence[Overlap], names: Sequence[str]) -> Overlap:
+    counts = {name: [0, 0] for name in names}
+    for part in parts:
+        for name, edges, leaked in part.relations:
+            counts[name][0] += edges
+            counts[name][1] += leaked
+    names_of = ("edges", "leaked", "duplicates", "other_relation", "reversed")
+    figures = {figure: sum(int(getattr(part, figure)) for part in parts) for figure in names_of}
+    return Overlap(
+        parts[0].held_out,
+        parts[0].seen,
+        **figures,
+        pairs=np.concatenate([part.pairs for part in parts]),
+        relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
+    )

@@ -1,0 +1,107 @@
+"""Column maps: which column of a node file or an edge file has which role. A format of graphs is a set of such maps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from graphmill.ingest.csv_parsers import Column
+
+
+@dataclass(frozen=True)
+class EdgeEnd:
+    """The columns of one end of the edges, empty if there is none. ``constant``: the type or ID space of all rows, if no
+    column has it."""
+
+    id: str
+    type: str = ""
+    name: str = ""
+    source: str = ""
+    index: str = ""
+    constant: str = ""
+
+
+@dataclass(frozen=True)
+class NodeSource:
+    """One node file: its columns (empty: none), or values that hold for all rows.
+
+    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows with a blank in this column are of
+    another kind and are skipped.
+    """
+
+    path: str
+    id: str
+    type: str = ""
+    name: str = ""
+    source: str = ""
+    constant: str = ""
+    space: str = ""
+    features: tuple[str, ...] = ()
+    feature_set: str = ""
+    delimiter: str = "auto"
+    header: bool = True
+    only_where: str = ""
+    names: tuple[str, ...] = ()
+    quoted: bool = True
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns to read."""
+        names = (self.id, self.type, self.name, self.source, *self.features)
+        return merged_columns(Column(name, required=name == self.id and not self.only_where) for name in names)
+
+
+@dataclass(frozen=True)
+class EdgeSource:
+    """One edge file: its columns (empty: none), or one relation for all rows.
+
+    ``prefix``: removed from relations. ``only_where``: as for nodes. ``types_required``: a blank type is a reject; else
+    the type of such an end is looked up among the nodes. ``split``: that of all rows. ``names``, ``quoted``: as of
+    :class:`graphmill.ingest.row_files.RowFile`. ``trimmed``: white space around ids and relations is taken off.
+    ``listed_only``: a file with all ids; a row with another one is a reject. ``relations``: all relations, and their file.
+    """
+
+    path: str
+    head: EdgeEnd
+    tail: EdgeEnd
+    relation: str = ""
+    relation_constant: str = ""
+    display_relation: str = ""
+    timestamp: str = ""
+    delimiter: str = "auto"
+    header: bool = True
+    prefix: str = ""
+    only_where: str = ""
+    types_required: bool = False
+    split: int | None = None
+    names: tuple[str, ...] = ()
+    quoted: bool = True
+    trimmed: bool = False
+    listed_only: str = ""
+    relations: tuple[Collection[str], str] | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns to read."""
+        required, ends = not self.only_where, (self.head, self.tail)
+        return merged_columns(
+            [
+                Column(self.relation, "category", required=required),
+                Column(self.display_relation, "category"),
+                *(Column(end.index, "whole", required=True) for end in ends),
+                *(Column(end.id, required=required) for end in ends),
+                *(Column(end.type, required=self.types_required) for end in ends),
+                *(Column(name) for end in ends for name in (end.name, end.source)),
+                Column(self.timestamp, "category"),
+            ]
+        )
+
+
+def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns that have a name, each once. A column with two roles (such as id and name) is required if either is."""
+    merged: dict[str, Column] = {}
+    for column in wanted:
+        if column.name:
+            known = merged.setdefault(column.name, column)
+            merged[column.name] = replace(known, required=known.required or column.required)
+    return tuple(merged.values())

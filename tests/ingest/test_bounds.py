@@ -1,0 +1,151 @@
+"""Inputs without an end, and lines that only seem to end: every reader is bounded, and says what it met in one sentence."""
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphmill.errors import InputError
+from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.interactions_csv import read_interactions_csv
+from graphmill.ingest.kg_csv import read_kg_csv
+from graphmill.ingest.kgat_files import read_kgat
+from graphmill.ingest.public_readers import read_edges
+from graphmill.ingest.report import ingest_report
+from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.triples import read_triples
+from graphmill.settings import parse
+
+FILE_OF = {
+    "kg_csv": ("x.csv", b"relation,"), "kg_files": ("e.csv", b"head,tail,"), "kgx": ("edges.tsv", b"subject\tpredicate\t"),
+    "neo4j": ("r.csv", b":START_ID,:END_ID,"), "ntriples": ("x.nt", b"<a> <b> <"), "triples": ("train.txt", b"a\tb\t"),
+    "sequence": ("x.txt", b"1 2 "), "interactions_csv": ("x.csv", b"user,item,"), "mmrec": ("x.inter", b"userID\titemID\t"),
+    "kgat": ("train.txt", b"0 1 "),
+}  # fmt: skip
+SETTINGS = {"kg_files": {"edges": [{"file": "e.csv", "relation": "r"}]}}
+ENDLESS = 200 << 20
+"""Bytes without a line end, in a file of 200 kB."""
+
+
+def read(name: str, path: Path) -> None:
+    format = FORMATS[name]
+    assert format.read is not None
+    format.read(str(path), parse(format.settings, SETTINGS.get(name, {}), name))
+
+
+def endless(start: bytes, data: bytes = b"7") -> bytes:
+    return gzip.compress(start + data * ENDLESS, 1)
+
+
+@pytest.mark.parametrize("name", FILE_OF)
+def test_a_line_without_an_end_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+    """In a process of its own, whose largest memory is that of this one file."""
+    file, start = FILE_OF[name]
+    whole = b"0 1 2\n" if name == "kgat" else b"user,item\n1,2\n" if name == "interactions_csv" else b""
+    (tmp_path / f"{file}.gz").write_bytes(endless(whole + start))
+    entry = tmp_path if name in ("kg_files", "kgx", "triples", "kgat") else tmp_path / f"{file}.gz"
+    code = (
+        "import resource; from pathlib import Path; import graphmill.ingest.formats\n"
+        "from graphmill.errors import InputError; from tests.ingest import test_bounds as here\n"
+        f"here.SETTINGS['kg_files']['edges'][0]['file'] = '{file}.gz'\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"try: here.read({name!r}, Path({str(entry)!r}))\n"
+        "except InputError as error: print(error)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    sentence, mebibytes = told.stdout.strip().split("\n")
+    assert "longer than" in sentence, sentence
+    assert file in sentence
+    assert int(mebibytes) < 450
+
+
+@pytest.mark.parametrize("name", FILE_OF)
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path, name: str) -> None:
+    file, _ = FILE_OF[name]
+    os.mkfifo(tmp_path / file)
+    entry = tmp_path if name in ("kg_files", "triples") else tmp_path / file
+    with pytest.raises(InputError, match="is a pipe or a device|is not a folder"):
+        read(name, entry)
+    assert ingest_report(tmp_path / file).problem
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+class TestOnlyLineFeedsEndLines:
+    def test_of_kgat(self, tmp_path: Path, end: str) -> None:
+        (tmp_path / "train.txt").write_text(f"0 0 1\n1 2{end}5 3\n2 1\n", encoding="utf-8", newline="")
+        result = read_kgat(tmp_path)
+        assert result.counts["interactions"] == 4
+        assert [reject["line"] for reject in result.rejects.to_pylist()] == [2]
+
+    @pytest.mark.parametrize("mark", ["\t", ",", "::"])
+    def test_of_sequences(self, tmp_path: Path, end: str, mark: str) -> None:
+        lines = [mark.join(cells) for cells in (("u1", "i1"), ("u2", f"i{end}2"), ("u3", "i3"))]
+        (tmp_path / "x.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+        assert f"i{end}2" in read_sequence(tmp_path / "x.txt").nodes["id"].to_pylist()
+
+    def test_of_triples_and_tables(self, tmp_path: Path, end: str) -> None:
+        (tmp_path / "train.txt").write_text(f"a\tr\tb{end}c\nb\tr\ta\n", encoding="utf-8", newline="")
+        assert f"b{end}c" in read_triples(tmp_path).nodes["id"].to_pylist()
+        (tmp_path / "x.csv").write_text(f"user,item\nu1,a{end}b\nu2,c\n", encoding="utf-8", newline="")
+        assert f"a{end}b" in read_interactions_csv(tmp_path / "x.csv").nodes["id"].to_pylist()
+
+
+def test_a_user_beyond_the_list_of_kgat_has_a_line(tmp_path: Path) -> None:
+    (tmp_path / "user_list.txt").write_text("org_id remap_id\nana 0\nbob 1\n")
+    (tmp_path / "train.txt").write_text("0 0 1\n1 2\n7 0\n")
+    (reject,) = read_kgat(tmp_path).rejects.to_pylist()
+    assert (reject["line"], reject["reason"], reject["value"]) == (3, "the user is not in user_list.txt", "7")
+
+
+def test_a_header_of_a_million_columns_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(",".join(f"c{n}" for n in range(1_000_000)) + "\n" + "1," * 999_999 + "1\n")
+    with pytest.raises(InputError, match="first line is longer than 1 MiB; is this a table with a header"):
+        read_kg_csv(tmp_path / "x.csv")
+
+
+def test_a_line_break_in_the_name_of_a_file_stays_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a\nb.csv"
+    path.write_text("x,y\n1,2\n")
+    with pytest.raises(InputError, match=r"a\\nb\.csv") as refused:
+        read_kg_csv(path)
+    assert "\n" not in str(refused.value)
+
+
+class TestComments:
+    LINES = ("# made by hand", "#head\trelation\ttail", "a\tr\tb", "! not this", "b\tr\tc", "#b\tr\tx")
+
+    def write(self, tmp_path: Path, name: str, change: Callable[[str], str] = str) -> Path:
+        (tmp_path / name).write_text("".join(change(line) + "\n" for line in self.LINES))
+        return tmp_path / name
+
+    def test_of_triples(self, tmp_path: Path) -> None:
+        self.write(tmp_path, "train.txt")
+        result = read_triples(tmp_path)
+        assert result.nodes["id"].to_pylist() == ["a", "b", "c"]
+        assert any(note.startswith("4 comment lines") or "4 comment lines" in note for note in result.notes)
+
+    def test_of_a_table_whose_header_is_a_comment(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, "x.csv", lambda line: line.replace("\t", ","))
+        result = read_edges(path)
+        assert result.nodes["id"].to_pylist() == ["a", "b", "c"]
+        assert "3 comment lines (# or !) were skipped" in result.notes
+
+    def test_of_sequences_and_kgat(self, tmp_path: Path) -> None:
+        (tmp_path / "x.txt").write_text("# users and items\n# user item\nu1 i1\nu2 i2\n")
+        result = read_sequence(tmp_path / "x.txt")
+        assert result.counts["interactions"] == 2
+        assert any("comment line" in note for note in result.notes)
+        (tmp_path / "train.txt").write_text("# x\n0 1\n1 0\n")
+        assert any("1 comment lines" in note for note in read_kgat(tmp_path).notes)
+
+    def test_a_row_that_begins_with_a_mark_is_a_row_where_the_file_has_no_comments(self, tmp_path: Path) -> None:
+        (tmp_path / "x.csv").write_text("user,item\nu1,a\n#u2,b\n# a remark\nu3,c\n")
+        result = read_interactions_csv(tmp_path / "x.csv")
+        assert "#u2" in result.nodes["id"].to_pylist()
+        assert result.rejects.num_rows == 0
+        assert "1 comment lines (# or !) were skipped" in result.notes
