@@ -131,7 +131,7 @@ class Trained:
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
         self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
-        s, execution = job.settings, self.plan.execution(job)
+        s, execution = job.settings, self.plan.option.execution()
         self.engine = Engine(
             self.recipe, s.training, s.acceleration, s.evaluation,
             device=device, precision=job.precision, execution=execution, listener=_Silent(),

@@ -14,10 +14,11 @@ from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import planning, scaling
 from graphmill.runs.scaling import estimate_data, estimate_training, layer_widths
-from graphmill.training.planning import Cost, sharded_bytes, sharded_cost
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Part, estimate_of, sharded, sharded_bytes
 from tests.training.cases import typed_graph
 
-COST = Cost(weights=800, held=400, step=2000, gradients=800, evaluation=600, flop=0, moved=0, calls=0)
+PARTS = [Part("table", "weights", 800), Part("states", "kept", 2000, recomputed=1000), Part("all", "evaluation", 600)]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +42,15 @@ class TestTheModelOfShards:
         assert sent == pytest.approx([172, 258, 301], abs=0.7)
 
     def test_a_rank_holds_its_part_and_the_features_that_it_gathers(self) -> None:
-        own = sharded_cost(COST, 2, nodes=10, widths=[4, 2])
-        assert (own.weights, own.held, own.gradients) == (400, 200, 400)
-        assert own.step == 1000 + 2 * 10 * 4 * 4
-        assert own.evaluation == 300 + 10 * 4 * 4
+        own = {part.name: part.count for part in sharded(PARTS, 2, nodes=10, widths=[4, 2])}
+        assert (own["table"], own["states"], own["all"]) == (400, 1000, 300)
+        assert own["features of all nodes and their gradient"] == 2 * 10 * 4
+        assert own["features of all nodes"] == 10 * 4
+        whole, part = (
+            estimate_of(parts, "adam", Execution(checkpointing=True), device="cuda").peak
+            for parts in (PARTS, sharded(PARTS, 2, nodes=0, widths=[]))
+        )
+        assert part == whole / 2
 
     def test_kgats_layers_have_widths_of_their_own(self) -> None:
         from graphmill.systems.kgat.settings import KgatSettings
@@ -65,27 +71,26 @@ class TestAdvice:
         ("room", "words"),
         [
             (
-                1.4,
+                2.0,
                 r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or",
             ),
-            (0.4, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
+            (0.5, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
         ],
     )
     def test_what_does_not_fit_names_workers_and_launcher(
         self, room: float, words: str, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        large = replace(COST, weights=600 << 20, held=0, step=0, gradients=0, evaluation=0)
         for module in (planning, scaling):
-            monkeypatch.setattr(module, "cost_of", lambda *_: large)
-        monkeypatch.setattr(planning, "_free", lambda device: int(room * 2**30))
+            monkeypatch.setattr(module, "parts_of", lambda *_: [Part("table", "weights", 600 << 20, 1)])
+            monkeypatch.setattr(module, "free_memory", lambda device: int(room * 2**30))
         found = estimate_training(values(graph, batching="full"), "x")
-        assert found.run.refusal
+        assert found.run.chosen is None
         assert re.search(words, found.advice), found.advice
 
     def test_a_batching_that_fits_comes_before_more_workers(
         self, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planning, "_free", lambda device: 10 << 30)
+        monkeypatch.setattr(planning, "free_memory", lambda device: 10 << 30)
         found = estimate_training(values(graph), "x")
         run = replace(found.run, chosen=None)
         from graphmill.runs.resolve import resolve
@@ -97,19 +102,19 @@ class TestAdvice:
 class TestFiles:
     def test_small_ones_are_read_in_memory(self, repository: Path) -> None:
         found = estimate_data(str(repository / "data/01_raw/kg.csv"))
-        assert (found.format, found.engine, found.large_build) == ("kg_csv", "memory", False)
-        assert found.need.rows == pytest.approx(12_000, rel=0.1)
+        assert (found.format, [work.out_of_core for work in found.work]) == ("kg_csv", [False, False])
+        assert found.lines == pytest.approx(12_000, rel=0.1)
 
     def test_large_ones_go_out_of_core_where_their_format_can(
         self, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(scaling, "available_memory", lambda: 1 << 20)
         found = estimate_data(str(repository / "data/01_raw/kg.csv"))
-        assert (found.engine, found.large_build) == ("duckdb", True)
+        assert [work.out_of_core for work in found.work] == [True, True]
         assert [row[2] for row in found.rows()] == ["no", "no"]
         assert "out of core: under 1.86 GiB" in found.rows()[0][3]
         (tmp_path / "x.csv").write_text("user,item,rating\n" + "u1,i1,3\nu2,i2,4\n" * 20_000)
-        assert estimate_data(str(tmp_path / "x.csv")).engine == "memory"
+        assert not estimate_data(str(tmp_path / "x.csv")).work[0].out_of_core
 
     def test_what_is_no_data_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "x.bin").write_bytes(b"\x00\x01\x02")
@@ -122,7 +127,7 @@ class TestFiles:
 
     def test_the_command_takes_files_and_settings(self, repository: Path, graph: TypedGraph) -> None:
         told = CliRunner().invoke(app, ["estimate", str(repository / "data/01_raw/kg.csv"), "--json"])
-        assert json.loads(told.output)["reading"]["engine"] == "memory"
+        assert not json.loads(told.output)["work"][0]["out_of_core"]
         told = CliRunner().invoke(app, ["estimate", "hgt", "--set", f"data={graph.path}", "--set", "preset=none"])
         assert "sharded by rows" in told.output
         assert "launcher: local" in told.output

@@ -1,5 +1,6 @@
 """Commands for trainings: ``train``, ``estimate`` (memory and time), ``evaluate``."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,13 +51,14 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Estimate the memory and time of each way to train, before it starts; or of reading files."""
+    from graphmill.runs.messages import duration
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.runs.scaling import estimate_data, estimate_training
 
     if "://" in str(settings) or (settings.exists() and settings.suffix not in (".yaml", ".yml", ".json")):
         data = estimate_data(str(settings))
         if as_json:
-            print_json(data.to_json())
+            print_json(asdict(data))
             return
         print_table(f"{settings}: what its graph takes", ["", "in memory", "fits", "done"], data.rows())
         print(data.sentence)
@@ -71,8 +73,13 @@ def estimate(
             columns = ["workers", "peak memory of each", "sent by each a step"]
             print_table("full batching, sharded by rows", columns, found.rows)
         print(run.sentence)
+        if run.seconds_per_step:
+            print(
+                f"A step takes {run.seconds_per_step:.3g} s here (measured), the {run.steps:,} steps of the training "
+                f"{duration(run.steps * run.seconds_per_step)}, without evaluations and export."
+            )
         print(found.advice)
-    if run.refusal:
+    if run.chosen is None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

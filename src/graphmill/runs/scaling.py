@@ -2,12 +2,12 @@
 launcher; and the memory and disk space of reading files and building a graph.
 
 Sharding follows ADR 2: a rank holds its rows of the tables, their moments and the edges into them, and gathers each
-layer's features. This module divides the recipes' formulas for one process.
+layer's features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,15 @@ from graphmill.graph.large import disk_of_build, memory_of_build
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.storage import MANIFEST
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.engine import Need, fits_in_memory, need_of
+from graphmill.ingest.engine import fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import recognised
 from graphmill.memory import available_memory, format_size
-from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run, layer_widths
+from graphmill.runs.planning import RunEstimate, estimate_run, free_memory, layer_widths, open_graph, parts_of
 from graphmill.runs.resolve import Job, resolve
 from graphmill.settings import parse
 from graphmill.training.allocator import Heap, heaps
-from graphmill.training.contract import Execution
-from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_cost
+from graphmill.training.planning import estimate_of, sharded, sharded_bytes
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 BOUNDED = 2_000_000_000
@@ -42,19 +41,21 @@ class Shard:
     sent: int
 
 
-def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
-    """The cost for each number of workers, on the rung of ``option``; [] if the system cannot be sharded."""
-    if not job.settings.shards_rows:
+def shards_of(job: Job, graph: TypedGraph, run: RunEstimate) -> list[Shard]:
+    """The cost for each number of workers, with the least sizes of a step; [] if the system cannot be sharded."""
+    full = [option for option in run.options if option.batching == "full"]
+    if not (full and job.settings.shards_rows) or job.settings.acceleration.sharding != "none":
         return []
-    cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
-    widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
-    found: list[Shard] = []
-    heap: Heap = "returned" if "returned" in heaps() else option.heap  # the mode of each worker
+    least = min(full, key=lambda option: option.estimate.peak)
+    parts, widths = parts_of(job, graph, "full"), layer_widths(job.settings)
+    heap: Heap = "returned" if "returned" in heaps() else least.heap  # the mode of each worker
+    out: list[Shard] = []
     for workers in WORKERS:
-        own = sharded_cost(cost, workers, graph.num_nodes, widths)
-        peak, _ = peak_memory_of(own, optimizer, heap=heap, device=job.device.type)
-        found.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
-    return found
+        own = sharded(parts, workers, graph.num_nodes, widths)
+        optimizer, device = job.settings.training.optimizer, job.device.type
+        peak = estimate_of(own, optimizer, least.execution(), heap=heap, device=device).peak
+        out.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
+    return out
 
 
 @dataclass(frozen=True)
@@ -77,31 +78,22 @@ class Scaling:
 
 def estimate_training(values: Mapping[str, Any], where: str) -> Scaling:
     """:func:`graphmill.runs.planning.estimate_run`, and the estimate for several processes."""
-    run = estimate_run(values, where)
     job = resolve(values, where)
-    full = [option for option in run.options if option.batching == "full"]
-    shards: list[Shard] = []
-    if full:
-        least = min(full, key=lambda option: option.estimate.peak)
-        shards = shards_of(job, TypedGraph.open(Path(job.settings.data)), least)
-    return Scaling(run, shards, _advice(job, run, shards, _room(job)))
+    graph = open_graph(job, where)
+    run = estimate_run(job, graph, where)
+    shards = shards_of(job, graph, run)
+    return Scaling(run, shards, _advice(job, run, shards, free_memory(job.device)))
 
 
-def _room(job: Job) -> int:
-    from graphmill.runs.planning import _free
-
-    return int(_free(job.device))
-
-
-def _advice(job: Job, run: RunEstimate, shards: Sequence[Shard], room: int) -> str:
+def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
     if run.chosen is not None:
         count = job.settings.acceleration.processes
         return f"It fits here: launcher: {'torchrun' if count > 1 else 'local'}, {count} process{'es' * (count > 1)}."
-    fitting = next((shard for shard in shards if shard.peak <= room), None)
     sampled = [option for option in run.options if option.batching != "full" and option.estimate.peak <= room]
     if sampled:
         least = min(sampled, key=lambda option: option.estimate.peak)
         return f"It fits in one process with acceleration.batching: {least.batching}; launcher: local."
+    fitting = next((shard for shard in shards if shard.peak <= room), None)
     if fitting is not None:
         where = (
             "which this machine has: launcher: torchrun"
@@ -125,52 +117,47 @@ def _advice(job: Job, run: RunEstimate, shards: Sequence[Shard], room: int) -> s
 
 
 @dataclass(frozen=True)
+class Work:
+    """Reading a file, or building its graph: bytes of memory in memory and of disk out of core, and which of the two."""
+
+    name: str
+    memory: int
+    disk: int
+    out_of_core: bool
+
+
+@dataclass(frozen=True)
 class DataEstimate:
-    """The memory and disk space of reading a file (or folder) and building its graph. ``room``: free memory in bytes."""
+    """The memory and disk space of reading a file (or folder) and building its graph. ``free``: memory in bytes."""
 
     path: str
     format: str
-    need: Need
-    build: int
-    build_disk: int
-    room: int
-    engine: str
-    large_build: bool
+    lines: int
+    text_bytes: int
+    free: int
+    work: tuple[Work, Work]
 
     def rows(self) -> list[list[str]]:
         """One line for reading and one for building: memory needed in memory, whether that fits, and the method."""
-        out = []
-        for part, memory, large, disk in (
-            ("reading", self.need.memory, self.engine == "duckdb", self.need.disk),
-            ("building the graph", self.build, self.large_build, self.build_disk),
-        ):
-            how = (
-                f"out of core: under {format_size(BOUNDED)}, {format_size(disk)} of temporary files"
-                if large
-                else "in memory"
-            )
-            out.append([part, format_size(memory), "yes" if memory <= self.room else "no", how])
-        return out
+        disk = f"out of core: under {format_size(BOUNDED)}, {{}} of temporary files"
+        return [
+            [
+                each.name,
+                format_size(each.memory),
+                "yes" if each.memory <= self.free else "no",
+                disk.format(format_size(each.disk)) if each.out_of_core else "in memory",
+            ]
+            for each in self.work
+        ]
 
     @property
     def sentence(self) -> str:
         """A summary, and the next step."""
         return (
-            f"{self.path} is read as {self.format}: about {self.need.rows:,} rows, {format_size(self.need.text)} of text; "
-            f"{format_size(self.room)} of memory is free. Once the graph is built, `graphmill estimate SYSTEM --set "
+            f"{self.path} is read as {self.format}: about {self.lines:,} rows, {format_size(self.text_bytes)} of text; "
+            f"{format_size(self.free)} of memory is free. Once the graph is built, `graphmill estimate SYSTEM --set "
             "data=GRAPH` says whether a training fits."
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        about = {"path": self.path, "format": self.format, "rows": self.need.rows, "text_bytes": self.need.text}
-        reading = {"memory": self.need.memory, "engine": self.engine, "disk": self.need.disk}
-        return {
-            **about,
-            "free": self.room,
-            "reading": reading,
-            "build": {"memory": self.build, "large": self.large_build, "disk": self.build_disk},
-        }
 
 
 def estimate_data(path: str) -> DataEstimate:
@@ -187,13 +174,14 @@ def estimate_data(path: str) -> DataEstimate:
     format = FORMATS[formats[0]]
     files = [path]
     if format.files is not None:
-        found = format.files(path, parse(format.settings, {}, path))
-        files = [str(file) for role, file in found.items() if format.is_data(role)]
-    need, room = need_of(files), available_memory()
+        by_role = format.files(path, parse(format.settings, {}, path))
+        files = [str(file) for role, file in by_role.items() if format.is_data(role)]
+    need, free = need_of(files), available_memory()
     settings = GraphSettings.model_validate(dict(format.graph))
-    out_of_core = format.out_of_core
-    build = memory_of_build(need.rows, settings)
-    large = out_of_core and not fits_in_memory(build, room)
-    engine = "duckdb" if out_of_core and not fits_in_memory(need.memory, room) else "memory"
-    disk = disk_of_build(need.rows, settings)
-    return DataEstimate(path, format.name, need, build, disk, room, engine, large)
+
+    def work(name: str, memory: int, disk: int) -> Work:
+        return Work(name, memory, disk, format.out_of_core and not fits_in_memory(memory, free))
+
+    build = work("building the graph", memory_of_build(need.rows, settings), disk_of_build(need.rows, settings))
+    reading = work("reading", need.memory, need.disk)
+    return DataEstimate(path, format.name, need.rows, need.text, free, (reading, build))

@@ -100,6 +100,21 @@ class Engine(Trainee):
                 self.saver.close()
         return FitResult(self.state, reason, compile_report and compile_report.at_the_end())
 
+    def seconds_per_step(self, steps: int = 3) -> float:
+        """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
+        that is not timed."""
+        self._heap, seconds = HeapWatch(), 0.0
+        self.recipe.begin_epoch(self.model, 0)
+        for phase in self.recipe.phases:
+            times = []
+            for index in range(steps + 1):
+                self._step(phase, 0, index % phase.steps_per_epoch)
+                self._read()
+                times.append(time.monotonic())
+            seconds += phase.steps_per_epoch * (times[-1] - times[0]) / steps
+        self.batches.close()
+        return seconds / sum(phase.steps_per_epoch for phase in self.recipe.phases)
+
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
         while True:

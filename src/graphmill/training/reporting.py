@@ -25,6 +25,22 @@ class TrainingListener(Protocol):
         """Called when the run resumes from a checkpoint. Steps after it will be reported again."""
 
 
+class Silent:
+    """A listener that does nothing."""
+
+    def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
+        """Nothing."""
+
+    def on_epoch(self, record: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def on_note(self, text: str) -> None:
+        """Nothing."""
+
+    def on_rewind(self, epoch: int, step: int) -> None:
+        """Nothing."""
+
+
 def epoch_record(recipe: Recipe, state: TrainState, rate: float) -> dict[str, Any]:
     """The record of the epoch that has just ended: mean losses over its applied steps, rate, throughput, memory.
 
