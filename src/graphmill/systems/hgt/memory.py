@@ -8,13 +8,11 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import part_bytes
-from graphmill.kernels.hgt.projected import group_count
 from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.mixture_memory import decoder_numbers, learned_width, mixture_parts, spectral_width
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_links import MOST_SCORES
-from graphmill.training.device import allowed_cores
 from graphmill.training.planning import Part, Setup, ranking_part
 
 _REMEDIES = {
@@ -84,17 +82,12 @@ def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
 
 
 def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
-    """Numbers in the backward pass of a layer's attention: gradients of q, k and v of a group of heads, and the messages.
-
-    On the CPU messages are in memory for a relation and a head per thread; on an accelerator for all, with the logits.
-    """
+    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, and the messages of the largest
+    relation. On an accelerator the messages of all relations are in memory, with the logits."""
     heads, d = settings.model.num_heads, settings.model.hidden_dim
-    projected, rows = (layer.computed + 2 * layer.read) * d, np.minimum(layer.edges, layer.read)
-    if not setup.on_cpu:
-        return float(projected + 7 * rows.sum() * d + 5 * layer.edges.sum() * heads)
-    threads = settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
-    padded = min(heads, threads) * -(-(d // heads) // 16) * 16
-    return float(projected / group_count(int(layer.read), heads, d // heads, threads) + 4 * rows.max() * padded)
+    messages = np.minimum(layer.edges, layer.read)
+    beside = 4 * messages.max() * d if setup.on_cpu else 7 * messages.sum() * d + 5 * layer.edges.sum() * heads
+    return float((layer.computed + 2 * layer.read) * d + beside)
 
 
 def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
