@@ -25,7 +25,7 @@ from graphmill.training.ladder import describe as describe_sizes
 from graphmill.training.ladder import shrink
 from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
 from graphmill.training.planning import Estimate, Part, Setup, estimate_of, sharded
-from graphmill.training.reporting import Silent
+from graphmill.training.reporting import TrainingListener
 
 _MOST_CHUNKS = 64
 """Largest number of loss chunks that the planner chooses. Each chunk costs time, and beyond this number the rest of the
@@ -224,7 +224,7 @@ def measured_seconds(job: Job, graph: TypedGraph, plan: Plan) -> float:
         device=job.device,
         precision=job.precision,
         execution=plan.option.execution(),
-        listener=Silent(),
+        listener=TrainingListener(),
     )
     return engine.seconds_per_step()
 

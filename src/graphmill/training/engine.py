@@ -20,8 +20,7 @@ from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
-from graphmill.training.ladder import once_more, with_ladder
-from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
+from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
@@ -210,12 +209,7 @@ class Engine(Trainee):
 
     def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
         clip_(optimizer.parameters, norm, self.acceleration.clip_norm)
-        once_more(
-            optimizer.allocate,
-            clear=self._clear_cache,
-            what="the optimizer's first step",
-            remedy=LESS_MEMORY_BESIDE_STEPS,
-        )
+        optimizer.allocate()
         optimizer.step(done.rate, unless)
         self.state.updates[done.phase.name] += 1
 

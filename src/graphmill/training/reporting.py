@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from graphmill.training.contract import Recipe
 from graphmill.training.memory import process_memory
 from graphmill.training.run_state import TrainState
 
 
-class TrainingListener(Protocol):
-    """Receives the events of a training. It is called on rank 0 only."""
+class TrainingListener:
+    """Receives the events of a training, on rank 0 only. This one does nothing."""
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
         """Called after every attempted step. ``together``: number of steps whose losses were read at once with this one."""
@@ -23,22 +23,6 @@ class TrainingListener(Protocol):
 
     def on_rewind(self, epoch: int, step: int) -> None:
         """Called when the run resumes from a checkpoint. Steps after it will be reported again."""
-
-
-class Silent:
-    """A listener that does nothing."""
-
-    def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
-        """Nothing."""
-
-    def on_epoch(self, record: dict[str, Any]) -> None:
-        """Nothing."""
-
-    def on_note(self, text: str) -> None:
-        """Nothing."""
-
-    def on_rewind(self, epoch: int, step: int) -> None:
-        """Nothing."""
 
 
 def epoch_record(recipe: Recipe, state: TrainState, rate: float) -> dict[str, Any]:
