@@ -158,14 +158,14 @@ def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) 
 class RunEstimate:
     """The result of ``graphmill estimate``: all options, the one that a training would take, and the reason.
 
-    ``seconds_per_step``: measured, by three steps of the chosen option; 0 if none fits or several processes train.
-    ``steps``: of the whole training.
+    ``steps``: of the whole training. ``seconds_per_step``: measured, by three steps in this process that write nothing.
+    Both are 0 if no option fits, and the seconds if several processes train.
     """
 
     options: list[Option]
     chosen: Option | None
     sentence: str
-    steps: int
+    steps: int = 0
     seconds_per_step: float = 0.0
 
     columns = ("batching", "loss chunks", "checkpointing", "heap", "peak memory", "of the peak")
@@ -195,38 +195,33 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
         SettingsError: ``data`` is missing, or a setting is wrong.
     """
     from graphmill.training.device import configure_torch
+    from graphmill.training.engine import Engine
 
     # A training starts with the allocator's environment, which this process may not have.
     choice = _heaps(job, {**os.environ, **allocator_environment()})
     every = [o for batching in batchings(job) for o in options(job, graph, batching, choice)]
-    processes = job.settings.acceleration.processes
-    configure_torch(job.settings.acceleration, job.device, processes)
-    recipe = registry.create(job.settings.recipe, graph, job.settings, every[0].batching)
-    steps = job.settings.training.epochs * sum(phase.steps_per_epoch for phase in recipe.phases)
     try:
         plan = plan_run(job, graph, where, choice)
     except (SettingsError, ResourceError) as error:
-        return RunEstimate(every, None, str(error), steps)
-    seconds = measured_seconds(job, graph, plan) if processes == 1 else 0.0
-    return RunEstimate(every, plan.option, plan.reason, steps, seconds)
-
-
-def measured_seconds(job: Job, graph: TypedGraph, plan: Plan) -> float:
-    """Seconds of an optimizer step as planned, by a training of three steps in this process; nothing is written."""
-    from graphmill.training.engine import Engine
-
+        return RunEstimate(every, None, str(error))
     settings = job.settings
-    engine = Engine(
-        registry.create(settings.recipe, graph, settings, plan.batching),
-        settings.training,
-        settings.acceleration,
-        settings.evaluation,
-        device=job.device,
-        precision=job.precision,
-        execution=plan.option.execution(),
-        listener=TrainingListener(),
-    )
-    return engine.seconds_per_step()
+    configure_torch(settings.acceleration, job.device, settings.acceleration.processes)
+    recipe = registry.create(settings.recipe, graph, settings, plan.batching)
+    steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in recipe.phases)
+    seconds = 0.0
+    if settings.acceleration.processes == 1:
+        engine = Engine(
+            recipe,
+            settings.training,
+            settings.acceleration,
+            settings.evaluation,
+            device=job.device,
+            precision=job.precision,
+            execution=plan.option.execution(),
+            listener=TrainingListener(),
+        )
+        seconds = engine.seconds_per_step()
+    return RunEstimate(every, plan.option, plan.reason, steps, seconds)
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
