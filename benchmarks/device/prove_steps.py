@@ -19,6 +19,7 @@ from graphmill.systems import registry
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.engine import Engine
+from graphmill.training.reporting import TrainingListener
 
 
 def profile_phase(device: torch.device, tiny: bool) -> str:
@@ -111,12 +112,8 @@ def recipes(device: torch.device, tiny: bool) -> str:
     return "all ran"
 
 
-class _Silent:
+class _Notes(TrainingListener):
     """A listener that says what goes wrong."""
-
-    def on_step(self, *_: Any) -> None: ...
-    def on_epoch(self, record: dict[str, Any]) -> None: ...
-    def on_rewind(self, epoch: int, step: int) -> None: ...
 
     def on_note(self, text: str) -> None:
         print("NOTE", text)
@@ -131,10 +128,10 @@ class Trained:
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
         self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
-        s, execution = job.settings, self.plan.execution(job)
+        s, execution = job.settings, self.plan.option.execution()
         self.engine = Engine(
             self.recipe, s.training, s.acceleration, s.evaluation,
-            device=device, precision=job.precision, execution=execution, listener=_Silent(),
+            device=device, precision=job.precision, execution=execution, listener=_Notes(),
         )  # fmt: skip
         self.engine._heap = HeapWatch()
 

@@ -148,15 +148,12 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
     from graphmill.systems import registry
     from graphmill.training.contract import Execution
     from graphmill.training.engine import Engine
+    from graphmill.training.reporting import TrainingListener
 
     looks: list[Look] = []
 
-    class Watch:
+    class Watch(TrainingListener):
         """Stops the training when it has got there."""
-
-        def on_step(self, *_: Any) -> None: ...
-        def on_note(self, text: str) -> None: ...
-        def on_rewind(self, epoch: int, step: int) -> None: ...
 
         def on_epoch(self, record: dict[str, Any]) -> None:
             looks.append((time.process_time() - began, record["valid"]["ndcg@10"]))

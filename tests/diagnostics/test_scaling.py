@@ -15,10 +15,11 @@ from graphmill.diagnostics.scaling import estimate_data, estimate_training, laye
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import planning
-from graphmill.training.planning import Cost, sharded_bytes, sharded_cost
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Part, estimate_of, sharded, sharded_bytes
 from tests.training.cases import typed_graph
 
-COST = Cost(weights=800, held=400, step=2000, gradients=800, evaluation=600, flop=0, moved=0, calls=0)
+PARTS = [Part("table", "weights", 800), Part("states", "kept", 2000, recomputed=1000), Part("all", "evaluation", 600)]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,15 @@ class TestTheModelOfShards:
         assert sent == pytest.approx([172, 258, 301], abs=0.7)
 
     def test_a_rank_holds_its_part_and_the_features_that_it_gathers(self) -> None:
-        own = sharded_cost(COST, 2, nodes=10, widths=[4, 2])
-        assert (own.weights, own.held, own.gradients) == (400, 200, 400)
-        assert own.step == 1000 + 2 * 10 * 4 * 4
-        assert own.evaluation == 300 + 10 * 4 * 4
+        own = {part.name: part.count for part in sharded(PARTS, 2, nodes=10, widths=[4, 2])}
+        assert (own["table"], own["states"], own["all"]) == (400, 1000, 300)
+        assert own["features of all nodes and their gradient"] == 2 * 10 * 4
+        assert own["features of all nodes"] == 10 * 4
+        whole, part = (
+            estimate_of(parts, "adam", Execution(checkpointing=True), device="cuda").peak
+            for parts in (PARTS, sharded(PARTS, 2, nodes=0, widths=[]))
+        )
+        assert part == whole / 2
 
     def test_kgats_layers_have_widths_of_their_own(self) -> None:
         from graphmill.systems.kgat.settings import KgatSettings
@@ -66,27 +72,26 @@ class TestAdvice:
         ("room", "words"),
         [
             (
-                1.4,
+                2.0,
                 r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or",
             ),
-            (0.4, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
+            (0.5, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
         ],
     )
     def test_what_does_not_fit_names_workers_and_launcher(
         self, room: float, words: str, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        large = replace(COST, weights=600 << 20, held=0, step=0, gradients=0, evaluation=0)
         for module in (planning, scaling):
-            monkeypatch.setattr(module, "cost_of", lambda *_: large)
-        monkeypatch.setattr(planning, "_free", lambda device: int(room * 2**30))
+            monkeypatch.setattr(module, "parts_of", lambda *_: [Part("table", "weights", 600 << 20, 1)])
+            monkeypatch.setattr(module, "free_memory", lambda device: int(room * 2**30))
         found = estimate_training(values(graph, batching="full"), "x")
-        assert found.run.refusal
+        assert found.run.chosen is None
         assert re.search(words, found.advice), found.advice
 
     def test_a_batching_that_fits_comes_before_more_workers(
         self, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planning, "_free", lambda device: 10 << 30)
+        monkeypatch.setattr(planning, "free_memory", lambda device: 10 << 30)
         found = estimate_training(values(graph), "x")
         run = replace(found.run, chosen=None)
         from graphmill.runs.resolve import resolve

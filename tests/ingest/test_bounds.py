@@ -69,7 +69,7 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path, name: str) -> No
     file, _ = FILE_OF[name]
     os.mkfifo(tmp_path / file)
     entry = tmp_path if name in ("kg_files", "triples") else tmp_path / file
-    with pytest.raises(InputError, match="is a pipe or a device|is not a folder"):
+    with pytest.raises(InputError, match=r"is a pipe or a device|is not a folder"):
         read(name, entry)
     assert ingest_report(tmp_path / file).problem
 

@@ -23,6 +23,7 @@ from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.engine import Engine
+from graphmill.training.reporting import TrainingListener
 
 
 def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:
@@ -352,15 +353,6 @@ CASES = {
 }
 
 
-class Quiet:
-    """A listener that says nothing."""
-
-    def on_step(self, *_: Any) -> None: ...
-    def on_epoch(self, record: dict[str, Any]) -> None: ...
-    def on_note(self, text: str) -> None: ...
-    def on_rewind(self, epoch: int, step: int) -> None: ...
-
-
 def trained(job: Job, recipe: Recipe) -> Engine:
     """An engine that has trained ``recipe`` to its end in this process: fp32 on the CPU, nothing saved."""
     s = job.settings
@@ -372,7 +364,7 @@ def trained(job: Job, recipe: Recipe) -> Engine:
         device=torch.device("cpu"),
         precision="fp32",
         execution=Execution(),
-        listener=Quiet(),
+        listener=TrainingListener(),
     )
     engine.fit()
     return engine

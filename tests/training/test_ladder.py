@@ -12,7 +12,7 @@ import torch
 from graphmill.errors import OutOfMemoryError, ResourceError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Execution, ParameterGroup
-from graphmill.training.ladder import in_smaller_blocks, once_more, shrink, with_ladder
+from graphmill.training.ladder import in_smaller_blocks, shrink, with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import TrainingSettings
@@ -147,25 +147,6 @@ def test_where_it_must_not_shrink_the_first_failure_is_the_end(policy: str, repe
 
 
 class TestWithoutASmallerForm:
-    def fail(self, times: int) -> Callable[[], str]:
-        left = [times]
-
-        def attempt() -> str:
-            left[0] -= 1
-            if left[0] >= 0:
-                raise RuntimeError(REFUSAL)
-            return "done"
-
-        return attempt
-
-    def test_it_is_tried_once_more_with_the_cache_given_back(self) -> None:
-        cleared: list[int] = []
-        for times in (0, 1):
-            assert once_more(self.fail(times), clear=lambda: cleared.append(1), what="it", remedy="Reduce") == "done"
-        assert len(cleared) == 1
-        with pytest.raises(OutOfMemoryError, match="out of memory \\(in it: Default"):
-            once_more(self.fail(2), clear=lambda: None, what="it", remedy="Reduce")
-
     def test_an_evaluation_goes_on_in_smaller_blocks(self) -> None:
         asked: list[int] = []
         notes: list[str] = []
@@ -230,9 +211,8 @@ def test_recomputing_layers_gives_the_same_training_bit_for_bit(
     assert_same(found, plain)
 
 
-@pytest.mark.parametrize("failing", ["allocate", "evaluate"])
-def test_moments_and_evaluations_are_inside_the_ladder_and_store_no_rung(
-    failing: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_evaluations_are_inside_the_ladder_and_store_no_rung(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = settings_of(CASES["bpr-mf"], graphs["bpr-mf"])
     plain = outcome(run(values, tmp_path / "plain"))
@@ -243,13 +223,9 @@ def test_moments_and_evaluations_are_inside_the_ladder_and_store_no_rung(
             failed.append(True)
             raise RuntimeError(REFUSAL)
 
-    if failing == "evaluate":
-        hooks = Hooks()
-        hooks.on_evaluation = once
-        hooks.install(monkeypatch)
-    else:
-        allocate = PhaseOptimizer.allocate
-        monkeypatch.setattr(PhaseOptimizer, "allocate", lambda self: (once(), allocate(self)))
+    hooks = Hooks()
+    hooks.on_evaluation = once
+    hooks.install(monkeypatch)
     result = run(values, tmp_path / "failed")
     assert failed
     assert result["shrunk"] == []

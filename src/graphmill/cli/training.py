@@ -51,6 +51,7 @@ def estimate(
 ) -> None:
     """Estimate the memory and time of each way to train, before it starts; or of reading files."""
     from graphmill.diagnostics.scaling import estimate_data, estimate_training
+    from graphmill.runs.messages import duration
     from graphmill.runs.resolve import merge, read_settings
 
     if "://" in str(settings) or (settings.exists() and settings.suffix not in (".yaml", ".yml", ".json")):
@@ -71,8 +72,13 @@ def estimate(
             columns = ["workers", "peak memory of each", "sent by each a step"]
             print_table("full batching, sharded by rows", columns, found.rows)
         print(run.sentence)
+        if run.seconds_per_step:
+            print(
+                f"A step takes {run.seconds_per_step:.3g} s here (measured), the {run.steps:,} steps of the training "
+                f"{duration(run.steps * run.seconds_per_step)}, without evaluations and export."
+            )
         print(found.advice)
-    if run.refusal:
+    if run.chosen is None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

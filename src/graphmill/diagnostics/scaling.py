@@ -2,12 +2,12 @@
 launcher; and the memory and disk space of reading files and building a graph.
 
 Sharding follows ADR 2: a rank holds its rows of the tables, their moments and the edges into them, and gathers each
-layer's features. This module divides the recipes' formulas for one process.
+layer's features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,11 @@ from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import recognised
 from graphmill.ingest.sizes import Size, size_of
 from graphmill.memory import available_memory, format_size
-from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run, layer_widths
+from graphmill.runs.planning import RunEstimate, estimate_run, free_memory, layer_widths, open_graph, parts_of
 from graphmill.runs.resolve import Job, resolve
 from graphmill.settings import parse
 from graphmill.training.allocator import Heap, heaps
-from graphmill.training.contract import Execution
-from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_cost
+from graphmill.training.planning import estimate_of, sharded, sharded_bytes
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 BOUNDED = 2_000_000_000
@@ -48,19 +47,21 @@ class Shard:
     sent: int
 
 
-def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
-    """The cost for each number of workers, on the rung of ``option``; [] if the system cannot be sharded."""
-    if not job.settings.shards_rows:
+def shards_of(job: Job, graph: TypedGraph, run: RunEstimate) -> list[Shard]:
+    """The cost for each number of workers, with the least sizes of a step; [] if the system cannot be sharded."""
+    full = [option for option in run.options if option.batching == "full"]
+    if not (full and job.settings.shards_rows) or job.settings.acceleration.sharding != "none":
         return []
-    cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
-    widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
-    found: list[Shard] = []
-    heap: Heap = "returned" if "returned" in heaps() else option.heap  # the mode of each worker
+    least = min(full, key=lambda option: option.estimate.peak)
+    parts, widths = parts_of(job, graph, "full"), layer_widths(job.settings)
+    heap: Heap = "returned" if "returned" in heaps() else least.heap  # the mode of each worker
+    out: list[Shard] = []
     for workers in WORKERS:
-        own = sharded_cost(cost, workers, graph.num_nodes, widths)
-        peak, _ = peak_memory_of(own, optimizer, heap=heap, device=job.device.type)
-        found.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
-    return found
+        own = sharded(parts, workers, graph.num_nodes, widths)
+        optimizer, device = job.settings.training.optimizer, job.device.type
+        peak = estimate_of(own, optimizer, least.execution(), heap=heap, device=device).peak
+        out.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
+    return out
 
 
 @dataclass(frozen=True)
@@ -83,31 +84,22 @@ class Scaling:
 
 def estimate_training(values: Mapping[str, Any], where: str) -> Scaling:
     """:func:`graphmill.runs.planning.estimate_run`, and the estimate for several processes."""
-    run = estimate_run(values, where)
     job = resolve(values, where)
-    full = [option for option in run.options if option.batching == "full"]
-    shards: list[Shard] = []
-    if full:
-        least = min(full, key=lambda option: option.estimate.peak)
-        shards = shards_of(job, TypedGraph.open(Path(job.settings.data)), least)
-    return Scaling(run, shards, _advice(job, run, shards, _room(job)))
+    graph = open_graph(job, where)
+    run = estimate_run(job, graph, where)
+    shards = shards_of(job, graph, run)
+    return Scaling(run, shards, _advice(job, run, shards, free_memory(job.device)))
 
 
-def _room(job: Job) -> int:
-    from graphmill.runs.planning import _free
-
-    return int(_free(job.device))
-
-
-def _advice(job: Job, run: RunEstimate, shards: Sequence[Shard], room: int) -> str:
+def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
     if run.chosen is not None:
         count = job.settings.acceleration.processes
         return f"It fits here: launcher: {'torchrun' if count > 1 else 'local'}, {count} process{'es' * (count > 1)}."
-    fitting = next((shard for shard in shards if shard.peak <= room), None)
     sampled = [option for option in run.options if option.batching != "full" and option.estimate.peak <= room]
     if sampled:
         least = min(sampled, key=lambda option: option.estimate.peak)
         return f"It fits in one process with acceleration.batching: {least.batching}; launcher: local."
+    fitting = next((shard for shard in shards if shard.peak <= room), None)
     if fitting is not None:
         where = (
             "which this machine has: launcher: torchrun"

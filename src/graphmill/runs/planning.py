@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
-The rungs are those of ``training/ladder.py``. The estimates come from the recipes' ``cost`` modules and
-``training/planning.py``. docs/explanation/memory_planning.md explains the decisions.
+The rungs are those of ``training/ladder.py``. Each system's ``memory.py`` lists what a training holds, and
+``training/planning.py`` adds it up. docs/explanation/memory_planning.md explains the decisions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,20 @@ import psutil
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.resolve import Job, resolve
+from graphmill.runs.resolve import Job
 from graphmill.systems import registry
 from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import Execution
+from graphmill.training.ladder import describe as describe_sizes
 from graphmill.training.ladder import shrink
 from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
-from graphmill.training.planning import (
-    Cost,
-    Estimate,
-    Machine,
-    peak_memory_of,
-    probe_machine,
-    sharded_cost,
-    step_seconds,
-)
+from graphmill.training.planning import Estimate, Part, Setup, estimate_of, sharded
+from graphmill.training.reporting import TrainingListener
 
 _MOST_CHUNKS = 64
 """Largest number of loss chunks that the planner chooses. Each chunk costs time, and beyond this number the rest of the
 step needs more memory than the loss."""
-_DOUBT = 1.25
+_TOLERANCE = 1.25
 """Without a given budget, a run is refused if its predicted memory is more than this many times the available memory."""
 _SHARE = 0.9
 """The fraction of a machine's memory that ``batching: auto`` plans with."""
@@ -45,7 +38,7 @@ _SHARE = 0.9
 
 @dataclass(frozen=True)
 class Option:
-    """One configuration of a training with its predicted memory and time."""
+    """One configuration of a training with its predicted memory."""
 
     batching: str
     loss_chunks: int
@@ -53,26 +46,31 @@ class Option:
     heap: Heap
     estimate: Estimate
 
+    def execution(self) -> Execution:
+        """The engine's sizes."""
+        return Execution(self.loss_chunks, self.checkpointing)
+
+    def __str__(self) -> str:
+        how = [self.batching]
+        if self.loss_chunks > 1 or self.checkpointing:
+            how.append(describe_sizes(self.execution()))
+        if self.heap == "returned":
+            how.append("large blocks handed back")
+        return f"{', '.join(how)} at {format_size(self.estimate.peak)}"
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The chosen option, its memory budget, and the reason. ``option`` is None if the recipe has no formulas."""
+    """The chosen option, its memory budget, and the reason."""
 
     batching: str
-    option: Option | None
+    option: Option
     budget: int
     reason: str
 
-    def execution(self, job: Job) -> Execution:
-        """The engine's sizes: the plan's, or those that the settings ask for."""
-        if self.option is None:
-            return _asked(job, self.batching)
-        return Execution(self.option.loss_chunks, self.option.checkpointing)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest."""
-        option = {} if self.option is None else asdict(self.option)
-        return {"budget": self.budget, "reason": self.reason, **option}
+        return {"budget": self.budget, "reason": self.reason, **asdict(self.option)}
 
 
 def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = ()) -> Plan:
@@ -84,50 +82,36 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
     process.
 
     Raises:
-        SettingsError: ``memory_budget`` is given, and nothing fits it or the recipe has no formulas.
+        SettingsError: ``memory_budget`` is given, and nothing fits it.
         ResourceError: nothing comes close to the available memory. Both messages give the figures and the setting to
             change.
     """
     acceleration = job.settings.acceleration
     wanted = acceleration.memory_budget
     explicit = parse_size(wanted, auto=0, name=f"{where}: acceleration.memory_budget")
-    if not has_formulas(job.settings.recipe):
-        if explicit:
-            raise SettingsError(
-                f"{where}: acceleration.memory_budget: there are no memory formulas for {job.settings.recipe} yet; leave it "
-                "at auto and bound the memory with batch_size"
-            )
-        return Plan(job.batching, None, 0, f"{job.settings.recipe} has no memory formulas; nothing was planned")
     local = acceleration.processes if job.device.type == "cpu" else 1
-    free = _free(job.device) // local
-    if explicit:
-        budget, source = explicit // local, f"memory_budget {wanted}"
-        modes = batchings(job)
-    else:
-        batching, source = _by_machine(job, graph, local)
-        budget, modes = free, [batching]
-    best: Option | None = None
-    for batching in modes:
-        for option in options(job, graph, batching, choice or _heaps(job)):
-            if option.estimate.peak <= budget:
-                return Plan(batching, option, budget, f"{source}: {describe(option)} fits {format_size(budget)}")
-            best = option if best is None or option.estimate.peak < best.estimate.peak else best
-    assert best is not None
-    parts = ", ".join(f"{name} {format_size(size)}" for name, size in best.estimate.parts.items())
+    modes = {mode: list(options(job, graph, mode, choice or _heaps(job))) for mode in batchings(job)}
+    budget, source = (explicit or free_memory(job.device)) // local, f"memory_budget {wanted}"
+    if not explicit and len(modes) == 1:
+        source = "batching as asked for"
+    elif not explicit:
+        total = int(_total(job.device) * _SHARE) // local
+        fitting = (mode for mode, rungs in modes.items() if any(o.estimate.peak <= total for o in rungs))
+        chosen = next(fitting, list(modes)[-1])
+        modes, source = {chosen: modes[chosen]}, f"auto took {chosen}, for this machine's {format_size(total)}"
+    rungs = [option for mode in modes.values() for option in mode]
+    if (first := next((o for o in rungs if o.estimate.peak <= budget), None)) is not None:
+        return Plan(first.batching, first, budget, f"{source}: {first} fits {format_size(budget)}")
+    least = min(rungs, key=lambda option: option.estimate.peak)
     sentence = (
-        f"nothing fits {format_size(budget)} ({source}): the least is {describe(best)}, of which {parts}; "
-        f"{_remedy(job, best, budget)}"
+        f"nothing fits {format_size(budget)} ({source}): the least is {least}, of which {_listed(least.estimate)}; "
+        f"{least.estimate.remedy}"
     )
     if explicit:
         raise SettingsError(f"{where}: acceleration.memory_budget: {sentence}, or raise the budget")
-    if best.estimate.peak > _DOUBT * budget:
+    if least.estimate.peak > _TOLERANCE * budget:
         raise ResourceError(f"{sentence}, or free memory")
-    return Plan(best.batching, best, budget, f"{source}: {describe(best)} is tight for {format_size(budget)}")
-
-
-def has_formulas(recipe: str) -> bool:
-    """Whether the recipe has memory formulas, that is, a module ``cost`` in its package."""
-    return find_spec(f"{registry.RECIPES[recipe].module}.cost") is not None
+    return Plan(least.batching, least, budget, f"{source}: {least} is tight for {format_size(budget)}")
 
 
 def batchings(job: Job) -> list[str]:
@@ -141,107 +125,103 @@ def batchings(job: Job) -> list[str]:
     return out
 
 
-def options(
-    job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap], machine: Machine | None = None
-) -> Iterator[Option]:
+def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) -> Iterator[Option]:
     """The rungs of one batching, from the sizes in the settings to those with the least memory. Rungs without effect
     are left out.
 
-    ``choice``: heap modes to try, the fastest first. If steps differ in size, every mode is tried on each rung.
-    Otherwise the other modes are tried only on the last rung, because steps of equal size fragment the heap little.
+    ``choice``: heap modes to try, the fastest first. Only the last rung is tried in the others.
     """
-    execution, training = _asked(job, batching), job.settings.training
+    parts, acceleration = parts_of(job, graph, batching), job.settings.acceleration
+    execution = Execution(acceleration.loss_chunks if batching == "full" else 1, acceleration.gradient_checkpointing)
     limit = _MOST_CHUNKS if batching == "full" else 1
-    last: Option | None = None
 
-    def smaller(cost: Cost, heaps: Sequence[Heap]) -> Iterator[Option]:
-        """The options with these heaps that need less memory than the last option."""
-        nonlocal last
-        for heap in heaps:
-            peak, parts = peak_memory_of(cost, training.optimizer, heap=heap, device=job.device.type)
-            if last is None or peak < 0.99 * last.estimate.peak:
-                estimate = Estimate(peak, parts, step_seconds(cost, training.optimizer, machine) if machine else 0.0)
-                last = Option(batching, execution.loss_chunks, execution.checkpointing, heap, estimate)
-                yield last
+    def option(heap: Heap) -> Option:
+        how = {"heap": heap, "device": job.device.type}
+        estimate = estimate_of(parts, job.settings.training.optimizer, execution, **how)
+        return Option(batching, execution.loss_chunks, execution.checkpointing, heap, estimate)
 
-    while True:
-        cost, before = _own_cost(job, graph, batching, execution), last
-        yield from smaller(cost, choice if cost.ragged else choice[:1])
-        if last is before and last is not None:
-            # Smaller chunks free nothing more: go on to the next rung.
+    last = option(choice[0])
+    yield last
+    while shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is not None:
+        if (smaller := option(choice[0])).estimate.peak < 0.99 * last.estimate.peak:
+            last = smaller
+            yield last
+        else:  # smaller chunks free nothing more: go on to the next rung
             limit = execution.loss_chunks = last.loss_chunks
-        if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
-            break
-    if last is not None and not cost.ragged:
-        execution.loss_chunks, execution.checkpointing = last.loss_chunks, last.checkpointing
-        yield from smaller(_own_cost(job, graph, batching, execution), choice[1:])
+    execution = last.execution()
+    for heap in choice[1:]:
+        if (smaller := option(heap)).estimate.peak < 0.99 * last.estimate.peak:
+            yield smaller
 
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """The result of ``graphmill estimate``: all options, the one that a training would take, and the reason."""
+    """The result of ``graphmill estimate``: all options, the one that a training would take, and the reason.
+
+    ``steps``: of the whole training. ``seconds_per_step``: measured, by three steps in this process that write nothing.
+    Both are 0 if no option fits, and the seconds if several processes train.
+    """
 
     options: list[Option]
     chosen: Option | None
-    machine: Machine
     sentence: str
-    refusal: bool
-    steps: int
+    steps: int = 0
+    seconds_per_step: float = 0.0
 
-    columns = ("batching", "loss chunks", "checkpointing", "heap", "peak memory", "s a step", "s of all steps",
-               "of the peak")  # fmt: skip
+    columns = ("batching", "loss chunks", "checkpointing", "heap", "peak memory", "of the peak")
     """Headings of :meth:`rows`."""
 
     def rows(self) -> list[list[str]]:
         """One line per option. An arrow marks the one that a training would take."""
-        out = []
-        for o in self.options:
-            mine = self.chosen is not None and _rungs(o) == _rungs(self.chosen)
-            parts = ", ".join(f"{name} {format_size(size)}" for name, size in o.estimate.parts.items())
-            seconds = o.estimate.seconds
-            figures = [format_size(o.estimate.peak), f"{seconds:.3g}", f"{seconds * self.steps:.3g}", parts]
-            rungs = [o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap]
-            out.append(["→" if mine else "", *rungs, *figures])
-        return out
+        return [
+            [
+                "→" if o == self.chosen else "",
+                *(o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap),
+                format_size(o.estimate.peak),
+                _listed(o.estimate),
+            ]
+            for o in self.options
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {"refused" if name == "refusal" else name: value for name, value in asdict(self).items()}
+        return {**asdict(self), "refused": self.chosen is None}
 
 
-def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
-    """Estimate memory and time of a training in every batching and on every rung, without starting it.
+def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
+    """Estimate the memory of a training in every batching and on every rung, and measure the time of its steps.
 
     Raises:
-        SettingsError: ``data`` is missing, a setting is wrong, or the recipe has no formulas.
+        SettingsError: ``data`` is missing, or a setting is wrong.
     """
     from graphmill.training.device import configure_torch
+    from graphmill.training.engine import Engine
 
-    job = resolve(values, where)
-    name = job.settings.recipe
-    if not has_formulas(name):
-        raise SettingsError(
-            f"{where}: there are no formulas for {name} yet; train with training.epochs: 1 and read report.json "
-            "(seconds_per_step, peak_memory_bytes)"
-        )
-    graph = open_graph(job, where)
-    configure_torch(job.settings.acceleration, job.device, job.settings.acceleration.processes)
-    machine = probe_machine(job.device, job.precision)
     # A training starts with the allocator's environment, which this process may not have.
     choice = _heaps(job, {**os.environ, **allocator_environment()})
-    every = [o for batching in batchings(job) for o in options(job, graph, batching, choice, machine)]
-    chosen: Option | None = None
+    every = [o for batching in batchings(job) for o in options(job, graph, batching, choice)]
     try:
         plan = plan_run(job, graph, where, choice)
     except (SettingsError, ResourceError) as error:
-        sentence = str(error)
-    else:
-        sentence = plan.reason
-        # Take the same option from the list, because that one has its time: planning does not measure the machine.
-        chosen = next((o for o in every if plan.option and _rungs(o) == _rungs(plan.option)), plan.option)
-    phases = registry.create(name, graph, job.settings, every[0].batching).phases
-    steps = job.settings.training.epochs * sum(phase.steps_per_epoch for phase in phases)
-    return RunEstimate(every, chosen, machine, sentence, chosen is None, steps)
+        return RunEstimate(every, None, str(error))
+    settings = job.settings
+    configure_torch(settings.acceleration, job.device, settings.acceleration.processes)
+    recipe = registry.create(settings.recipe, graph, settings, plan.batching)
+    steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in recipe.phases)
+    seconds = 0.0
+    if settings.acceleration.processes == 1:
+        engine = Engine(
+            recipe,
+            settings.training,
+            settings.acceleration,
+            settings.evaluation,
+            device=job.device,
+            precision=job.precision,
+            execution=plan.option.execution(),
+            listener=TrainingListener(),
+        )
+        seconds = engine.seconds_per_step()
+    return RunEstimate(every, plan.option, plan.reason, steps, seconds)
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
@@ -257,27 +237,15 @@ def open_graph(job: Job, where: str) -> TypedGraph:
     return TypedGraph.open(Path(job.settings.data), job.settings.acceleration.verify_graph)
 
 
-def describe(option: Option) -> str:
-    """An option in a few words."""
-    parts = [option.batching]
-    if option.loss_chunks > 1:
-        parts.append(f"loss in {option.loss_chunks} chunks")
-    if option.checkpointing:
-        parts.append("checkpointing")
-    if option.heap == "returned":
-        parts.append("large blocks handed back")
-    return f"{' + '.join(parts)} at {format_size(option.estimate.peak)}"
-
-
-def _rungs(option: Option) -> tuple[str, int, bool, Heap]:
-    return option.batching, option.loss_chunks, option.checkpointing, option.heap
-
-
-def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
-    """The cost by the recipe's formulas."""
-    module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.cost")
-    cost: Cost = module.step_cost(graph, job.settings, batching, execution, job.precision)
-    return cost
+def parts_of(job: Job, graph: TypedGraph, batching: str) -> list[Part]:
+    """The parts of one process's memory; its share of them if tables are divided by rows."""
+    module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.memory")
+    parts: list[Part] = module.memory_parts(graph, job.settings, Setup(batching, job.precision, job.device))
+    acceleration = job.settings.acceleration
+    if acceleration.sharding == "none":
+        return parts
+    ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # over all machines
+    return sharded(parts, ranks, graph.num_nodes, layer_widths(job.settings))
 
 
 def layer_widths(settings: Any) -> list[int]:
@@ -289,13 +257,11 @@ def layer_widths(settings: Any) -> list[int]:
     return [width] * model.num_layers
 
 
-def _own_cost(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
-    """:func:`cost_of`, or this process's share of it if tables are divided by rows."""
-    cost, acceleration = cost_of(job, graph, batching, execution), job.settings.acceleration
-    if acceleration.sharding == "none":
-        return cost
-    ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # over all machines
-    return sharded_cost(cost, ranks, graph.num_nodes, layer_widths(job.settings))
+def free_memory(device: Any) -> int:
+    """Bytes that a training may take on the device: what is free, and on the CPU what this process holds."""
+    if device.type == "cpu":
+        return available_memory() + int(psutil.Process().memory_info().rss)
+    return device_memory(device).free
 
 
 def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
@@ -303,56 +269,13 @@ def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
     memory."""
     if job.device.type != "cpu":
         return ["stock"]
-    found = heaps(environment)
-    return ["returned"] if "returned" in found and job.settings.acceleration.sharding == "rows" else found
+    possible = heaps(environment)
+    divided = job.settings.acceleration.sharding == "rows"
+    return ["returned"] if "returned" in possible and divided else possible
 
 
-def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
-    """For ``batching: auto`` without a budget, the first batching that fits the machine's total memory."""
-    modes = batchings(job)
-    if len(modes) == 1:
-        return modes[0], "batching as asked for"
-    total = int(_total(job.device) * _SHARE) // local
-    for batching in modes:
-        if any(option.estimate.peak <= total for option in options(job, graph, batching, _heaps(job))):
-            return batching, f"auto took {batching}, for this machine's {format_size(total)}"
-    return modes[-1], "auto took the batching with the least memory"
-
-
-def _asked(job: Job, batching: str) -> Execution:
-    acceleration = job.settings.acceleration
-    chunks = acceleration.loss_chunks if batching == "full" else 1
-    return Execution(loss_chunks=chunks, checkpointing=acceleration.gradient_checkpointing)
-
-
-def _remedy(job: Job, option: Option, budget: int) -> str:
-    """The setting to change: one of the recipe's, for the part that takes the most memory."""
-    parts, recipe = option.estimate.parts, job.settings.recipe
-    if parts.get("libraries", 0) >= budget:
-        return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
-    width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
-    batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
-    length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
-    # auto has tried edge_sampled, and it was not smaller.
-    other = "" if job.settings.acceleration.batching == "auto" else "choose acceleration.batching: edge_sampled, or "
-    steps = {
-        "full": f"{other}lower {width}",
-        "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
-        "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
-    }
-    remedies = {
-        "weights and optimizer": f"lower {width}, or leave nodes out of the graph",
-        "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
-        "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
-        "graph and sampler": "leave nodes or edges out of the graph",
-    }
-    return remedies[max(remedies, key=lambda name: parts.get(name, 0))]
-
-
-def _free(device: Any) -> int:
-    if device.type == "cpu":
-        return available_memory() + int(psutil.Process().memory_info().rss)
-    return device_memory(device).free
+def _listed(estimate: Estimate) -> str:
+    return ", ".join(f"{name} {format_size(size)}" for name, size in estimate.parts.items() if size >= 1 << 20)
 
 
 def _total(device: Any) -> int:

@@ -13,13 +13,14 @@ from typing import Any
 from graphmill.runs.compiling import COMPILING
 from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
 from graphmill.training.memory import process_memory
+from graphmill.training.reporting import TrainingListener
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
 from graphmill.training.tensorboard import EventWriter
 
 
 @dataclass
-class RunListener:
+class RunListener(TrainingListener):
     """The engine's listener for a run directory. ``phase_steps``: steps per epoch in each phase. ``epochs``: as in the
     settings."""
 

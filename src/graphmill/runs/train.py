@@ -81,8 +81,7 @@ def prepare(
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # The plan of another process may not be possible, or not be wanted, on this machine.
-    wanted = plan.option.heap == "returned" if plan.option else settings.acceleration.sharding == "rows"
-    if wanted and "returned" in heaps():
+    if plan.option.heap == "returned" and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
     warm_start = None
@@ -196,7 +195,7 @@ def _fit(
         settings.evaluation,
         device=job.device,
         precision=job.precision,
-        execution=prepared.plan.execution(job),
+        execution=prepared.plan.option.execution(),
         listener=listener,
         ranks=ranks,
         store=store,
@@ -268,7 +267,7 @@ def _fit_to_the_end(
             "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
             "peak_memory_bytes": peak_memory(),
             "peak_device_memory_bytes": sampler.device_peak,
-            "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
+            "planned_memory_bytes": prepared.plan.option.estimate.peak,
             "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
             "bytes_reduced": engine.ranks.bytes_reduced,
             "bytes_exchanged": engine.ranks.bytes_exchanged,

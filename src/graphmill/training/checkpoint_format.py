@@ -1,9 +1,9 @@
-"""Writes and reads one checkpoint as one safetensors file, in a single pass that also hashes it.
+"""Writes and reads one checkpoint as one safetensors file, and hashes it.
 
 The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool can read the tensors.
 Nothing is pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state``, ``info`` and ``aliases`` as
-JSON texts. The safetensors library is not used here: its writer does not fsync, and its reader maps the file, so the
-checksum would need a second pass. This module reads the bytes once and holds one copy of each tensor.
+JSON texts, with Python's NaN and Infinity. The library reads, after the checksum was compared. It does not write:
+that takes all tensors at once, and those that are divided between processes exist a block at a time.
 
 ``checkpoint.py`` decides which checkpoints are kept and which one is loaded.
 """
@@ -15,14 +15,15 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from graphmill.training.files import write_all
-from graphmill.training.plain_values import decode, encode
 
 FORMAT = "graphmill-checkpoint"
 FORMAT_VERSION = 1
@@ -30,13 +31,13 @@ HASH_DIGITS = 16
 _CHUNK = 8 << 20  # hashed right after it was written, while it is in the cache
 _LARGEST_HEADER = 100_000_000  # safetensors' own limit
 
-_DTYPES: dict[str, torch.dtype] = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
-    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
-    "BOOL": torch.bool, "C64": torch.complex64,
+_DTYPE_NAMES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
+    torch.bool: "BOOL", torch.complex64: "C64",
 }  # fmt: skip
-_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def row_blocks(shape: Sequence[int], dtype: torch.dtype) -> Iterator[tuple[int, 
 class Snapshot:
     """The content of a checkpoint: tensors by name, and all other state as plain values.
 
-    ``state`` may hold dicts with string keys, lists, tuples, str, int, float (also inf and nan), bool and None; it
-    comes back exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
+    ``state`` may hold dicts with string keys, lists, str, int, float (also inf and nan), bool and None; it comes back
+    exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
     ``streamed`` holds tensors that no process has as a whole. In the file they look like all others.
     """
 
@@ -79,30 +80,13 @@ class NewerFormatError(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The position of one tensor's bytes, counted from the end of the header."""
-
-    name: str
-    dtype: torch.dtype
-    shape: list[int]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
 class Header:
-    """The header of a file. It is fast to read and checked for consistency, but not verified by the checksum."""
+    """What a file says of itself. It is fast to read, but not verified by the checksum."""
 
     version: int
     info: dict[str, Any]
     state: str
     aliases: dict[str, str]
-    entries: list[Entry]  # in the order of their bytes
-    raw: bytes  # length prefix included
-
-
-def _json(value: Any) -> str:
-    return json.dumps(encode(value), allow_nan=False, separators=(",", ":"))
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -142,9 +126,9 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
         "__metadata__": {
             "format": FORMAT,
             "format_version": str(FORMAT_VERSION),
-            "info": _json(dict(info)),
-            "state": _json(snapshot.state),
-            "aliases": _json(aliases),
+            "info": json.dumps(dict(info)),
+            "state": json.dumps(snapshot.state),
+            "aliases": json.dumps(aliases),
         }
     }
     offset = 0
@@ -197,49 +181,15 @@ def read_header(path: Path) -> Header:
         DamagedError: the header is not valid.
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        return _parse_header(file, path.stat().st_size)
-
-
-def _parse_header(file: BinaryIO, size: int) -> Header:
-    prefix = file.read(8)
-    length = int.from_bytes(prefix, "little")
-    if len(prefix) < 8 or length > min(_LARGEST_HEADER, size - 8):
-        raise DamagedError("it is cut short")
-    text = file.read(length)
     try:
-        content = json.loads(text)
-        metadata = content.pop("__metadata__")
+        with safe_open(path, "np") as file:
+            metadata = file.metadata() or {}
         if metadata["format"] != FORMAT:
             raise ValueError(metadata["format"])
-        return Header(
-            version=int(metadata["format_version"]),
-            info=dict(decode(json.loads(metadata["info"]))),
-            state=metadata["state"],
-            aliases=dict(json.loads(metadata["aliases"])),
-            entries=_entries(content, size - 8 - length),
-            raw=prefix + text,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        info, aliases = json.loads(metadata["info"]), json.loads(metadata["aliases"])
+        return Header(int(metadata["format_version"]), dict(info), metadata["state"], dict(aliases))
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         raise DamagedError("its header makes no sense") from None
-
-
-def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
-    """The entries of the header, which must leave no gap and no overlap. Sizes are checked before anything is
-    allocated."""
-    entries = []
-    offset = 0
-    for name, value in sorted(content.items(), key=lambda item: tuple(item[1]["data_offsets"])):
-        (start, end), dtype, shape = value["data_offsets"], _DTYPES[value["dtype"]], value["shape"]
-        if not all(isinstance(length, int) and length >= 0 for length in shape):
-            raise ValueError(shape)
-        if start != offset or end - start != math.prod(shape) * dtype.itemsize:
-            raise ValueError(name)
-        entries.append(Entry(name, dtype, shape, start, end))
-        offset = end
-    if offset != data_size:
-        raise ValueError(offset)
-    return entries
 
 
 def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False) -> Snapshot:
@@ -252,70 +202,30 @@ def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda 
         NewerFormatError: undamaged, but written by a newer graphmill.
         OSError: the file cannot be read.
     """
-    size = path.stat().st_size
-    with open(path, "rb", buffering=0) as file:
-        try:
-            header = _parse_header(file, size)
-            newer = header.version > FORMAT_VERSION
-        except DamagedError:
-            # A newer format may look like this. Only the checksum tells a newer format from damage.
-            file.seek(0)
-            if _hash_rest(file, hashlib.sha256()) != expected_hash:
-                raise
-            raise NewerFormatError("unknown") from None
-        digest = hashlib.sha256(header.raw)
-        tensors = {} if newer else _read_tensors(file, header, digest, stream)
-        if _hash_rest(file, digest) != expected_hash:
+    with open(path, "rb") as content:
+        if hashlib.file_digest(content, "sha256").hexdigest()[:HASH_DIGITS] != expected_hash:
             raise DamagedError("its checksum differs")
-        if newer:
-            raise NewerFormatError(str(header.version))
-    streamed = {entry.name: _left(path, header, entry) for entry in header.entries if entry.name not in tensors}
+    try:
+        header = read_header(path)
+    except DamagedError:
+        raise NewerFormatError("unknown") from None
+    if header.version > FORMAT_VERSION:
+        raise NewerFormatError(str(header.version))
+    tensors, streamed = dict[str, Tensor](), dict[str, Streamed]()
+    file = safe_open(path, "pt")  # mapped for as long as one of the streamed tensors exists
+    for name in file.keys():  # noqa: SIM118 - the file is no dict
+        if stream(name) and (shape := (rows := file.get_slice(name)).get_shape()):
+            streamed[name] = Streamed(tuple(shape), _DTYPES[rows.get_dtype()], partial(_rows, rows))
+        else:
+            tensors[name] = file.get_tensor(name).clone()
     for name, original in header.aliases.items():
         if original in tensors:
             tensors[name] = tensors[original]
         else:
             streamed[name] = streamed[original]
-    return Snapshot(tensors, decode(json.loads(header.state)), streamed)
+    return Snapshot(tensors, json.loads(header.state), streamed)
 
 
-def _left(path: Path, header: Header, entry: Entry) -> Streamed:
-    width = math.prod(entry.shape[1:])
-
-    def rows(first: int, last: int) -> Tensor:
-        flat = torch.empty((last - first) * width, dtype=entry.dtype)
-        if flat.numel():
-            with open(path, "rb", buffering=0) as file:
-                file.seek(len(header.raw) + entry.start + first * width * entry.dtype.itemsize)
-                _read_into(file, flat.view(torch.uint8).numpy().data, hashlib.sha256())
-        return flat.reshape(last - first, *entry.shape[1:])
-
-    return Streamed(tuple(entry.shape), entry.dtype, rows)
-
-
-def _read_tensors(file: BinaryIO, header: Header, digest: Any, stream: Callable[[str], bool]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for entry in header.entries:
-        if entry.shape and stream(entry.name):
-            scratch = memoryview(bytearray(min(entry.end - entry.start, _CHUNK)))
-            for at in range(entry.start, entry.end, _CHUNK):
-                _read_into(file, scratch[: entry.end - at], digest)
-            continue
-        flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
-        _read_into(file, flat.view(torch.uint8).numpy().data, digest)
-        tensors[entry.name] = flat.reshape(entry.shape)
-    return tensors
-
-
-def _read_into(file: BinaryIO, view: memoryview, digest: Any) -> None:
-    while len(view):
-        count = file.readinto(view[:_CHUNK])  # type: ignore[attr-defined]
-        if not count:
-            raise DamagedError("it is cut short")
-        digest.update(view[:count])
-        view = view[count:]
-
-
-def _hash_rest(file: BinaryIO, digest: Any) -> str:
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    return str(digest.hexdigest()[:HASH_DIGITS])
+def _rows(tensor: Any, first: int, last: int) -> Tensor:
+    rows: Tensor = tensor[first:last]
+    return rows.clone()

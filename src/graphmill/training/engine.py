@@ -20,8 +20,7 @@ from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
-from graphmill.training.ladder import once_more, with_ladder
-from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
+from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
@@ -99,6 +98,21 @@ class Engine(Trainee):
             if self.saver is not None:
                 self.saver.close()
         return FitResult(self.state, reason, compile_report and compile_report.at_the_end())
+
+    def seconds_per_step(self, steps: int = 3) -> float:
+        """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
+        that is not timed."""
+        self._heap, seconds = HeapWatch(), 0.0
+        self.recipe.begin_epoch(self.model, 0)
+        for phase in self.recipe.phases:
+            times = []
+            for index in range(steps + 1):
+                self._step(phase, 0, index % phase.steps_per_epoch)
+                self._read()
+                times.append(time.monotonic())
+            seconds += phase.steps_per_epoch * (times[-1] - times[0]) / steps
+        self.batches.close()
+        return seconds / sum(phase.steps_per_epoch for phase in self.recipe.phases)
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
@@ -196,12 +210,7 @@ class Engine(Trainee):
 
     def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
         clip_(optimizer.parameters, norm, self.acceleration.clip_norm)
-        once_more(
-            optimizer.allocate,
-            clear=self._clear_cache,
-            what="the optimizer's first step",
-            remedy=LESS_MEMORY_BESIDE_STEPS,
-        )
+        optimizer.allocate()
         optimizer.step(done.rate, unless)
         self.state.updates[done.phase.name] += 1
 

@@ -113,21 +113,6 @@ def _next(before: Execution, now: Execution) -> Execution | None:
     return ahead[0] if ahead else None
 
 
-def once_more(attempt: Callable[[], T], *, clear: Callable[[], None], what: str, remedy: str) -> T:
-    """Run ``attempt``, which cannot be made smaller. If memory runs out, free unused memory and try once more.
-
-    Raises:
-        OutOfMemoryError: memory ran out again.
-    """
-    found, reason = _tried(attempt)
-    if reason is not None:
-        clear()
-        found, reason = _tried(attempt)
-    if reason is not None:
-        raise out_of_memory_error(f"in {what}: {reason}", remedy)
-    return found
-
-
 def in_smaller_blocks(
     evaluate: Callable[[int], T],
     *,

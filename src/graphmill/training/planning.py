@@ -1,102 +1,140 @@
-"""Predicts the memory and time of a training from a recipe's counts and this machine's rates.
+"""Adds up a training's memory from its system's table of parts.
 
-A recipe's ``cost`` module counts what one step holds and computes (:class:`Cost`). This module turns the counts into
-bytes and seconds. ``runs/planning.py`` chooses the batching and the rungs.
+A system's ``memory.py`` lists what a training holds (:class:`Part`). This module adds the parts up for the sizes of a
+step. ``runs/planning.py`` chooses the batching and the sizes.
 """
 
 from __future__ import annotations
 
-import timeit
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from graphmill.training.allocator import Heap
+from graphmill.training.contract import Execution
 
-BASE_BYTES = 400 << 20
-"""Memory of a process that has imported torch, numba and graphmill, before it loads data (Linux, CPU build of torch)."""
+LIBRARIES_BYTES = 620 << 20
+"""Memory of a process that trains a tiny graph: torch, numba and what it compiles, pyarrow (Linux, CPU build of torch)."""
 HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
     "kept": (1.13, 2.0), "stock": (1.03, 1.4), "returned": (1.03, 1.03), "other": (1.03, 1.03),
 }  # fmt: skip
 """Ratio of resident memory to memory in use, by mode of the heap (``training/allocator.py``); fragmentation makes it
-larger than 1. The first figure is for steps of equal sizes, the second for steps of different sizes (sampled batching)."""
+larger than 1. The first figure is for parts of one size in all steps, the second for parts that differ in size."""
 MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
 """Size of the optimizer state as a multiple of the weights."""
-OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5, "sgd": 5}
-"""Reads and writes per weight in one update: of the weight, gradient and moments, and for the norm that clipping needs."""
-
-
 RANKING_BATCH = 256 << 20
 """Largest size in bytes of the scores of one batch of queries (evaluation/ranking/links.py)."""
 
-
-def ranking_bytes(queries: float, candidates: float) -> int:
-    """Peak bytes of a ranking: the scores of its largest batch, and half as much to compare them."""
-    return int(1.5 * min(queries * candidates * 4, RANKING_BATCH))
+When = Literal["weights", "always", "kept", "loss", "backward", "evaluation"]
+_REMEDIES: dict[When, str] = {
+    "weights": "lower model.embedding_dim, or leave nodes out of the graph",
+    "always": "leave nodes or edges out of the graph",
+    "kept": "lower acceleration.batch_size or model.embedding_dim",
+    "loss": "lower acceleration.batch_size or model.embedding_dim",
+    "backward": "lower acceleration.batch_size or model.embedding_dim",
+    "evaluation": "lower model.embedding_dim",
+}
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The cost of one process's share of a training, from counts alone.
+class Setup:
+    """How a training is computed. ``device``: a ``torch.device``."""
 
-    ``weights``: bytes of the parameters. ``held``: bytes of the graph, the features and the sampler's tables. ``step``:
-    peak bytes of a step without weights, gradients, moments and ``held``. ``gradients``: bytes of gradients at that
-    moment. ``evaluation``: peak bytes of an evaluation or export without weights, moments and ``held``. ``flop``:
-    operations of a step's matrix products, backward pass included. ``low_flop``: the part of them in half precision.
-    ``moved``: bytes that all other operations read and write. ``calls``: number of small operations, each with a fixed
-    cost. ``ragged``: sizes differ from step to step.
+    batching: str
+    precision: str
+    device: Any
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is computed on the CPU."""
+        return bool(self.device.type == "cpu")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a training's memory in one process: ``count`` elements of ``size`` bytes.
+
+    ``when`` it is in memory: "weights": always, with the optimizer's moments, and in a step with their gradient;
+    "always"; "kept": from the forward pass of a step to its backward pass; "loss": in the loss of one micro-batch
+    (``count`` is for the whole batch); "backward": in the backward pass of the encoding; "evaluation".
+
+    ``at_most``: the loss works in blocks of so many elements. ``recomputed``: elements with gradient checkpointing;
+    None: as many. ``uneven``: sizes differ from step to step. ``remedy``: what makes the part smaller.
     """
 
-    weights: int
-    held: int
-    step: int
-    gradients: int
-    evaluation: int
-    flop: float
-    moved: float
-    calls: float
-    low_flop: float = 0.0
-    ragged: bool = False
+    name: str
+    when: When
+    count: float
+    size: int = 4
+    at_most: float = math.inf
+    recomputed: float | None = None
+    uneven: bool = False
+    remedy: str = ""
 
+    def bytes(self, execution: Execution) -> float:
+        """Bytes with the sizes of a step that ``execution`` gives."""
+        count = self.recomputed if execution.checkpointing and self.recomputed is not None else self.count
+        if self.when == "loss":
+            count = min(count / max(execution.loss_chunks, 1), self.at_most)
+        return count * self.size
 
-@dataclass(frozen=True)
-class Machine:
-    """Rates of this machine for a process with the given number of threads."""
-
-    flop_per_second: float
-    low_flop_per_second: float
-    bytes_per_second: float
-    seconds_per_call: float
+    def advice(self) -> str:
+        """What to change if this part is the largest."""
+        return self.remedy or _REMEDIES[self.when]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted peak memory in bytes, in total and by part, and seconds of one optimizer step."""
+    """Predicted peak memory in bytes, in total and by part; and the remedy for the largest part."""
 
     peak: int
     parts: dict[str, int]
-    seconds: float = 0.0
+    remedy: str = ""
 
 
-def peak_memory_of(
-    cost: Cost, optimizer: str, *, heap: Heap = "stock", device: str = "cpu"
-) -> tuple[int, dict[str, int]]:
-    """Peak memory in bytes, and its parts.
+def ranking_part(queries: float, candidates: float) -> Part:
+    """A ranking: the scores of its largest batch, and half as much to compare them."""
+    return Part("ranking", "evaluation", 1.5 * min(queries * candidates, RANKING_BATCH / 4))
+
+
+def estimate_of(
+    parts: Sequence[Part], optimizer: str, execution: Execution, *, heap: Heap = "stock", device: str = "cpu"
+) -> Estimate:
+    """The peak of a training that has these parts.
 
     On the CPU this is the resident memory of the process. On an accelerator it is the memory of the device alone.
     """
-    moments = cost.weights * MOMENTS[optimizer]
-    even, ragged = HEAP_FACTORS[heap] if device == "cpu" else (1.0, 1.0)
-    phases = {
-        "step": (cost.gradients + cost.step, ragged if cost.ragged else even),
-        "evaluation": (cost.evaluation, even),
-    }
-    name = max(phases, key=lambda phase: phases[phase][0] * phases[phase][1])
-    phase, factor = phases[name]
-    parts = {"weights and optimizer": cost.weights + moments, "graph and sampler": cost.held, name: phase}
+    even, uneven = HEAP_FACTORS[heap] if device == "cpu" else (1.0, 1.0)
+
+    def at(*when: When) -> list[tuple[str, float, float, str]]:
+        """Name, bytes, the allocator's bytes beside them, and remedy of each part that is in memory then."""
+        chosen = [part for part in parts if part.when in when]
+        sizes = [part.bytes(execution) for part in chosen]
+        return [
+            (part.name, size, size * ((uneven if part.uneven else even) - 1), part.advice())
+            for part, size in zip(chosen, sizes, strict=True)
+        ]
+
+    weights = at("weights")
+    gradients = [(f"gradients of {name}", size, more, advice) for name, size, more, advice in weights]
+    moments = [
+        at("evaluation"),
+        [*gradients, *at("kept", "loss")],
+        [*gradients, *at("kept", "backward")],
+    ]
+    lasting = [(name, size * (1 + MOMENTS[optimizer]), 0.0, advice) for name, size, _, advice in weights]
+    lasting += [(name, size, 0.0, advice) for name, size, _, advice in at("always")]
+    peak = lasting + max(moments, key=lambda moment: sum(size + more for _, size, more, _ in moment))
     if device == "cpu":
-        parts |= {"allocator": int(phase * (factor - 1.0)), "libraries": BASE_BYTES}
-    return sum(parts.values()), parts
+        peak.append(("allocator", sum(more for _, _, more, _ in peak), 0.0, ""))
+        libraries = f"torch and the other libraries take {LIBRARIES_BYTES >> 20} MiB of that whatever the settings"
+        peak.append(("libraries", LIBRARIES_BYTES, 0.0, libraries))
+    sizes: dict[str, int] = {}
+    for name, size, _, _ in peak:
+        sizes[name] = sizes.get(name, 0) + int(size)
+    remedy = max((each for each in peak if each[0] != "allocator"), key=lambda each: each[1])[3]
+    return Estimate(sum(sizes.values()), sizes, remedy)
 
 
 def sharded_bytes(ranks: int, nodes: int, widths: Sequence[int]) -> int:
@@ -106,69 +144,17 @@ def sharded_bytes(ranks: int, nodes: int, widths: Sequence[int]) -> int:
     return sum(int(2 * (ranks - 1) / ranks * nodes * width * 4) for width in widths)
 
 
-def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> Cost:
-    """One rank's cost in full-graph training that is sharded by rows.
+def sharded(parts: Sequence[Part], ranks: int, nodes: int, widths: Sequence[int]) -> list[Part]:
+    """One rank's parts in full-graph training that is sharded by rows.
 
-    It has its share of all that is stored per node or edge. It also gathers the features of all nodes and their
-    gradient for the widest layer."""
-    gathered = 2 * nodes * max(widths, default=0) * 4
-    return replace(
-        cost,
-        weights=-(-cost.weights // ranks),
-        held=-(-cost.held // ranks),
-        step=-(-cost.step // ranks) + gathered,
-        gradients=-(-cost.gradients // ranks),
-        evaluation=-(-cost.evaluation // ranks) + gathered // 2,
-        flop=cost.flop / ranks,
-        low_flop=cost.low_flop / ranks,
-        moved=cost.moved / ranks,
-    )
-
-
-def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:
-    """Seconds of one optimizer step: matrix products at the arithmetic rate, all else at the rate of the memory."""
-    update = cost.weights * OPTIMIZER_PASSES[optimizer]
-    products = (cost.flop - cost.low_flop) / machine.flop_per_second + cost.low_flop / machine.low_flop_per_second
-    return products + (cost.moved + update) / machine.bytes_per_second + cost.calls * machine.seconds_per_call
-
-
-def probe_machine(device: Any, precision: str = "fp32") -> Machine:
-    """Measure this machine's rates in about half a second: a product of a layer's shape, a gather of rows, a small call.
-
-    It takes the best of several trials, so that other programs affect the result little.
-    """
-    import torch
-
-    from graphmill.kernels.products import product
-
-    def best(work: Any, repeats: int) -> float:
-        def whole() -> None:
-            work()
-            _wait(device)
-
-        return min(timeit.repeat(whole, number=1, repeat=repeats))
-
-    rows, inner, columns = 2048, 256, 768
-    flop = 2.0 * rows * inner * columns
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    rates = []
-    for dtype in (torch.float32, low):
-        sizes = ((rows, inner), (inner, columns), (rows, columns))
-        x, w, out = (torch.randn(*size, device=device, dtype=dtype) for size in sizes)
-        rates.append(flop / best(lambda x=x, w=w, out=out: product(x, w, out=out), 15))
-    table = torch.ones(1 << 16, inner, device=device)
-    order = torch.randperm(len(table), device=device)
-    other = torch.empty_like(table)
-    moved = 2 * table.numel() * 4 / best(lambda: torch.index_select(table, 0, order, out=other), 8)
-    small = torch.ones(64, device=device)
-    call = best(lambda: [small.add_(0.0) for _ in range(100)], 5) / 100
-    return Machine(rates[0], rates[1], moved, call)
-
-
-def _wait(device: Any) -> None:
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    It has its share of all parts. It also gathers the features of all nodes and their gradient for the widest layer."""
+    gathered = nodes * max(widths, default=0)
+    remedy = "lower the width of the layers"
+    return [
+        *(
+            replace(p, count=p.count / ranks, recomputed=None if p.recomputed is None else p.recomputed / ranks)
+            for p in parts
+        ),
+        Part("features of all nodes and their gradient", "kept", 2 * gathered, remedy=remedy),
+        Part("features of all nodes", "evaluation", gathered, remedy=remedy),
+    ]

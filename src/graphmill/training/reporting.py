@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from graphmill.training.contract import Recipe
 from graphmill.training.memory import process_memory
 from graphmill.training.run_state import TrainState
 
 
-class TrainingListener(Protocol):
-    """Receives the events of a training. It is called on rank 0 only."""
+class TrainingListener:
+    """Receives the events of a training, on rank 0 only. This one does nothing."""
 
     def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
         """Called after every attempted step. ``together``: number of steps whose losses were read at once with this one."""

@@ -38,10 +38,9 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.train import train
-from graphmill.systems.complex.cost import step_cost
+from graphmill.systems.complex.memory import scores_per_link
 from graphmill.systems.complex.recipe import ComplexScorer
 from graphmill.systems.complex.settings import ComplexSettings
-from graphmill.training.contract import Execution
 from graphmill.training.files import write_atomically
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
@@ -180,8 +179,12 @@ class LinkBaselines:
             "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES, "final_metrics": "same"},
             "export": {"csv": False, "parquet": False},
         }
-        cost = step_cost(self.graph, ComplexSettings.model_validate(values), "full", Execution(), "fp32")
-        seconds = cost.flop / FLOP_A_SECOND + cost.moved / BYTES_A_SECOND
+        settings = ComplexSettings.model_validate(values)
+        scores = settings.step_size() * scores_per_link(self.graph, settings)
+        # Three products of scores and vectors; ten passes over the scores, and eight over all vectors.
+        seconds = (
+            6 * scores * WIDTH / FLOP_A_SECOND + (10 * scores + 8 * self.graph.num_nodes * WIDTH) * 4 / BYTES_A_SECOND
+        )
         links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
         steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))

@@ -14,12 +14,12 @@ from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explain_links
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.planning import parts_of
 from graphmill.runs.resolve import fingerprint, parse_settings
-from graphmill.systems.complex.cost import has_reverses
+from graphmill.systems.complex.memory import has_reverses
 from graphmill.systems.complex.model import products
 from graphmill.systems.hgt import complex_part
 from graphmill.systems.hgt.complex_part import complex_settings
-from graphmill.systems.hgt.cost import step_cost
 from graphmill.systems.hgt.later_nodes import grown_factors, grown_links
 from graphmill.systems.hgt.part_weights import fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
@@ -200,11 +200,10 @@ def test_a_run_without_it_is_the_run_that_it_was(graph: TypedGraph) -> None:
 
 
 def test_its_memory_is_estimated(graph: TypedGraph) -> None:
-    settings = [
-        CASES["hgt-softmax"].job(graph, model={"embedding_dim": 64, "complex_dim": d}).settings for d in (0, 64)
-    ]
-    without, with_it = (step_cost(graph, s, "full", Execution(), "fp32") for s in settings)
-    assert with_it.weights - without.weights == pytest.approx(
-        4 * 64 * (graph.num_nodes + len(graph.relations)), rel=0.1
-    )
-    assert with_it.held > without.held
+    def held(when: str, width: int) -> float:
+        job = CASES["hgt-softmax"].job(graph, model={"embedding_dim": 64, "complex_dim": width})
+        return sum(part.bytes(Execution()) for part in parts_of(job, graph, "full") if part.when == when)
+
+    vectors = 4 * 64 * (graph.num_nodes + len(graph.relations))
+    assert held("weights", 64) - held("weights", 0) == pytest.approx(vectors, rel=0.1)
+    assert held("always", 64) > held("always", 0)

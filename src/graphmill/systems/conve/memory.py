@@ -1,0 +1,42 @@
+"""What a ConvE training holds in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels import full_softmax
+from graphmill.kernels.devices import part_bytes
+from graphmill.systems.conve import one_to_n
+from graphmill.systems.conve.settings import ConveSettings
+from graphmill.training.planning import Part, Setup, ranking_part
+
+
+def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, o, entities, d = settings.model, settings.objective, graph.num_nodes, settings.model.embedding_dim
+    batch = settings.step_size() // settings.acceleration.processes
+    height, width = 2 * m.shape[0] - m.kernel_height + 1, m.shape[1] - m.kernel_width + 1
+    maps = m.output_channels * height * width
+    table = entities * (d + m.entity_bias)
+    kernels = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
+    held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))
+    block = part_bytes(setup.device, full_softmax.BLOCK_BYTES if o.loss == "softmax" else one_to_n.BLOCK_BYTES)
+    # Scores of a block, what the loss makes of them and the products' copies.
+    scores = Part("scores of a block of entities", "loss", 4 * batch * entities, at_most=max(block, 64 * entities))
+    if o.loop == "slcwa":
+        scores = Part("vectors of the negatives", "loss", 4 * batch * (1 + o.negatives_per_positive) * d)
+    return [
+        Part(
+            "embeddings, convolution and projection",
+            "weights",
+            table + 2 * len(graph.relations) * d + maps * d + kernels,
+        ),
+        Part("triples", "always", 2 * sum(r.edges for r in graph.relations), 40),
+        # Convolution, norm, ReLU and dropout; their gradient, and a copy in the backward pass.
+        Part("feature maps", "kept", 6 * batch * maps, recomputed=4 * batch * maps),
+        Part("gradient of the embeddings while it is added up", "kept", table),
+        scores,
+        ranking_part(held_out, entities),
+        Part("vectors of an evaluation", "evaluation", 2 * table),
+    ]

@@ -1,0 +1,109 @@
+"""What an HGT training holds in memory: its graph, its layers and its losses. ``mixture_memory.py`` has the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import part_bytes
+from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
+from graphmill.systems.hgt.link_scores import BLOCK_BYTES
+from graphmill.systems.hgt.mixture_memory import decoder_numbers, learned_width, mixture_parts, spectral_width
+from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.softmax_links import MOST_SCORES
+from graphmill.training.planning import Part, Setup, ranking_part
+
+_REMEDIES = {
+    "full": "choose acceleration.batching: edge_sampled, or lower model.hidden_dim or model.embedding_dim",
+    "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
+    "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
+}
+_WIDTHS = "lower model.hidden_dim or model.embedding_dim, or leave nodes out of the graph"
+_ROWS = "lower acceleration.inference_rows, model.hidden_dim or model.embedding_dim"
+
+
+def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list[Part]:
+    """The parts of one process in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching."""
+    nodes, d, e = graph.num_nodes, settings.model.hidden_dim, learned_width(settings)
+    one, largest = pass_of(graph, settings, setup.batching), max(t.count for t in graph.node_types)
+    edges, sampled = np.array([r.edges for r in graph.relations], float), setup.batching != "full"
+    features = sum(t.count * rows.shape[1] for t in graph.node_types if (rows := graph.features(t.name)) is not None)
+    held_out = max(float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations)
+    chunk = min(settings.acceleration.inference_rows, largest)
+    looked_up = one.layers[0].read if one.layers else one.outputs.sum()
+    step = [
+        Part("gradient of the table, and looked-up rows", "kept", (nodes + looked_up) * d * sampled),
+        *_layer_parts(settings, setup, one),
+        # Both stages of the heads, the norm's input, the embeddings, their gradient, and what is added to it.
+        Part("embeddings of a step", "kept", 7 * one.outputs.sum() * e),
+        *_loss_parts(settings, setup, one),
+    ]
+    return [
+        Part("embeddings, layers and decoder", "weights", _parameters(graph, settings), remedy=_WIDTHS),
+        # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files.
+        Part("edges", "always", edges.sum(), 80),
+        Part("features", "always", features + 6 * nodes),
+        *(replace(part, uneven=sampled, remedy=_REMEDIES[setup.batching]) for part in step),
+        *mixture_parts(graph, settings, setup),
+        Part("embeddings of all nodes", "evaluation", nodes * max(4 * d, d + 2 * e), remedy=_ROWS),
+        Part("layers for a chunk of nodes", "evaluation", chunk * 6 * d, remedy=_ROWS),
+        Part("attention", "evaluation", _attention(settings, setup, Layer(chunk, chunk, edges)) / 2, remedy=_ROWS),
+        ranking_part(held_out, largest),
+    ]
+
+
+def _parameters(graph: TypedGraph, settings: HgtSettings) -> float:
+    m, e, relations, types = settings.model, learned_width(settings), graph.relations, graph.node_types
+    d, decoder = m.hidden_dim, len(relations) * decoder_numbers(settings)
+    if not e:  # nothing is learned but the decoder
+        return decoder
+    features = {t.name: 0 if (rows := graph.features(t.name)) is None else rows.shape[1] for t in types}
+    inputs = sum((f + spectral_width(settings) + 1) * d for f in features.values() if f + spectral_width(settings))
+    ends = len({r.source for r in relations}) + len({r.target for r in relations})
+    layer = 2 * ends * (d * d + d) + len(types) * (1 + 2 * d * m.layer_norm)
+    layer += len(relations) * (2 * d * (d // m.num_heads) + m.num_heads)
+    return graph.num_nodes * d + m.num_layers * layer + len(types) * (d * e + e + e * e + e) + inputs + decoder
+
+
+def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
+    """The layers' states in bytes, and the backward pass of a layer's attention."""
+    m, low = settings.model, 4 if setup.precision == "fp32" else 2
+    parts, again, attention = list[Part](), 0.0, 0.0
+    for number, layer in enumerate(one.layers, 1):
+        # q, k, v, message and y in the products' precision; skip, norm and the next input in fp32; dropout's mask.
+        rows = layer.computed * m.hidden_dim
+        states = (3 * rows + 2 * layer.read * m.hidden_dim) * low + rows * (12 + (1 if m.dropout else 4))
+        states += 0 if setup.on_cpu else layer.edges.sum() * m.num_heads * 4  # torch's dense operators keep the logits
+        parts.append(Part(f"states of layer {number}", "kept", states, 1, recomputed=rows * (4 + low)))
+        again, attention = max(again, states), max(attention, 4 * _attention(settings, setup, layer))
+    return [*parts, Part("attention of a layer", "backward", attention, 1, recomputed=attention + again)]
+
+
+def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
+    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, and the messages of the largest
+    relation. On an accelerator the messages of all relations are in memory, with the logits."""
+    heads, d = settings.model.num_heads, settings.model.hidden_dim
+    messages = np.minimum(layer.edges, layer.read)
+    beside = 4 * messages.max() * d if setup.on_cpu else 7 * messages.sum() * d + 5 * layer.edges.sum() * heads
+    return float((layer.computed + 2 * layer.read) * d + beside)
+
+
+def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
+    o, e, links, most = settings.objective, learned_width(settings), float(one.links.sum()), float(one.outputs.max())
+    if o.loss == "softmax":
+        # Seven arrays of the scores of the largest relation, on an accelerator of several; and the rows of its ends.
+        largest, candidates = float(one.links.max()), min(float(o.candidates), most)
+        scores = largest * candidates
+        scores = scores if setup.on_cpu else max(scores, min(links * candidates, MOST_SCORES))
+        rows = (2 * largest + candidates) * (2 * settings.model.embedding_dim + 2 * e)
+        return [Part("scores of the candidates", "loss", 7 * scores + rows)]
+    # Links' numbers and scores; rows, products and gradients of a block of links.
+    scores, block = links * (1 + o.negatives_a_link), part_bytes(setup.device, BLOCK_BYTES)
+    return [
+        Part("scores of the links", "loss", 16 * scores),
+        Part("rows of the links", "loss", 6 * scores * e, at_most=block),
+        Part("similarities of the anchors", "loss", 5 * one.anchors * most),
+        Part("embeddings of the anchors' type", "kept", 3 * most * e * bool(one.anchors)),
+    ]
