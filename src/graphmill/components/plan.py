@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import dagster as dg
 
+from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.components.sources import SourceFile
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
@@ -24,7 +25,6 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Renamed, Settings, SettingsT, setting
-from graphmill.systems.registry import Entry, entry
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
@@ -136,9 +136,9 @@ class ModelPlan:
         return str(self.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
 
     @property
-    def system(self) -> Entry:
-        """The system's entry: what it ranks, whether it recommends, and whether it can be traced."""
-        return entry(self.recipe)
+    def abilities(self) -> Abilities:
+        """What the system can do."""
+        return abilities_of(self.recipe)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""

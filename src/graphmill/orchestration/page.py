@@ -46,7 +46,7 @@ would cut off the summary."""
 def asset_page(
     summary: str,
     *,
-    plotted: Mapping[str, Any] | Sequence[str],
+    plotted: Mapping[str, Any] | Sequence[str] = (),
     previous: PreviousRun,
     others: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
