@@ -12,7 +12,7 @@ from graphmill.components.abilities import Abilities
 from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
-from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
+from graphmill.components.fields import Freshness, Schedule, as_settings, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
@@ -21,7 +21,6 @@ from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSett
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
-from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.components.worker_asset import WorkerAsset
@@ -29,6 +28,7 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.sources import checked_name
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
@@ -107,7 +107,6 @@ def launcher_settings(value: Any) -> LauncherSettings | None:
     return as_settings(LauncherSettings, {"kind": value} if isinstance(value, str) else value, "launcher")
 
 
-@dg.scaffold_with(EmbeddingModelScaffolder)
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 
@@ -146,7 +145,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             lambda context, value: launcher_settings(context.resolve_value(value)),
             model_field_type=str | dict[str, Any],
-            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one of these with its settings. "
+            description="Where the training runs: local, ray, k8s or slurm, or one of these with its settings. "
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)

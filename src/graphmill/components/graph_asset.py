@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.interactions import graph_tables
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
-from graphmill.components.sources import table_names
 from graphmill.graph.build import build_graph
+from graphmill.graph.interaction_tables import graph_tables
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.sources import table_names
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.io_managers import REMEDY

@@ -7,16 +7,15 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.components.fields import Watch, as_settings, checked_name, section
+from graphmill.components.fields import Watch, as_settings, section
 from graphmill.components.graph_asset import graph_asset
 from graphmill.components.names import is_first_dataset, require_own_names
 from graphmill.components.plan import ON_DEMAND, DatasetPlan
 from graphmill.components.raw_asset import raw_asset
-from graphmill.components.scaffolding import GraphDatasetScaffolder
-from graphmill.components.sources import SourceFile, graph_settings, parse_sources
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.sources import SourceFile, checked_name, graph_settings, parse_sources
 from graphmill.orchestration.automation import chain_job, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
@@ -28,7 +27,6 @@ def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     return sources
 
 
-@dg.scaffold_with(GraphDatasetScaffolder)
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its files, the settings of its typed graph, and a sensor that may watch the files."""
 

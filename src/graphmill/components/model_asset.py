@@ -9,10 +9,10 @@ import dagster as dg
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
+from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 import dagster as dg
 
 from graphmill.components.abilities import Abilities, abilities_of
-from graphmill.components.sources import SourceFile
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED

@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
-from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
+from graphmill.ingest import source_files
 from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
-from graphmill.orchestration import files
+from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import COLUMNS_KEY, records
 from graphmill.orchestration.page import explorer_link, in_words
@@ -76,14 +76,16 @@ def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
 
 
 def _state(found: Mapping[str, str]) -> tuple[int, str]:
-    states = {role: files.state(location) for role, location in found.items()}
+    states = {role: source_files.state(location) for role, location in found.items()}
     version = "|".join(f"{role}:{state.version}" if role else state.version for role, state in states.items())
     return sum(state.size for state in states.values()), version
 
 
 def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """The hash of the files' content (of text: unpacked), and the metadata for the UI."""
-    binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY) or is_binary(at)}
+    binary = {
+        role: source_files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY) or is_binary(at)
+    }
     texts = {role: _text(at) for role, at in found.items() if role not in binary}
     digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
     about: dict[str, Any] = {}

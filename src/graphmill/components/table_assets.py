@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.components.interactions import (
+from graphmill.components.plan import DatasetPlan, Reference
+from graphmill.components.raw_asset import require_unchanged
+from graphmill.graph.interaction_tables import (
     INTERACTION_COLUMNS,
     evaluated_users,
     interactions_table,
@@ -19,10 +21,8 @@ from graphmill.components.interactions import (
     lengths_table,
     popular_items,
 )
-from graphmill.components.plan import DatasetPlan, Reference
-from graphmill.components.raw_asset import require_unchanged
-from graphmill.components.sources import read_tables, table_names
 from graphmill.ingest.disk import pieces
+from graphmill.ingest.sources import read_tables, table_names
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE

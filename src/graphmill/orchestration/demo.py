@@ -26,14 +26,6 @@ from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
-# By kind of asset (the end of its name), the most informative figures in order. An asset shows those that it has.
-FIGURES = (
-    "dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr",
-    "test_recall@20", "test_ndcg@10", "epochs_done", "seconds_per_step", "dimensions", "status", "mean_cosine",
-    "components_90", "mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree",
-    "mrr_over_frequency", "over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage",
-    "ece_top", "supported_share", "top_tail_share", "speed_up", "decision", "live_version",
-)  # fmt: skip
 SHOWN_FIGURES = 4
 
 
@@ -120,11 +112,12 @@ def results_table(result: dg.ExecuteInProcessResult) -> Table:
 
 
 def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
+    """The first numbers of an asset's page, which its page puts first because they tell most."""
     shown = []
-    for name in FIGURES:
-        value = getattr(metadata.get(name), "value", None)
-        if isinstance(value, bool | int | float | str):
-            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+    for name, entry in metadata.items():
+        value = entry.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
             shown.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
     return ", ".join(shown[:SHOWN_FIGURES])
 

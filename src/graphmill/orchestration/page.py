@@ -18,7 +18,7 @@ import dagster as dg
 from graphmill.evaluation.markdown import number
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
-from graphmill.orchestration.metadata import scalars
+from graphmill.orchestration.metadata import records, scalars
 from graphmill.runs.card import CARD
 from graphmill.runs.report_html import REPORT, describe_run
 
@@ -68,7 +68,7 @@ def asset_page(
     page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
-        page["figures"] = _table(rows)
+        page["figures"] = records(rows)
     return page
 
 
@@ -150,11 +150,6 @@ def _rows(
         row = {"figure": name, "now": number(value), "previous": number(then), "change": change(value, before)}
         rows.append(row | {who: number(values.get(name)) for who, values in baselines.items()})
     return rows
-
-
-def _table(rows: Sequence[Mapping[str, str]]) -> dg.MetadataValue:
-    columns = [dg.TableColumn(name, "string") for name in rows[0]]
-    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], dg.TableSchema(columns=columns))
 
 
 def _pictures(pictures: Mapping[str, str]) -> str:

@@ -85,7 +85,7 @@ class WorkerClient(dg.ConfigurableResource):
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run unless their model says otherwise: kind (local, torchrun, ray, k8s, slurm) and "
+        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s, slurm) and "
         "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
 
@@ -128,7 +128,7 @@ class WorkerClient(dg.ConfigurableResource):
             inbox = _Inbox(session, (report.take, observe))
             ours = {} if launcher.elsewhere else os.environ
             job = WorkerCommand(
-                command=command or worker_command(processes if launcher.kind != "ray" else 1),
+                command=command or worker_command(processes),
                 environment={
                     **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
                     **(environment or {}),

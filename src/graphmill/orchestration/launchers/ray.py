@@ -1,4 +1,4 @@
-"""Runs workers on a Ray cluster, by its job API. Several processes are actors of a placement group (:mod:`.ray_group`)."""
+"""Runs workers on a Ray cluster, by its job API. The processes of a job share a node, as with the other launchers."""
 
 import contextlib
 import shlex
@@ -33,7 +33,7 @@ class RayWorker:
             self._client = JobSubmissionClient(settings.address or None)
             ours: dict[str, Any] = {"env_vars": {**job.environment, "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS)}}
             self._id = self._client.submit_job(
-                entrypoint=f"sh -c {shlex.quote(_line(settings, job))}",
+                entrypoint=f"sh -c {shlex.quote(job.shell(settings.python))}",
                 runtime_env=ours,
                 metadata={"job_name": job.name},
                 **_resources(settings, job),
@@ -46,7 +46,7 @@ class RayWorker:
             ) from None
         self._asked_at, self._seen_at = 0.0, time.monotonic()
         self._code: int | None = None
-        self._pending, self._group, self._looked_at = False, job.processes > 1, self._seen_at
+        self._pending, self._reported_at = False, self._seen_at
 
     def poll(self) -> int | None:
         """Ask Ray, at most once a second."""
@@ -75,12 +75,12 @@ class RayWorker:
             return ""
 
     def waits_for(self) -> str:
-        """Report a job, or the placement group of its actors, for which no node has enough resources."""
+        """Report a job for which no node has enough resources."""
         now = time.monotonic()
-        if now - self._looked_at < WAITS_SECONDS:
+        if now - self._reported_at < WAITS_SECONDS:
             return ""
-        self._looked_at = now
-        return WAITS if self._pending or (self._group and self.stderr_tail().rstrip().endswith(WAITS)) else ""
+        self._reported_at = now
+        return WAITS if self._pending else ""
 
     def note_descendants(self) -> None:
         """Do nothing: Ray manages its processes."""
@@ -99,16 +99,8 @@ class RayWorker:
                 self._client.stop_job(self._id)
 
 
-def _line(settings: LauncherSettings, job: WorkerCommand) -> str:
-    if job.processes == 1:
-        return job.shell(settings.python)
-    group = ["", "-m", "graphmill.orchestration.launchers.ray_group", str(job.processes), str(settings.cpus)]
-    group += [str(settings.gpus), str(settings.memory_gib), *job.command[1:]]
-    return WorkerCommand(group, {}, job.cwd, job.messages).shell(settings.python)
-
-
 def _resources(settings: LauncherSettings, job: WorkerCommand) -> dict[str, Any]:
-    if job.processes > 1:
-        return {}  # the placement group requests them
-    memory = {"entrypoint_memory": int(settings.memory_gib * 2**30)} if settings.memory_gib else {}
-    return {"entrypoint_num_cpus": settings.cpus, "entrypoint_num_gpus": settings.gpus, **memory}
+    """The resources of all processes together."""
+    memory = {"entrypoint_memory": int(job.processes * settings.memory_gib * 2**30)} if settings.memory_gib else {}
+    cpus, gpus = job.processes * settings.cpus, job.processes * settings.gpus
+    return {"entrypoint_num_cpus": cpus, "entrypoint_num_gpus": gpus, **memory}
