@@ -1,8 +1,7 @@
 """The assets ``<dataset>/<model>_trials``, with one partition per trial, and ``<dataset>/<model>_leaderboard``, and
 their sensor.
 
-Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search``, after a user has switched it on, or ``graphmill
-search <dataset>/<model>`` materializes them.
+Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search`` materializes them after a user has switched it on.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from graphmill.orchestration.checks import Check
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.orchestration.progress import duration
-from graphmill.orchestration.searching import SEARCH_METADATA, sensor_result, studies_address
+from graphmill.orchestration.searching import sensor_result, studies_address
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, open_search
 from graphmill.settings import put
@@ -65,12 +64,6 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
 def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) -> WorkerAsset:
     """The asset of trials. A trial trains the settings in the file named by its key with each seed; a bad trial is
     ended early."""
-    about = {
-        "settings": dict(plan.search),
-        "run_root": plan.run_root,
-        "partitions": partitions.name,
-        "pool": POOL,
-    }
     return WorkerAsset(
         part="trials",
         stage="search",
@@ -78,14 +71,14 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         kinds={"pytorch", "optuna"},
         description=(
             f"Trials of {plan.recipe} on {plan.dataset}, one partition each. A trial's settings are in "
-            f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`, or run "
-            f"`graphmill search {plan.dataset}/{plan.name}`. See docs/how-to/search_settings.md."
+            f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`: it runs "
+            "all trials, then the leaderboard. See docs/how-to/search_settings.md."
         ),
         job=_trial_job,
         page=_trial_page,
         trains=True,
         on_demand=True,
-        more={"partitions_def": partitions, "metadata": {SEARCH_METADATA: dg.MetadataValue.json(about)}},
+        more={"partitions_def": partitions},
     )
 
 
