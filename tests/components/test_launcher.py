@@ -8,7 +8,7 @@ import pytest
 from dagster.components.resolved.errors import ResolutionException
 
 from graphmill.components import EmbeddingModel
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerReport
 from tests.components.conftest import FakeWorker, Project, failure
 from tests.components.test_embedding_model import RUN, trained, write_losses

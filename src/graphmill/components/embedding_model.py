@@ -29,10 +29,10 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.sources import checked_name
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings

@@ -17,10 +17,10 @@ from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.sources import SourceFile
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings

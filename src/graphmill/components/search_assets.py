@@ -12,9 +12,9 @@ import yaml
 
 from graphmill.components.plan import POOL, ModelPlan, Reference
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.searching import sensor_result, studies_address

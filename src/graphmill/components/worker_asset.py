@@ -13,9 +13,9 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.metadata import Picture, picture
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport

@@ -21,11 +21,11 @@ from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.launchers import start
+from graphmill.launchers.contract import UNSEEN, Worker, WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.launchers import start
-from graphmill.orchestration.launchers.contract import UNSEEN, Worker, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.progress import (

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
+from graphmill.launchers.child_tree import ChildTree
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
-from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
 GRACE_SECONDS = 20.0

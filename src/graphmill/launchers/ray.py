@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.orchestration.launchers.contract import WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.contract import WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 
 STOP_WAIT_SECONDS = 120
 """Seconds that Ray waits for a job that was asked to stop; longer than the grace period that a step gives its worker."""

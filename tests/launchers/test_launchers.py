@@ -28,10 +28,10 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.launchers import k8s, ray, start
+from graphmill.launchers.contract import UNSEEN, WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration import pipes
-from graphmill.orchestration.launchers import k8s, ray, start
-from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
 from graphmill.runs.resolve import merge
 from graphmill.settings import parse

@@ -7,8 +7,8 @@ import uuid
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.contract import UNSEEN, WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 
 _ASK_EVERY_SECONDS = 1.0
 _LOST_SECONDS = 60.0
