@@ -13,7 +13,6 @@ from graphmill.orchestration.checks import Check
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.runs.acceleration_report import FILE, Row, read_report
-from graphmill.settings import put
 
 RUNS = Check(
     "accelerated_runs",
@@ -52,9 +51,7 @@ def _folder(plan: ModelPlan) -> str:
 
 
 def _job(step: Step) -> Job:
-    settings = step.plan.settings.model_dump() | {"data": step.inputs["graph"]["path"]}
-    for path, value in step.accelerator.overrides().items():
-        settings = put(settings, path, value)
+    settings = step.accelerator.applied(step.plan.settings.model_dump() | {"data": step.inputs["graph"]["path"]})
     job = {"mode": "acceleration_report", "settings": settings, "report": step.settings.model_dump()}
     return {**job, "out": _folder(step.plan)}
 

@@ -62,7 +62,7 @@ def against_page(
     rows: Sequence[Mapping[str, Any]],
     strata: Mapping[str, Any],
     labels: Mapping[str, str],
-    **shown: Any,
+    **layout: Any,
 ) -> dict[str, Any]:
     """The page of a ranking of links or triples. ``bars``: a PNG of MRR by relation; ``rows``: the table by relation;
     ``labels``: scorers → their titles in the tables by subset; ``shown``: ``plotted`` and ``baselines`` of
@@ -75,7 +75,7 @@ def against_page(
         {"mrr_by_scorer": _mrr_table(against), "by_relation": records(rows), **_strata_tables(strata, labels)},
         others=scalars(plain | interval),  # the bounds for ties are in the report: the UI would plot each of them
         pictures={"mrr_by_relation": Picture(bars, f"{step.run_dir}/ranking.png", "MRR by relation")},
-        **shown,
+        **layout,
     )
 
 

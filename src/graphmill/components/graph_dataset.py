@@ -58,7 +58,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
         plan = DatasetPlan(name, sources, self.rejected_share_max, settings, root, self.owners)
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
-        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
         refresh = chain_job(
             f"{name}_refresh",
@@ -69,7 +69,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         jobs = [
             chain_job(
                 f"{name}_build_graph",
-                own,
+                chain,
                 f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
                 "a long training.",
             ),

@@ -53,25 +53,25 @@ def influence_asset(plan: ModelPlan) -> WorkerAsset:
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
-    asked, stem = step.settings, f"{step.run_dir}/influence/{step.settings.mode}"
+    settings, stem = step.settings, f"{step.run_dir}/influence/{step.settings.mode}"
     about = step.read(f"{stem}.json")
     with step.path(f"{stem}.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     checkpoints = about["checkpoints"]
     figures = {
-        "mode": asked.mode,
+        "mode": settings.mode,
         "explained_triples": about["num_test_triples"],
         "training_triples": about["num_training_triples"],
         "checkpoints": len(checkpoints),
     }
     columns = [
         dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
-        for name in (SELF_COLUMNS if asked.mode == "self" else CSV_COLUMNS)
+        for name in (SELF_COLUMNS if settings.mode == "self" else CSV_COLUMNS)
     ]
     rest = {
         "dagster/row_count": len(rows),
         COLUMNS_KEY: dg.TableSchema(columns=columns),
-        **(_suspects(rows) if asked.mode == "self" else _explained(rows)),
+        **(_suspects(rows) if settings.mode == "self" else _explained(rows)),
         "summed_over": records([{k: c[k] for k in ("epoch", "learning_rate", "loss")} for c in checkpoints]),
         "json": dg.MetadataValue.path(f"{stem}.json"),
         "csv": dg.MetadataValue.path(f"{stem}.csv"),
@@ -80,15 +80,15 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     kept = f"summed over {len(checkpoints)} checkpoints; a higher acceleration.keep_influence keeps more of them"
     return step.result(
         {"run_dir": step.run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
-        step.page(_summary(about, rows, asked), rest, plotted=figures),
+        step.page(_summary(about, rows, settings), rest, plotted=figures),
         [step.check(SPREAD, len(checkpoints) > 1, kept, "warn")],
     )
 
 
-def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked: InfluenceSettings) -> str:
+def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], settings: InfluenceSettings) -> str:
     """A summary: what was analysed, and the first triple to look at."""
     training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
-    if asked.mode == "self":
+    if settings.mode == "self":
         suspect = f" Look first at **{_triple(rows[0], 'Train')}**: no other triple supports it." if rows else ""
         return f"{training}, ordered by their influence on themselves, summed over {over}.{suspect}"
     counted = f"{about['num_test_triples']:,} triples explained by {training}, summed over {over}."
@@ -103,7 +103,7 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
     by_triple: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
     for row in rows:
         by_triple.setdefault(tuple(row[name] for name in CSV_COLUMNS[:6]), []).append(row)
-    shown: dict[str, dg.MetadataValue] = {}
+    tables: dict[str, dg.MetadataValue] = {}
     for title, sign in (("proponents", 1), ("opponents", -1)):
         lines: list[dict[str, Any]] = []
         for influences in list(by_triple.values())[:SHOWN_TRIPLES]:
@@ -117,8 +117,8 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
                 }
                 for row in strongest
             ]
-        shown[title] = dg.MetadataValue.md(markdown_table(lines))
-    return shown
+        tables[title] = dg.MetadataValue.md(markdown_table(lines))
+    return tables
 
 
 def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:

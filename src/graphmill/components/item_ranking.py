@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import ratio_result
-from graphmill.components.plan import ModelPlan, Shown
+from graphmill.components.plan import ModelPlan, Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check
@@ -45,7 +45,7 @@ PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mr
 MOST_PLOTTED = 10
 
 
-def page(step: Step, report: Mapping[str, Any]) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     plan, figures_of = step.plan, report["figures"]
     model = figures_of["model"]
@@ -124,7 +124,7 @@ def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapp
     bound = step.plan.checks.baseline_ratio_min
     if not best:
         return step.check(BEATS, True, "no baseline was measured (evaluation.baselines)", "warn")
-    told = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
-    told += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
-    told += f". {report['advice']}" if report.get("advice") else ""
-    return ratio_result(step, BEATS, ratio >= bound, told, ratio=ratio, bound=bound, of="over_best_baseline")
+    text = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
+    text += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
+    text += f". {report['advice']}" if report.get("advice") else ""
+    return ratio_result(step, BEATS, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import BEATS_BASELINES, RATIO, against_page, against_result, ratio_result
-from graphmill.components.plan import Shown
+from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
@@ -33,7 +33,7 @@ DESCRIPTION = (
 )
 
 
-def page(step: Step, report: Mapping[str, Any]) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     comparison = report["comparison"]
     macro, micro, against = comparison["macro"], comparison["micro"], comparison["against"]

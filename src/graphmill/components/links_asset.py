@@ -51,7 +51,7 @@ def links_asset(plan: ModelPlan) -> WorkerAsset:
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
-    folder, asked = f"{step.run_dir}/links", step.settings
+    folder, settings = f"{step.run_dir}/links", step.settings
     report = step.read(f"{folder}/links.json")
     file, relations, figures = f"{folder}/links.parquet", report["relations"], _figures(report)
     drawn = {each["relation"]: each["bins"] for each in relations if each["bins"]}
@@ -68,13 +68,13 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "frequent_tails": records(frequent),
         "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
         **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
-        **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if asked.csv else {}),
+        **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
     reliability = Picture(reliability_diagram(drawn), f"{folder}/reliability.png", "reliability") if drawn else None
     return step.result(
         {"run_dir": step.run_dir, "file": file, "report": f"{folder}/links.json"},
         step.page(
-            _summary(figures, asked),
+            _summary(figures, settings),
             rest,
             plotted=figures,
             pictures={"reliability": reliability} if reliability else {},
@@ -107,8 +107,8 @@ def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
     return sum(row[name] for row in rows) / len(rows) if rows else None
 
 
-def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
-    text = f"{figures['rows']:,} predicted links: the {asked.k} best tails of each head in {figures['relations']} relations"
+def _summary(figures: Mapping[str, Any], settings: LinkSettings) -> str:
+    text = f"{figures['rows']:,} predicted links: the {settings.k} best tails of each head in {figures['relations']} relations"
     if "supported_share" in figures:
         text += f". Of the best ones, {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
     if "ece_top" in figures:

@@ -28,7 +28,7 @@ from graphmill.settings import Renamed, Settings, SettingsT, setting
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
-Shown = tuple[dict[str, Any], list[dg.AssetCheckResult]]
+Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 """Metadata and check results of an asset."""
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
@@ -177,7 +177,7 @@ def plan_asset(
     return dg.asset(
         key=key,
         io_manager_key=STORE,
-        ins={name: dg.AssetIn(own) for name, own in keys.items()},
+        ins={name: dg.AssetIn(asset_key) for name, asset_key in keys.items()},
         group_name=f"{plan.dataset}_{stage}",
         kinds=kinds,
         owners=list(plan.owners),

@@ -69,10 +69,10 @@ def _by(step: Step) -> str:
 
 
 def _job(step: Step) -> Job | None:
-    asked, drift = step.settings, step.inputs["drift"]
+    policy, drift = step.settings, step.inputs["drift"]
     store = Versions(step.path(step.plan.versions_folder))
     compared_with = store.current_name()
-    if asked.when == "manual" and store.current() is None:
+    if policy.when == "manual" and store.current() is None:
         return None
     failed = failed_checks(step.context.instance, gating_checks(step.plan))
     for part in ("validation", "ranking", "drift"):
@@ -82,7 +82,7 @@ def _job(step: Step) -> Job | None:
         "mode": "promote",
         "run_dir": step.run_dir,
         "folder": step.plan.versions_folder,
-        "promote": asked.model_dump(),
+        "promote": policy.model_dump(),
         "failed_checks": failed,
         "drift": drift["multiple"] if drift["against"] == compared_with else None,
         "by": _by(step),

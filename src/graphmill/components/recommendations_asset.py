@@ -56,18 +56,18 @@ def recommendations_asset(plan: ModelPlan) -> WorkerAsset:
 
 
 def _job(step: Step) -> Job:
-    asked: RecommendationSettings = step.settings
-    return {"mode": "recommend", "run_dir": step.run_dir, "k": asked.k, "exclude_seen": asked.exclude_seen}
+    settings: RecommendationSettings = step.settings
+    return {"mode": "recommend", "run_dir": step.run_dir, "k": settings.k, "exclude_seen": settings.exclude_seen}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
-    result, asked = step.report.result, step.settings
+    result, settings = step.report.result, step.settings
     file = str(result["file"])
     table = ParquetTable(step.path(file), remedy=REMEDY).read()
     graph = TypedGraph.open(step.path(str(step.inputs["embeddings"]["graph"]["path"])))
     users, items = int(result["users"]), graph.node_type(ITEM).count
     counted = sorted(pc.value_counts(table["item_id"]).to_pylist(), key=lambda row: (-row["counts"], row["values"]))
-    full = int((table["rank"].to_numpy() == asked.k).sum())
+    full = int((table["rank"].to_numpy() == settings.k).sum())
     most = counted[0]["counts"] if counted else 0
     figures = {
         "users": users,
@@ -81,14 +81,14 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         for row in counted[:MOST_RECOMMENDED]
     ]
     rest = {
-        "k": asked.k,
+        "k": settings.k,
         **({"notes": "; ".join(result["notes"])} if "notes" in result else {}),
-        "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
+        "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, settings))),
         "most_recommended": records(popular),
         **parquet_file(step.plan.root, file, COLUMNS),
     }
     summary = (
-        f"{asked.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
+        f"{settings.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
         f"somebody; the most frequent one to {most / max(users, 1):.0%} of the users."
     )
     varied = f"{len(counted):,} of {items:,} items are recommended to somebody"
@@ -96,8 +96,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         {"run_dir": step.run_dir, "file": file},
         step.page(summary, rest, plotted=scalars(figures)),
         [
-            step.check(COMPLETE, full == users, f"{full:,} of {users:,} users have {asked.k} items", "warn"),
-            step.check(VARIED, most < users or len(counted) > asked.k, varied),
+            step.check(COMPLETE, full == users, f"{full:,} of {users:,} users have {settings.k} items", "warn"),
+            step.check(VARIED, most < users or len(counted) > settings.k, varied),
         ],
     )
 
@@ -150,15 +150,18 @@ class _Names:
         return [self._named(ITEM, int(item)) for item in items[np.argsort(by, kind="stable")][-RECENT:]]
 
 
-def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> list[dict[str, Any]]:
+def _examples(table: pa.Table, names: _Names, settings: RecommendationSettings) -> list[dict[str, Any]]:
     """Example users, spread over all users, with their items and their recommendations with scores."""
     first = np.flatnonzero(table["rank"].to_numpy() == 1)
-    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(asked.shown_users, len(first))).astype(int))]
+    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(settings.shown_users, len(first))).astype(int))]
     rows = []
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
         rows_of = (
-            table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
+            table.slice(start, settings.k)
+            .filter(pc.field("user_id") == user)
+            .slice(0, settings.shown_items)
+            .to_pylist()
         )
         best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in rows_of)
         met = ", ".join(names.met(user))

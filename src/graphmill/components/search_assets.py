@@ -20,7 +20,6 @@ from graphmill.orchestration.progress import duration
 from graphmill.orchestration.searching import sensor_result, studies_address
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, open_search
-from graphmill.settings import put
 
 LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
@@ -109,9 +108,7 @@ def _job(plan: ModelPlan, mode: str) -> Job:
 
 def _trial_job(step: Step) -> Job:
     studies = _studies(step.context.instance)
-    overrides: dict[str, Any] = {"data": step.inputs["graph"]["path"]}
-    for path, value in step.accelerator.overrides().items():
-        overrides = put(overrides, path, value)
+    overrides = step.accelerator.applied({"data": step.inputs["graph"]["path"]})
     if step.launcher.kind not in ("ray", "k8s"):
         # Others can read a job's description on Ray and Kubernetes, and the address contains a password.
         step.environment |= studies

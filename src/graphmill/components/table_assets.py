@@ -158,8 +158,8 @@ def _nodes(result: IngestResult, previous: PreviousRun) -> Made:
         **table_metadata(nodes, NODE_COLUMNS),
         "by_type": records(sorted(per_type, key=lambda row: -row["nodes"])),
     }
-    told = f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows"
-    return nodes, metadata, [UNIQUE.result(previous.asset, distinct == nodes.num_rows, told)]
+    text = f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows"
+    return nodes, metadata, [UNIQUE.result(previous.asset, distinct == nodes.num_rows, text)]
 
 
 def _edges(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
@@ -234,8 +234,8 @@ def _described(row: Mapping[str, Any]) -> str:
 def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
     """The three largest counts with their names, such as ``": 512 gene, 40 drug, …"``."""
     best = sorted(rows, key=lambda row: -row[count])
-    shown = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
-    return f": {shown}{', …' if len(best) > 3 else ''}" if shown else ""
+    largest = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
+    return f": {largest}{', …' if len(best) > 3 else ''}" if largest else ""
 
 
 def _refused(result: IngestResult) -> str:

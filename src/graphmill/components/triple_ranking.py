@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphmill.components.against_baselines import BEATS_BASELINES, RATIO, against_page, against_result, ratio_result
-from graphmill.components.plan import Shown
+from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check
@@ -29,7 +29,7 @@ PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
 SHOWN_BARS = 30
 
 
-def page(step: Step, report: Mapping[str, Any]) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     bounds, both, baseline = step.plan.checks, report["both"], report["baseline"]
     ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")

@@ -26,9 +26,9 @@ def _unscheduled(status: Any) -> str:
 
 def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
     """The manifest of the Job: image, command, environment, the data folder's volume, and resource requests."""
-    asked: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
+    requests: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
     if settings.memory_gib:
-        asked["memory"] = f"{job.processes * settings.memory_gib:g}Gi"
+        requests["memory"] = f"{job.processes * settings.memory_gib:g}Gi"
     gpus = {"nvidia.com/gpu": f"{job.processes * settings.gpus:g}"} if settings.gpus else {}
     container = {
         "name": "worker",
@@ -36,7 +36,7 @@ def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_se
         "command": ["sh", "-c", job.shell(settings.python)],
         "env": [{"name": key, "value": value} for key, value in job.environment.items()],
         "envFrom": [{"secretRef": {"name": secret}} for secret in settings.secrets],
-        "resources": {"requests": {**asked, **gpus}, "limits": gpus},
+        "resources": {"requests": {**requests, **gpus}, "limits": gpus},
         "volumeMounts": [
             {"name": "data", "mountPath": f"{job.cwd.rstrip('/')}/data"},
             {"name": "shm", "mountPath": "/dev/shm"},

@@ -78,10 +78,10 @@ def file_sensor(
             "their content has changed and stays so. Off until you switch it on here."
         ),
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return evaluate(context.cursor, find)
 
-    return look
+    return tick
 
 
 def evaluate(

@@ -54,8 +54,8 @@ def load(root: Path) -> dg.Definitions:
     location = code_location(root)
     if (folder := str(location.folder.resolve())) not in sys.path:
         sys.path.insert(0, folder)
-    found = getattr(importlib.import_module(location.module), location.attribute, None)
-    definitions = found() if callable(found) else found
+    loaded = getattr(importlib.import_module(location.module), location.attribute, None)
+    definitions = loaded() if callable(loaded) else loaded
     if not isinstance(definitions, dg.Definitions):
         raise InputError(f"the module {location.module} has no definitions under the name '{location.attribute}'")
     return definitions
@@ -106,20 +106,20 @@ def results_table(result: dg.ExecuteInProcessResult) -> Table:
         key = materialization.asset_key
         passed = checks.get(key, [])
         colour = "green" if all(passed) else "yellow"
-        told = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
-        table.add_row(key.to_user_string(), _figures(materialization.metadata), told)
+        passed_of = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
+        table.add_row(key.to_user_string(), _figures(materialization.metadata), passed_of)
     return table
 
 
 def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
     """The first numbers of an asset's page, which its page puts first because they tell most."""
-    shown = []
+    texts = []
     for name, entry in metadata.items():
         value = entry.value
         if isinstance(value, int | float) and not isinstance(value, bool):
             text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-            shown.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
-    return ", ".join(shown[:SHOWN_FIGURES])
+            texts.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
+    return ", ".join(texts[:SHOWN_FIGURES])
 
 
 def _logger(console: Console) -> dg.LoggerDefinition:

@@ -54,11 +54,11 @@ class ArtifactIOManager(dg.UPathIOManager):
         path = _with_suffix(
             next(iter(paths), None) or self._get_path(context), PARQUET if isinstance(obj, pa.Table) else JSON
         )
-        shown = str(path)
+        text = str(path)
         if _is_local(path):
             with contextlib.suppress(InputError, ValueError):
-                shown = Path(shown).relative_to(project_root()).as_posix()
-        return {"path": dg.MetadataValue.path(shown)}
+                text = Path(text).relative_to(project_root()).as_posix()
+        return {"path": dg.MetadataValue.path(text)}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
         """The value as written. A damaged file raises :class:`InputError`."""

@@ -89,10 +89,10 @@ def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
     """A table of at most ``TABLE_ROWS`` rows, with numbers rounded to five digits. Columns are the keys of the first row."""
     if not rows:
         return dg.MetadataValue.text("none")
-    shown = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    kept = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
     kinds = {bool: "bool", int: "int", float: "float"}
-    columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in shown[0].data.items()]
-    return dg.MetadataValue.table(shown, dg.TableSchema(columns=columns))
+    columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in kept[0].data.items()]
+    return dg.MetadataValue.table(kept, dg.TableSchema(columns=columns))
 
 
 def _rounded(value: Any) -> Any:

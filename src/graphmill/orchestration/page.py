@@ -63,8 +63,8 @@ def asset_page(
         plotted = {name: figures[name] for name in names if name in figures}
         others = {name: value for name, value in figures.items() if name not in names}
     page: dict[str, Any] = {"summary": in_words(summary)}
-    if shown := _pictures(pictures or {}):
-        page["pictures"] = dg.MetadataValue.md(shown)
+    if served := _pictures(pictures or {}):
+        page["pictures"] = dg.MetadataValue.md(served)
     page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):

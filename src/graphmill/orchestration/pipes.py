@@ -89,9 +89,9 @@ class WorkerClient(dg.ConfigurableResource):
         "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
 
-    def place(self, own: LauncherSettings | None) -> LauncherSettings:
+    def place(self, of_model: LauncherSettings | None) -> LauncherSettings:
         """The launcher of a training: that of its model (``own``), else that of this resource, else the local one."""
-        return own or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
+        return of_model or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
 
     def run(
         self,

@@ -25,7 +25,7 @@ ATTEMPTS = 3
 
 
 @dataclass
-class Look:
+class SearchState:
     """The state of a search: runs to launch (partition key → run key), and whether all trials are finished."""
 
     launch: dict[str, str] = field(default_factory=dict)
@@ -33,36 +33,36 @@ class Look:
     made: int = 0
 
     @property
-    def done(self) -> bool:
+    def ended(self) -> bool:
         """Whether no trial is unfinished and none is left to request."""
         return not self.launch and not self.under_way
 
 
-def look(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", pool: str) -> Look:
+def search_state(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", pool: str) -> SearchState:
     """Launch killed trials again, and request as many trials as the pool has free slots.
 
     Raises:
         TrainingError: the last trials all failed; the message gives the reason.
     """
-    found = Look()
+    state = SearchState()
     for key, number in waiting(study).items():
         runs = instance.get_runs(filters=dg.RunsFilter(tags={PARTITION: key}))  # the newest first
         last = runs[0] if runs else None
         failed = sum(run.status == DagsterRunStatus.FAILURE for run in runs)
         if last is None:
-            found.launch[key] = key  # Dagster accepts a run key only once, so a repeated request is harmless
+            state.launch[key] = key  # Dagster accepts a run key only once, so a repeated request is harmless
         elif not last.is_finished or stop_left_over(study, number):
-            found.under_way += 1
+            state.under_way += 1
         elif last.status == DagsterRunStatus.CANCELED:
             give_up(study, number, f"its run {last.run_id[:8]} was cancelled")
         elif failed >= ATTEMPTS:
             give_up(study, number, f"{failed} of its runs failed, the last is {last.run_id[:8]}")
         else:
-            found.launch[key] = f"{key}-{len(runs)}"
-    while found.under_way + len(found.launch) < places(instance, pool) and (key := ask(search, study)):
-        found.launch[key] = key
-    found.made = finished(study)
-    return found
+            state.launch[key] = f"{key}-{len(runs)}"
+    while state.under_way + len(state.launch) < places(instance, pool) and (key := ask(search, study)):
+        state.launch[key] = key
+    state.made = finished(study)
+    return state
 
 
 def places(instance: dg.DagsterInstance, pool: str) -> int:
@@ -87,20 +87,20 @@ def sensor_result(
     ``prefix``: prefix of the jobs' names, ``<dataset>_<model>``.
     """
     try:
-        found = look(instance, search, search.study(), pool)
+        state = search_state(instance, search, search.study(), pool)
     except GraphmillError as error:
         return dg.SensorResult(skip_reason=str(error))
-    if found.launch:
+    if state.launch:
         known = set(instance.get_dynamic_partitions(str(partitions.name)))
-        new = [key for key in found.launch if key not in known]
+        new = [key for key in state.launch if key not in known]
         return dg.SensorResult(
             run_requests=[
                 dg.RunRequest(run_key=run_key, partition_key=key, job_name=f"{prefix}_trial")
-                for key, run_key in found.launch.items()
+                for key, run_key in state.launch.items()
             ],
             dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
         )
-    if found.done and found.made:
-        request = dg.RunRequest(run_key=f"{search.folder.name}-{found.made}", job_name=f"{prefix}_leaderboard")
+    if state.ended and state.made:
+        request = dg.RunRequest(run_key=f"{search.folder.name}-{state.made}", job_name=f"{prefix}_leaderboard")
         return dg.SensorResult(run_requests=[request])
-    return dg.SensorResult(skip_reason=f"{found.made} trials have ended, {found.under_way} are under way")
+    return dg.SensorResult(skip_reason=f"{state.made} trials have ended, {state.under_way} are under way")

@@ -144,9 +144,9 @@ def _require_running(children: dict[str, ChildTree], logs: Path) -> None:
     for name, child in children.items():
         if (code := child.poll()) is not None:
             last = child.stderr_tail().strip().rpartition("\n")[2]
-            told = f": {last}" if last else ""
+            reason = f": {last}" if last else ""
             where = f"(all its messages: {logs / f'ui_{name}.log'})"
-            raise ResourceError(f"the {name} ended with exit code {code}{told} {where}")
+            raise ResourceError(f"the {name} ended with exit code {code}{reason} {where}")
 
 
 if __name__ == "__main__":
