@@ -28,7 +28,7 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.launchers import k8s, ray, start
+from graphmill.launchers import k8s, ray, remote, start
 from graphmill.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration import pipes
@@ -350,7 +350,7 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
 
     cluster, command = Stuck(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
-    monkeypatch.setattr(k8s, "_ASK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "ASK_EVERY_SECONDS", 0.0)
     worker = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
     assert worker.poll() == UNSEEN
     assert "the pod cannot start (ErrImagePull)" in worker.stderr_tail()
@@ -361,7 +361,7 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
     cluster.server.shutdown()
     cluster.server.server_close()
     assert worker.poll() is None
-    monkeypatch.setattr(k8s, "_LOST_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "LOST_SECONDS", 0.0)
     assert worker.poll() == -9
     deleted: list[str] = []
     monkeypatch.setattr(worker._jobs, "delete_namespaced_job", lambda name, *_, **__: deleted.append(name))
@@ -387,7 +387,7 @@ def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkey
     cluster, command = Full(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
     pod = k8s.KubernetesWorker(LauncherSettings(kind="k8s", image="shop:1"), command)
-    monkeypatch.setattr(k8s, "_ASK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "ASK_EVERY_SECONDS", 0.0)
     assert pod.poll() is None
     assert 'the pod waits for a node: persistentvolumeclaim "graphmill-data" not found. It starts' in pod.waits_for()
 
@@ -404,7 +404,7 @@ def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkey
             return SimpleNamespace(status=self.status)
 
     monkeypatch.setattr(ray_job, "JobSubmissionClient", Pending)
-    monkeypatch.setattr(ray, "_ASK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "ASK_EVERY_SECONDS", 0.0)
     job = ray.RayWorker(LauncherSettings(kind="ray"), replace(command, processes=2))
     assert (job.poll(), job.waits_for()) == (None, "")  # many begin within half a minute
     monkeypatch.setattr(ray, "WAITS_SECONDS", 0.0)
@@ -442,11 +442,11 @@ def test_a_dashboard_that_is_away_ends_no_training_and_one_that_stays_away_count
             raise ConnectionError("refused")
 
     monkeypatch.setattr(ray_job, "JobSubmissionClient", Away)
-    monkeypatch.setattr(ray, "_ASK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "ASK_EVERY_SECONDS", 0.0)
     worker = ray.RayWorker(LauncherSettings(kind="ray"), WorkerCommand(["python"], {}, "/", "/messages"))
     assert worker.poll() is None
     worker.kill()
-    monkeypatch.setattr(ray, "_LOST_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "LOST_SECONDS", 0.0)
     assert worker.poll() == -9, "as if it had been killed: the step is repeated, and resumes"
     worker.kill()
     assert worker._client.stopped == 2, "it is asked to end, should it still be there"

@@ -108,7 +108,8 @@ def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
 
 
 def _summary(figures: Mapping[str, Any], settings: LinkSettings) -> str:
-    text = f"{figures['rows']:,} predicted links: the {settings.k} best tails of each head in {figures['relations']} relations"
+    relations = f"{figures['relations']} relations"
+    text = f"{figures['rows']:,} predicted links: the {settings.k} best tails of each head in {relations}"
     if "supported_share" in figures:
         text += f". Of the best ones, {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
     if "ece_top" in figures:

@@ -108,7 +108,7 @@ def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
 def check_run(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float, location: str = "") -> str:
     """Check one run, and end it if its process was gone in two ticks. Returns what was done, or "" if the process exists.
 
-    ``own`` is the code location of the sensor. If locations may be on several machines, it checks only its own runs,
+    ``location`` is the code location of the sensor. If locations may be on several machines, it checks only its own runs,
     because a process of another machine may have the same id as one of this machine.
     """
     if _GRPC_INFO not in run.tags:
