@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from tests.samples.biomed import NODE_COUNTS, RELATIONS
 
 from benchmarks.link_quality import SETTINGS, trained
 from benchmarks.parts import card, made_up_graphs
@@ -36,7 +37,6 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TEST, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.samples.biomed import NODE_COUNTS, RELATIONS
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, best_tails
 from graphmill.runs.resolve import parse_settings, read_settings

@@ -7,7 +7,7 @@ import pandas as pd
 
 from benchmarks import fold_in
 from graphmill.api import build_graph, read_interactions
-from graphmill.ingest.samples.catalog import write_sample
+from graphmill.ingest.samples import write_sample
 
 SMALL = {"preset": "none", "acceleration": {"device": "cpu", "threads": 1, "batch_size": 512}}
 
@@ -30,7 +30,7 @@ def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:
 
 
 def test_a_sequence_model_keeps_four_fifths_of_the_recall(tmp_path: Path) -> None:
-    graph = build_graph(read_interactions(write_sample("watch", "tiny", tmp_path), "sequence"), tmp_path / "graph")
+    graph = build_graph(read_interactions(write_sample("watch", tmp_path), "sequence"), tmp_path / "graph")
     values = {
         "recipe": "sasrec",
         "training": {"epochs": 12, "learning_rate": 0.005},

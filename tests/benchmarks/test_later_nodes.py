@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.parts import later_nodes
 
 from graphmill.api import build_graph, read_edges
-from graphmill.ingest.samples.catalog import write_sample
+from graphmill.ingest.samples import write_sample
 
 SETTINGS = {
     "recipe": "hgt",
@@ -17,7 +17,7 @@ SETTINGS = {
 
 
 def test_hidden_nodes_keep_four_fifths_of_what_a_retraining_gives_them(tmp_path: Path) -> None:
-    path = write_sample("biomed", "tiny", tmp_path)
+    path = write_sample("biomed", tmp_path)
     graph = build_graph(read_edges(path), tmp_path / "graph")
     found = [later_nodes.measure(graph, SETTINGS, tmp_path / str(seed), seed) for seed in (0, 1)]
     assert all(each["queries"] > 50 for each in found)

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from dagster.components.testing import create_defs_folder_sandbox
 from dagster_graphql.schema.run_config import default_values_yaml_from_type_snap
 
-from graphmill.components import EmbeddingModel, embedding_model
+from graphmill.components import embedding_model
 from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
@@ -84,14 +83,6 @@ def run_model(
 
 
 # -- the definitions -------------------------------------------------------------------------------------------------
-
-
-def test_scaffold_writes_a_yaml_that_loads() -> None:
-    with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(EmbeddingModel, scaffold_params={"dataset": "mine"})
-        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
-            assert isinstance(component, EmbeddingModel)
-            assert {job.name for job in definitions.jobs} == {"mine_hgt_retrain"}
 
 
 def test_assets_carry_what_the_ui_shows(project: Project) -> None:

@@ -16,15 +16,6 @@ from tests.components.conftest import Project, checks, failure, ran
 SOURCE = {"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}
 
 
-def test_scaffold_writes_a_yaml_that_loads() -> None:
-    with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(GraphDataset, scaffold_params={"name": "mine", "path": "data/mine.csv"})
-        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
-            assert isinstance(component, GraphDataset)
-            keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
-    assert keys == {"mine/raw_edges", "mine/nodes", "mine/edges", "mine/graph"}
-
-
 def test_assets_carry_what_the_ui_shows(project: Project) -> None:
     graph = project.dataset(owners=["team:science"]).resolve_asset_graph()
     by_name = {key.path[-1]: graph.get(key) for key in graph.get_all_asset_keys()}

@@ -8,7 +8,7 @@ import pytest
 from dagster.components.resolved.errors import ResolutionException
 
 from graphmill.components import EmbeddingModel
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerReport
 from tests.components.conftest import FakeWorker, Project, failure
 from tests.components.test_embedding_model import RUN, trained, write_losses
@@ -56,13 +56,12 @@ def train(
     [
         ("", {}, LauncherSettings()),
         ("launcher: ray", {}, LauncherSettings(kind="ray")),
-        ("launcher: torchrun", {}, LauncherSettings(kind="torchrun")),
         (RAY, {}, LauncherSettings(kind="ray", address="http://head:8265", gpus=2)),
         ("", SLURM, LauncherSettings(**SLURM)),
         (RAY, SLURM, LauncherSettings(kind="ray", address="http://head:8265", gpus=2)),
         ("launcher: local", SLURM, LauncherSettings()),
     ],
-    ids=["neither", "shorthand", "torchrun", "mapping", "resource", "the model's wins", "the model's wins, even local"],
+    ids=["neither", "shorthand", "mapping", "resource", "the model's wins", "the model's wins, even local"],
 )
 def test_a_training_is_started_where_the_model_says_else_where_the_resource_says(
     built: Project, written: str, resource: dict[str, Any], place: LauncherSettings
@@ -77,7 +76,7 @@ def test_a_training_is_started_where_the_model_says_else_where_the_resource_says
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ("launcher: rey", r"launcher: kind = 'rey': input should be 'local', 'torchrun', 'ray', 'k8s' or 'slurm'"),
+        ("launcher: rey", r"launcher: kind = 'rey': input should be 'local', 'ray', 'k8s' or 'slurm'"),
         ("launcher: k8s", r"launcher\.image is missing: Kubernetes needs an image"),
         ("launcher: {kind: ray, srun: srun}", r"launcher\.srun is of slurm, but launcher\.kind is ray"),
         ("launcher: {kind: ray, gpu: 1}", r"launcher: unknown setting 'gpu'"),

@@ -35,12 +35,18 @@ def resources() -> dg.Definitions:
     return dg.Definitions(resources=GIVEN)
 """
 
+DATASET = {
+    "type": "graphmill.components.GraphDataset",
+    "attributes": {"name": "mine", "sources": [{"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}]},
+}
+MODEL = {"type": "graphmill.components.EmbeddingModel", "attributes": {"dataset": "mine", "recipe": "hgt"}}
+
 
 def built(files: dict[str, str]) -> dict[str, Any]:
     """The resources of a project with a dataset, a model, and these Python files; validated as a whole."""
     with create_defs_folder_sandbox() as sandbox:
-        sandbox.scaffold_component(GraphDataset, "dataset", scaffold_params={"name": "mine"})
-        sandbox.scaffold_component(EmbeddingModel, "model", scaffold_params={"dataset": "mine"})
+        sandbox.scaffold_component(GraphDataset, "dataset", defs_yaml_contents=DATASET)
+        sandbox.scaffold_component(EmbeddingModel, "model", defs_yaml_contents=MODEL)
         for name, text in files.items():
             path = Path(sandbox.defs_folder_path) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,14 +79,6 @@ def test_a_resource_of_the_project_wins(file: str) -> None:
     resources = built({file: text, "theirs.py": THEIRS})
     assert resources["accelerator"].device == "cpu"
     assert isinstance(resources["worker"], WorkerClient)
-
-
-def test_a_project_of_before_keeps_its_store() -> None:
-    written = '{"accelerator": AcceleratorResource(), "worker": WorkerClient(max_retries=5), '
-    written += '"io_manager": ArtifactStore(base_path="s3://bucket/mine")}'
-    resources = built({"resources.py": RESOURCES.replace("GIVEN", written)})
-    assert resources["graphmill_store"].base_path == "s3://bucket/mine"
-    assert resources["worker"].max_retries == 5
 
 
 def test_a_resource_of_another_kind_is_refused_by_name() -> None:

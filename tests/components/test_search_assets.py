@@ -2,14 +2,10 @@
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from dagster import DagsterRunStatus
 
 from graphmill.errors import GraphmillError, SettingsError
 from graphmill.orchestration import searching
@@ -386,63 +381,3 @@ def test_trials_of_other_data_are_another_search(project: Project) -> None:
     write_interactions(project.root / "data" / "views.tsv", users=30)
     assert project.materialize(searched.dataset).success
     assert open_search(values, "here", base=project.root).folder != before
-
-
-DEFS = [
-    {"type": "graphmill.components.GraphDataset", "attributes": {"name": "toy", "sources": [SOURCE]}},
-    {
-        "type": "graphmill.components.EmbeddingModel",
-        "attributes": {
-            "dataset": "toy",
-            "recipe": "bpr_mf",
-            "settings": {**SETTINGS, "training": {"epochs": 30000, "patience_epochs": 0}},
-            "search": {"space": SPACE, "sampler": "random", "trials": 2},
-        },
-    },
-]
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:
-    package = tmp_path / "src" / "tiny"
-    (package / "defs" / "toy").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "definitions.py").write_bytes((repository / "src/graphmill/definitions.py").read_bytes())
-    file = package / "defs" / "toy" / "defs.yaml"
-    file.write_text(yaml.safe_dump_all(DEFS))
-    (tmp_path / "pyproject.toml").write_text(
-        textwrap.dedent("""
-            [tool.dg]
-            directory_type = "project"
-            [tool.dg.project]
-            root_module = "tiny"
-        """)
-    )
-    module = {"module_name": "tiny.definitions", "attribute": "defs", "working_directory": "src"}
-    (tmp_path / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path / "home")}
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "dagster.yaml").write_bytes((repository / "dagster.yaml").read_bytes())
-    command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
-    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 500
-    while not list(tmp_path.glob("data/06_models/toy/bpr_mf/search-*/runs/*/checkpoints/*")):
-        assert time.monotonic() < deadline
-        assert first.poll() is None
-        time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    # The length is no part of what is searched, and a trial's settings are those of its file.
-    for written in (file, *tmp_path.glob("data/06_models/toy/bpr_mf/search-*/trials/*.yaml")):
-        written.write_text(written.read_text().replace("epochs: 30000", "epochs: 3"))
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
-    assert again.returncode == 0, again.stderr
-    found = json.loads(again.stdout)
-    assert len(found["entries"]) == 2
-    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        assert len(instance.get_dynamic_partitions("toy_bpr_mf_trials")) == 2
-        statuses = [run.status for run in instance.get_runs()]
-    assert DagsterRunStatus.STARTED not in statuses
-    assert DagsterRunStatus.CANCELED in statuses

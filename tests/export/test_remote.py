@@ -13,7 +13,7 @@ import graphmill
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.export import remote
 from graphmill.export.remote import copy_file, copy_folder, fetched, require_target
-from graphmill.orchestration import files
+from graphmill.ingest import source_files
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.promote import promote_run, roll_back
 from graphmill.promotion.versions import Versions
@@ -121,10 +121,10 @@ def test_a_raw_file_is_read_and_its_change_is_seen(s3: Any, tmp_path: Path) -> N
     url, local = f"{BUCKET}/raw/kg.csv", tmp_path / "kg.csv"
     write_kg(local)
     s3.pipe_file(url, local.read_bytes())
-    before = files.state(url), files.digest(url)
+    before = source_files.state(url), source_files.digest(url)
     assert graphmill.read_edges(url).edges.equals(graphmill.read_edges(local).edges)
     s3.pipe_file(url, local.read_bytes().replace(b"drug", b"pill"))
-    after = files.state(url), files.digest(url)
+    after = source_files.state(url), source_files.digest(url)
     assert before[0].size == after[0].size
     assert before[0] != after[0]
     assert before[1] != after[1]
@@ -182,4 +182,4 @@ def test_a_bucket_that_is_not_there(s3: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no files|does not exist"):
         fetched("s3://no-such-bucket-here/toy/hgt")
     with pytest.raises(InputError, match=r"does not exist|cannot be read"):
-        files.state("s3://no-such-bucket-here/kg.csv")
+        source_files.state("s3://no-such-bucket-here/kg.csv")

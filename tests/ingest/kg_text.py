@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from graphmill.ingest.samples.biomed import HEADER
+from tests.samples.biomed import HEADER
 
 GENE = "0,9796,gene/protein,PHYHIP,NCBI"
 OTHER_GENE = "1,56992,gene/protein,KIF15,NCBI"

@@ -15,10 +15,10 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.records import MAX_FIELD_BYTES
-from graphmill.ingest.samples.biomed import HEADER
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, REJECTS, IngestResult
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, OTHER_GENE, row, text, write
+from tests.samples.biomed import HEADER
 
 
 def edges(result: IngestResult) -> list[tuple[str, str, str]]:

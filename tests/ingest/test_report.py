@@ -44,7 +44,7 @@ class TestPrimeKg:
         assert "8     y_index  negative  -1" in found.text()
 
     def test_the_defs_yaml_is_understood_by_the_components(self, tmp_path: Path) -> None:
-        from graphmill.components.sources import parse_sources
+        from graphmill.ingest.sources import parse_sources
 
         found = ingest_report(write(tmp_path, text(*CLEAN), "my kg.csv"))
         dataset, model = yaml.safe_load_all(found.defs)
@@ -200,7 +200,7 @@ class TestOtherFormats:
     def test_the_readers_figures_and_a_defs_yaml(
         self, tmp_path: Path, file: str, format: str, recipe: str, graph: dict[str, object], rejects: int
     ) -> None:
-        from graphmill.components.sources import graph_settings, parse_sources, read_tables
+        from graphmill.ingest.sources import graph_settings, parse_sources, read_tables
 
         path = self.files(tmp_path)[file]
         found = ingest_report(path, format)

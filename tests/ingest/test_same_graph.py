@@ -219,7 +219,7 @@ def test_the_tables_are_equal(tmp_path: Path, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("OGB", "GraphStorm")])
 def test_the_report_tells_the_format_by_content_and_writes_a_yaml_that_reads_it(tmp_path: Path, layout: str) -> None:
-    from graphmill.components.sources import parse_sources, read_tables, table_names
+    from graphmill.ingest.sources import parse_sources, read_tables, table_names
 
     format, path, _ = LAYOUTS[layout](tmp_path)
     assert recognised(path)[0] == format

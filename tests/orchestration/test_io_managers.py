@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -62,14 +61,6 @@ def test_a_small_value_is_json(tmp_path: Path) -> None:
     _, (received,) = run(str(tmp_path), reference)
     assert received == reference
     assert json.loads((tmp_path / "kg" / "made.json").read_text()) == reference
-
-
-def test_a_frame_is_stored_as_a_table_and_given_as_asked(tmp_path: Path) -> None:
-    frame = TABLE.to_pandas()
-    _, (table,) = run(str(tmp_path), frame)
-    assert isinstance(table, pa.Table)
-    _, (received,) = run(str(tmp_path), frame, pd.DataFrame)
-    pd.testing.assert_frame_equal(received, frame)
 
 
 def test_any_fsspec_url_will_do() -> None:

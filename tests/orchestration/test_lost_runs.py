@@ -16,7 +16,7 @@ import pytest
 from dagster import DagsterEvent, DagsterEventType, DagsterRun, DagsterRunStatus
 from dagster._core.events import EngineEventData
 
-from graphmill.orchestration.lost_runs import INTERVAL_SECONDS, STEP_GRACE_SECONDS, Memory, Noted, look, lost_runs
+from graphmill.orchestration.lost_runs import INTERVAL_SECONDS, STEP_GRACE_SECONDS, Memory, Noted, check_run, lost_runs
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 STUBBORN = [
@@ -76,15 +76,17 @@ def status(instance: dg.DagsterInstance, run: DagsterRun) -> DagsterRunStatus:
 
 def look_twice(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory | None = None, apart: float = 20) -> str:
     memory = memory or Memory()
-    look(instance, run, memory, time.time())
-    return look(instance, run, memory, time.time() + apart)
+    check_run(instance, run, memory, time.time())
+    return check_run(instance, run, memory, time.time() + apart)
 
 
 def test_a_run_whose_process_is_gone_is_ended_at_the_second_look(instance: dg.DagsterInstance) -> None:
     run, memory, now = started(instance, gone()), Memory(), time.time()
-    assert look(instance, run, memory, now) == f"the process of run {run.run_id[:8]} is gone"
+    assert check_run(instance, run, memory, now) == f"the process of run {run.run_id[:8]} is gone"
     assert status(instance, run) == DagsterRunStatus.STARTED, "it may just be ending"
-    assert look(instance, run, memory, now + INTERVAL_SECONDS) == f"ended run {run.run_id[:8]}, whose process is gone"
+    assert (
+        check_run(instance, run, memory, now + INTERVAL_SECONDS) == f"ended run {run.run_id[:8]}, whose process is gone"
+    )
     assert status(instance, run) == DagsterRunStatus.FAILURE
 
 
@@ -127,13 +129,13 @@ def test_what_is_left_of_its_steps_is_stopped_first(instance: dg.DagsterInstance
         run, memory, now = started(instance, gone()), Memory(), time.time()
         event = DagsterEvent(DagsterEventType.STEP_START.value, "work", step_key="nothing", pid=step.pid)
         instance.report_dagster_event(event, run.run_id)
-        look(instance, run, memory, now)
-        assert look(instance, run, memory, now + 20).startswith("stopping what is left of run")
+        check_run(instance, run, memory, now)
+        assert check_run(instance, run, memory, now + 20).startswith("stopping what is left of run")
         assert step.poll() is None, "it has time to save"
         assert status(instance, run) == DagsterRunStatus.STARTED
-        look(instance, run, memory, now + STEP_GRACE_SECONDS + 1)
+        check_run(instance, run, memory, now + STEP_GRACE_SECONDS + 1)
         assert step.wait(10) == -9
-        assert look(instance, run, memory, now + STEP_GRACE_SECONDS + 21).startswith("ended run")
+        assert check_run(instance, run, memory, now + STEP_GRACE_SECONDS + 21).startswith("ended run")
     finally:
         step.kill()
 
@@ -156,11 +158,11 @@ def test_a_code_location_leaves_runs_of_others_alone_where_they_may_be_on_other_
 ) -> None:
     """A process here may have the id that another machine's has."""
     run, memory = started(instance, os.getpid()), Memory()
-    look(instance, run, memory, time.time(), "mine")
+    check_run(instance, run, memory, time.time(), "mine")
     assert memory.seen == [run.run_id], "one machine: whoever looks knows its processes"
     monkeypatch.setattr("graphmill.orchestration.lost_runs._one_machine", lambda _: False)
     memory = Memory()
-    assert look(instance, run, memory, time.time(), "mine") == ""
+    assert check_run(instance, run, memory, time.time(), "mine") == ""
     assert memory.seen == []
 
 

@@ -90,7 +90,7 @@ def inline_image(text: str) -> Image.Image:
 def test_pictures_are_shrunk_until_they_fit(tmp_path: Path) -> None:
     full = noise(800)
     assert len(full) > 1_000_000
-    text = metadata.picture(full, tmp_path, "run/plot.png", "PCA").value
+    text = metadata.picture(metadata.Picture(full, "run/plot.png", "PCA"), tmp_path).value
     assert len(text) <= metadata.INLINE_IMAGE_BYTES
     assert text.endswith("Full size: `run/plot.png`")
     assert (tmp_path / "run" / "plot.png").read_bytes() == full
@@ -98,10 +98,12 @@ def test_pictures_are_shrunk_until_they_fit(tmp_path: Path) -> None:
 
 
 def test_small_pictures_keep_their_size(tmp_path: Path) -> None:
-    text = metadata.picture(png(Image.new("RGB", (640, 480), "white")), tmp_path, "plot.png", "PCA").value
+    text = metadata.picture(
+        metadata.Picture(png(Image.new("RGB", (640, 480), "white")), "plot.png", "PCA"), tmp_path
+    ).value
     assert inline_image(text).size == (640, 480)
 
 
 def test_a_picture_that_cannot_fit_is_linked_only(tmp_path: Path) -> None:
-    text = metadata.picture(noise(400), tmp_path, "plot.png", "PCA", max_bytes=2000).value
+    text = metadata.picture(metadata.Picture(noise(400), "plot.png", "PCA"), tmp_path, max_bytes=2000).value
     assert text == "Full size: `plot.png`"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from graphmill.orchestration.curves import Curve, total_loss
+from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.orchestration.progress import progress_metadata, started_line
 from graphmill.runs.messages import duration, progress_line
 

@@ -10,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from graphmill.cli import app
-from graphmill.components.sources import parse_sources
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.sources import parse_sources
 from graphmill.project.create import SAMPLES, init
 from graphmill.project.existing import dg_project
 from tests.components.conftest import write_kg

@@ -24,7 +24,7 @@ import pytest
 import yaml
 from dagster import DagsterRunStatus
 
-from graphmill.orchestration.launchers import k8s
+from graphmill.launchers import k8s
 from graphmill.project.create import init, kit_files
 from graphmill.training.metrics_log import MetricsLog
 from tests.components.conftest import write_kg

@@ -14,9 +14,9 @@ import graphmill
 from graphmill.api import generate_hgt_embeddings_batched
 from graphmill.errors import SettingsError
 from graphmill.export.writers import COLUMNS
-from graphmill.ingest.samples.biomed import HEADER
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.run_directory import RunDirectory
+from tests.samples.biomed import HEADER
 
 TYPES = {"drug": 12, "disease": 12, "gene/protein": 18, "anatomy": 6}
 # Neither width is a multiple of 4 heads.

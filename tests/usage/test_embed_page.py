@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
-from graphmill.ingest.samples.catalog import write_sample
+from graphmill.ingest.samples import write_sample
 from graphmill.usage.exported import Run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("page")
-    tables = graphmill.read_edges(write_sample("biomed", "tiny", folder / "kg"))
+    tables = graphmill.read_edges(write_sample("biomed", folder / "kg"))
     graph = graphmill.build_graph(tables, folder / "graph")
     return graphmill.train(
         graph, "hgt", epochs=1, device="cpu", progress=False, output=folder / "runs",

@@ -1,4 +1,4 @@
-"""Commands for files: report on them, build a graph from them, write synthetic samples."""
+"""Commands for files: report on them, build a graph from them, write the samples."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,11 +73,10 @@ def _settings(source: dict[str, Any]) -> dict[str, Any]:
 
 @app.command()
 def sample(
-    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")],
-    preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
+    chain: Annotated[str, typer.Argument(help="biomed, kg_bench, music or watch")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
 ) -> None:
-    """Write the synthetic data of a sample chain from a seed."""
-    from graphmill.ingest.samples.catalog import write_sample
+    """Write the synthetic data of a sample chain."""
+    from graphmill.ingest.samples import write_sample
 
-    print(write_sample(chain, preset, out))
+    print(write_sample(chain, out))

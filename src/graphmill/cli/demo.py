@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from graphmill.errors import InputError
+from graphmill.ingest.samples import PLACES, write_sample
 
 SETTINGS = {
     "biomed": {
@@ -23,9 +24,7 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
         InputError: there is no such chain; the message names those that exist, and says how to run the others.
     """
     if chain not in SETTINGS:
-        from graphmill.ingest.samples.catalog import CHAINS
-
-        others = ", ".join(name for name in CHAINS if name not in SETTINGS)
+        others = ", ".join(name for name in PLACES if name not in SETTINGS)
         raise InputError(
             f"graphmill demo has no sample chain '{chain}' (there is: {', '.join(SETTINGS)}); in a checkout the others "
             f"({others}) run with `make demo CHAIN=...`"
@@ -33,7 +32,6 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kg_csv import read_kg_csv
-    from graphmill.ingest.samples.catalog import write_sample
     from graphmill.reports.validation import validate_file
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.messages import Terminal
@@ -42,7 +40,7 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
 
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "kg.csv"
-    write_sample(chain, "tiny", source)
+    write_sample(chain, source)
     tables = read_kg_csv(source)
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(), folder / "graph")
     with closing(Terminal()) as terminal:

@@ -1,8 +1,5 @@
 """The command ``search``, which tries settings."""
 
-import json
-import re
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,18 +9,13 @@ import typer
 
 from graphmill.cli.entry import Json, app, overrides
 from graphmill.cli.output import on_its_device, print_json, print_table
-from graphmill.errors import InputError
-
-_MODEL = re.compile(r"\w+/\w+")
 
 
 @app.command()
 def search(
     settings: Annotated[
         Path,
-        typer.Argument(
-            help="settings.yaml with a section 'search'; or DATASET/MODEL of a Dagster project, whose defs.yaml has one"
-        ),
+        typer.Argument(help="settings.yaml with a section 'search'"),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.name=value, again for more")] = None,
     output: Annotated[str, typer.Option(help="Folder for the study and its runs; default: beside the graph")] = "",
@@ -31,17 +23,11 @@ def search(
 ) -> None:
     """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill.
 
-    For DATASET/MODEL each trial is a partition of its asset DATASET/MODEL_trials.
+    In a Dagster project the sensor DATASET_MODEL_search does the same for the section 'search' of a defs.yaml.
     """
     from graphmill.evaluation.json_values import plain
-    from graphmill.search.leaderboard import read_leaderboard
 
-    if _MODEL.fullmatch(str(settings)) and not settings.exists():
-        if set_ or output:
-            raise InputError(f"--set and --output are for a settings file; those of {settings} are in its defs.yaml")
-        found = read_leaderboard(_in_the_project(str(settings)))
-    else:
-        found = _by_file(settings, set_ or [], output)
+    found = _by_file(settings, set_ or [], output)
     if as_json:
         print_json(plain(asdict(found)))
         return
@@ -63,17 +49,6 @@ def _by_file(settings: Path, set_: list[str], output: str) -> Any:
             return on_its_device(lambda: leaderboard(wanted, study, outlets=[terminal], stop=stop))
     finally:
         terminal.close()
-
-
-def _in_the_project(model: str) -> Path:
-    """The folder of the search, made through Dagster in a separate process, because this module must not import Dagster."""
-    from graphmill.runs.launch import end_with_parent
-
-    command = [sys.executable, "-m", "graphmill.orchestration.searching", model]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=end_with_parent)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
-    return Path(json.loads(done.stdout.splitlines()[-1])["folder"])
 
 
 def _show(found: Any) -> None:

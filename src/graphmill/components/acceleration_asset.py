@@ -4,28 +4,15 @@ It is materialized on demand. No job of the chain includes it, because it trains
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
-from graphmill.diagnostics.acceleration_report import (
-    FILE,
-    AccelerationReport,
-    AccelerationReportSettings,
-    Row,
-    read_report,
-)
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.failures import user_errors
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Job, Step, WorkerAsset
+from graphmill.diagnostics.acceleration_report import FILE, Row, read_report
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import picture, scalars
-from graphmill.orchestration.page import asset_page
-from graphmill.orchestration.pipes import WorkerClient
-from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.settings import put
+from graphmill.orchestration.metadata import Picture, scalars
 
 RUNS = Check(
     "accelerated_runs",
@@ -35,63 +22,44 @@ FINITE = Check(
     "all_are_finite",
     "In every configuration all losses and gradients were finite. If not: do not use that configuration on this data.",
 )
-CHECKS = (RUNS, FINITE)
 
 PLOTTED = ("configurations", "epochs", "speed_up")
 """Numbers to plot over several reports. Others have long names, which would leave no room for the summary."""
 
 
-def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the report asset. Each configuration trains in its own process, one after the other."""
-    key = plan.key("acceleration_report")
-    run_config = config_class(plan.acceleration_report)
-
-    @plan_asset(
-        plan,
-        "acceleration_report",
-        "acceleration",
+def acceleration_asset(plan: ModelPlan) -> WorkerAsset:
+    """The report asset. Each configuration trains in its own process, one after the other."""
+    return WorkerAsset(
+        part="acceleration_report",
+        stage="acceleration",
         inputs=("graph",),
         kinds={"pytorch", "markdown"},
         description=(
             f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, one row per "
             "configuration. It trains several times, so no job makes it: materialize it when you want to know."
         ),
-        checks=CHECKS,
-        tags=dict([ON_DEMAND]),
-        pool=POOL,
+        settings=plan.acceleration_report,
+        checks=(RUNS, FINITE),
+        job=_job,
+        page=_page,
+        on_demand=True,
     )
-    def acceleration_report(
-        context: dg.AssetExecutionContext,
-        config: run_config,  # type: ignore[valid-type]
-        graph: dict[str, Any],
-        accelerator: AcceleratorResource,
-        worker: WorkerClient,
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        folder = f"{OUTPUTS}/{plan.dataset}/{plan.name}_acceleration"
-        with user_errors():
-            asked: AccelerationReportSettings = to_settings(config, plan.acceleration_report)
-            environment = accelerator.environment()
-        values = plan.settings.model_dump() | {"data": graph["path"]}
-        for path, value in accelerator.overrides().items():
-            values = put(values, path, value)
-        previous = PreviousRun(context.instance, key)
-        worker.run(
-            context,
-            extras={"mode": "acceleration_report", "settings": values, "report": asked.model_dump(), "out": folder},
-            asset_key=key,
-            cwd=str(plan.root),
-            environment=environment,
-        )
-        yield _materialized(plan, read_report(plan.root / folder / FILE), folder, previous)
-
-    return acceleration_report
 
 
-def _materialized(
-    plan: ModelPlan, report: AccelerationReport, folder: str, previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    key, rows = plan.key("acceleration_report"), report.rows
-    base, accelerated = rows[0], rows[1]
+def _folder(plan: ModelPlan) -> str:
+    return f"{OUTPUTS}/{plan.dataset}/{plan.name}_acceleration"
+
+
+def _job(step: Step) -> Job:
+    settings = step.accelerator.applied(step.plan.settings.model_dump() | {"data": step.inputs["graph"]["path"]})
+    job = {"mode": "acceleration_report", "settings": settings, "report": step.settings.model_dump()}
+    return {**job, "out": _folder(step.plan)}
+
+
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    folder = _folder(step.plan)
+    report = read_report(step.path(f"{folder}/{FILE}"))
+    rows, (base, accelerated) = report.rows, report.rows[:2]
     figures = scalars(
         {
             "configurations": len(rows),
@@ -102,26 +70,23 @@ def _materialized(
         }
     )
     strange = [row.name for row in rows if not row.finite]
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"report": f"{folder}/{FILE}"},
-        metadata={
-            **asset_page(
-                _summary(base, accelerated, len(rows)),
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-                pictures={"time and memory": f"{folder}/bars.png"},
-            ),
-            "table": dg.MetadataValue.md(report.markdown()),
-            "bars": picture(report.picture(), plan.root, f"{folder}/bars.png", "time and memory"),
-            "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
-        },
-        check_results=[
-            RUNS.result(key, accelerated.status == "ok", f"accelerated: {accelerated.status}"),
-            FINITE.result(
-                key, not strange, f"not finite: {', '.join(strange)}" if strange else f"all {len(rows)} configurations"
-            ),
+    finite = f"not finite: {', '.join(strange)}" if strange else f"all {len(rows)} configurations"
+    rest = {
+        "table": dg.MetadataValue.md(report.markdown()),
+        "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
+    }
+    return step.result(
+        {"report": f"{folder}/{FILE}"},
+        step.page(
+            _summary(base, accelerated, len(rows)),
+            rest,
+            plotted=PLOTTED,
+            others=figures,
+            pictures={"bars": Picture(report.picture(), f"{folder}/bars.png", "time and memory")},
+        ),
+        [
+            step.check(RUNS, accelerated.status == "ok", f"accelerated: {accelerated.status}", "warn"),
+            step.check(FINITE, not strange, finite, "warn"),
         ],
     )
 

@@ -1,16 +1,16 @@
 """Shows a ranking of links or triples beside its baselines: the summary sentence, the check, and tables by subset of
 queries."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
+from graphmill.components.worker_asset import Step
 from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
-from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
-from graphmill.orchestration.metadata import markdown_table, scalars
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.checks import Check, SeverityName
+from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 
 BEATS_BASELINES = Check(
     "beats_baselines",
@@ -21,56 +21,65 @@ BEATS_BASELINES = Check(
 RATIO = "mrr_over_best_baseline"
 
 
-def interval(against: Mapping[str, Any]) -> dict[str, Any]:
-    """The ratio to the best baseline and its 95 % interval, as figures."""
-    ratio = against["ratios"][against["best"]]
-    return {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
-
-
 def baselines_severity(plan: ModelPlan) -> SeverityName:
     """The severity of ``beats_baselines``: error if either setting is error."""
     return "error" if "error" in (plan.checks.severity, plan.checks.baseline_severity) else "warn"
 
 
-def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: PreviousRun) -> dg.AssetCheckResult:
+def ratio_result(
+    step: Step, check: Check, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
+) -> dg.AssetCheckResult:
+    """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
+    metadata = scalars({**more, "ratio": ratio, "bound": bound, "previous": step.previous.figure(of)})
+    severity = baselines_severity(step.plan) if check.name == BEATS_BASELINES.name else None
+    return step.check(check, passed, summary, severity, metadata)
+
+
+def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResult:
     """The check: the ratio to the best baseline is at least ``checks.baseline_ratio_min``."""
-    ratio = against["ratios"][against["best"]]
-    bound, value = plan.checks.baseline_ratio_min, ratio["value"]
-    return BEATS_BASELINES.result(
-        plan.key("ranking"),
+    ratio, bound = against["ratios"][against["best"]], step.plan.checks.baseline_ratio_min
+    value = ratio["value"]
+    return ratio_result(
+        step,
+        BEATS_BASELINES,
         value is None or value >= bound,  # None: no baseline has an MRR above 0
         against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
-        severity=baselines_severity(plan),
-        metadata=scalars(
-            {
-                "best": against["best"],
-                "ratio": value,
-                "low": ratio["low"],
-                "high": ratio["high"],
-                "bound": bound,
-                "previous": previous.figure(RATIO),
-                "mrr": against["mrr"],
-            }
-        ),
+        ratio=value,
+        bound=bound,
+        of=RATIO,
+        best=against["best"],
+        low=ratio["low"],
+        high=ratio["high"],
+        mrr=against["mrr"],
     )
 
 
-def without_tie_bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics without the bounds for ties, because the UI plots every number; the report has these bounds."""
-    return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
-
-
 def against_page(
-    against: Mapping[str, Any], figures: Mapping[str, Any], previous: PreviousRun, run_dir: str, **shown: Any
+    step: Step,
+    against: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    bars: bytes,
+    rows: Sequence[Mapping[str, Any]],
+    strata: Mapping[str, Any],
+    labels: Mapping[str, str],
+    **layout: Any,
 ) -> dict[str, Any]:
-    """The page of a ranking of links or triples, and its table of MRR by scorer. ``shown``: ``plotted`` and ``baselines``
-    of :func:`asset_page`."""
-    pictures = {"MRR by relation": f"{run_dir}/ranking.png"}
-    page = asset_page(against["sentence"], others=figures, previous=previous, pictures=pictures, **shown)
-    return page | {"mrr_by_scorer": mrr_table(against)}
+    """The page of a ranking of links or triples. ``bars``: a PNG of MRR by relation; ``rows``: the table by relation;
+    ``labels``: scorers → their titles in the tables by subset; ``shown``: ``plotted`` and ``baselines`` of
+    :func:`asset_page`."""
+    ratio = against["ratios"][against["best"]]
+    plain = {name: value for name, value in figures.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+    interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
+    return step.page(
+        against["sentence"],
+        {"mrr_by_scorer": _mrr_table(against), "by_relation": records(rows), **_strata_tables(strata, labels)},
+        others=scalars(plain | interval),  # the bounds for ties are in the report: the UI would plot each of them
+        pictures={"mrr_by_relation": Picture(bars, f"{step.run_dir}/ranking.png", "MRR by relation")},
+        **layout,
+    )
 
 
-def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
+def _mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
     """One row for the model and each baseline: MRR, and the model's ratio to it with its interval."""
     rows = []
     for name, mrr in against["mrr"].items():
@@ -87,15 +96,12 @@ def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
     return dg.MetadataValue.md(markdown_table(rows))
 
 
-def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
-    """Tables of MRR by subset of queries and by scorer: ``by_degree`` and ``by_half_link``.
-
-    ``labels``: the scorers to show → their labels.
-    """
+def _strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
+    """Tables of MRR by subset of queries and by scorer: ``by_degree`` and ``by_half_link``."""
 
     def row(first: str, text: str, part: Mapping[str, Any]) -> dict[str, Any]:
-        shown = {label: part["mrr"].get(name) for name, label in labels.items()}
-        return {first: text, "queries": part["queries"], **shown}
+        scored = {label: part["mrr"].get(name) for name, label in labels.items()}
+        return {first: text, "queries": part["queries"], **scored}
 
     by_degree = [row("training links of the target", links_of(part), part) for part in strata["by_degree"]]
     by_half = [

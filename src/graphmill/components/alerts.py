@@ -7,8 +7,8 @@ import dagster as dg
 from dagster import AssetCheckSeverity
 from pydantic import Field
 
-from graphmill.components.fields import checked_name
 from graphmill.errors import SettingsError
+from graphmill.ingest.sources import checked_name
 from graphmill.orchestration.alerts import KINDS, RESOURCE, AlertTargets, Kind, alert_sensors, checked_targets
 from graphmill.orchestration.loading import in_a_run
 

@@ -1,16 +1,18 @@
 """The component type ``graphmill.components.EmbeddingModel``: one system on one dataset, configured by a few lines of
 YAML."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import dagster as dg
 from pydantic import Field
 
+from graphmill.components.abilities import Abilities
 from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
-from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
+from graphmill.components.fields import Freshness, Schedule, as_settings, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
@@ -19,18 +21,19 @@ from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSett
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
-from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
+from graphmill.components.worker_asset import WorkerAsset
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.sources import checked_name
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
@@ -38,6 +41,29 @@ from graphmill.search.space import parse_search
 from graphmill.settings import Settings
 from graphmill.systems.registry import RECIPES, choose_preset
 from graphmill.training.machine import this_machine
+
+ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abilities], bool]]] = {
+    "model": (model_asset, lambda _: True),
+    "embeddings": (embeddings_asset, lambda _: True),
+    "validation": (validation_asset, lambda _: True),
+    "ranking": (ranking_asset, lambda _: True),
+    "recommendations": (recommendations_asset, lambda system: system.scores_items),
+    "influence": (influence_asset, lambda system: system.traces),
+    "links": (links_asset, lambda system: system.scores_links),
+    "drift": (drift_asset, lambda _: True),
+    "promoted": (promoted_asset, lambda _: True),
+}
+"""The assets of a model's jobs, and which systems have them; a section of the YAML has the name of its asset."""
+SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
+    "checks": ("checks", ModelChecks),
+    "acceleration_report": ("acceleration_report", AccelerationReportSettings),
+    "influence": ("influence", InfluenceSettings),
+    "recommendations": ("recommendations", RecommendationSettings),
+    "links": ("links", LinkSettings),
+    "promote": ("promotion", PromotionSettings),
+    "drift": ("drift", DriftThresholds),
+}
+"""Sections of the YAML with settings of assets → the field of the plan, and the settings model."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +107,6 @@ def launcher_settings(value: Any) -> LauncherSettings | None:
     return as_settings(LauncherSettings, {"kind": value} if isinstance(value, str) else value, "launcher")
 
 
-@dg.scaffold_with(EmbeddingModelScaffolder)
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 
@@ -120,7 +145,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             lambda context, value: launcher_settings(context.resolve_value(value)),
             model_field_type=str | dict[str, Any],
-            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one of these with its settings. "
+            description="Where the training runs: local, ray, k8s or slurm, or one of these with its settings. "
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
@@ -135,27 +160,22 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
         given, fresh, data = self.settings, self.freshness, f"{OUTPUTS}/{self.dataset}/graph"
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
+        sections: dict[str, Any] = {
+            field: as_settings(model, getattr(self, name), name) for name, (field, model) in SECTIONS.items()
+        }
         plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.recipe, "name")),
             recipe=self.recipe,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
-            checks=as_settings(ModelChecks, self.checks, "checks"),
             root=context.project_root,
             publish=require_target(self.publish, "publish"),
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
-            acceleration_report=as_settings(
-                AccelerationReportSettings, self.acceleration_report, "acceleration_report"
-            ),
-            influence=as_settings(InfluenceSettings, self.influence, "influence"),
-            recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
-            links=as_settings(LinkSettings, self.links, "links"),
-            promotion=as_settings(PromotionSettings, self.promote, "promote"),
             launcher=launcher_settings(self.launcher),
-            drift=as_settings(DriftThresholds, self.drift, "drift"),
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
+            **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.search:
@@ -166,17 +186,12 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         """Make the assets, the retraining job, and the schedule if there is one."""
         require_own_names(context)
         plan = self.plan(context)
-        assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
-        for made, factory, name in (
-            (plan.system.recommends, recommendations_asset, "recommendations"),
-            (plan.system.traces, influence_asset, "influence"),
-            (not plan.system.recommends, links_asset, "links"),
-        ):
-            if made:
-                assets.append(factory(plan))
+        assets = []
+        for name, (declare, applies) in ASSETS.items():
+            if applies(plan.abilities):
+                assets.append(declare(plan).build(plan))
             elif name in self.model_fields_set:
                 raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
-        assets += [drift_asset(plan), promoted_asset(plan)]
         selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(
@@ -185,12 +200,13 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
             "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
-        when = self.schedule
-        schedules = [retraining_schedule(f"{prefix}_schedule", job, when.cron, when.timezone)] if when else []
-        own = dg.Definitions(
-            assets=[*assets, acceleration_asset(plan)],
+        schedules = []
+        if self.schedule:
+            schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
+        made = dg.Definitions(
+            assets=[*assets, acceleration_asset(plan).build(plan)],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),
         )
-        return dg.Definitions.merge(own, search_definitions(plan)) if plan.search else own
+        return dg.Definitions.merge(made, search_definitions(plan)) if plan.search else made

@@ -1,6 +1,6 @@
 """The asset ``<dataset>/<model>_embeddings``: the run's vectors in all formats, checked before other assets use them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.health.row_figures import row_figures
@@ -18,11 +19,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.files import shown
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
-from graphmill.orchestration.page import explorer_link, in_words
-from graphmill.orchestration.pipes import WorkerClient
 from graphmill.parquet import ParquetTable
 
 BLOCK_ROWS = 4096
@@ -65,14 +63,11 @@ BEST = Check(
 CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
 
-def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the export asset. Its value has the paths of the files."""
-    key = plan.key("embeddings")
-
-    @plan_asset(
-        plan,
-        "embeddings",
-        "training",
+def embeddings_asset(plan: ModelPlan) -> WorkerAsset:
+    """The export asset. Its value has the paths of the files."""
+    return WorkerAsset(
+        part="embeddings",
+        stage="training",
         inputs=("model",),
         kinds={"parquet", "csv"},
         description=(
@@ -80,20 +75,10 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             "Assets downstream run only if its checks pass. Next: the validation."
         ),
         checks=CHECKS,
-        pool=POOL,
-        freshness_policy=plan.freshness,
+        job=lambda step: {"mode": "export", "run_dir": step.inputs["model"]["run_dir"]},
+        page=_page,
+        more={"freshness_policy": plan.freshness},
     )
-    def embeddings(
-        context: dg.AssetExecutionContext, model: dict[str, Any], worker: WorkerClient
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        report = worker.run(
-            context, extras={"mode": "export", "run_dir": model["run_dir"]}, asset_key=key, cwd=str(plan.root)
-        )
-        with user_errors():
-            materialized = _materialized(plan, model, report.result)
-        yield materialized
-
-    return embeddings
 
 
 def read_vectors(path: Path) -> tuple[pa.Table, NDArray[np.float32]]:
@@ -104,50 +89,45 @@ def read_vectors(path: Path) -> tuple[pa.Table, NDArray[np.float32]]:
     return table.drop_columns(["embedding"]), vectors
 
 
-def _materialized(
-    plan: ModelPlan, model: Mapping[str, Any], exported: Mapping[str, Any]
-) -> dg.MaterializeResult[Reference]:
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    model, exported = step.inputs["model"], step.report.result
     directory = Path(str(model["run_dir"])) / "embeddings"
     files = {Path(name).suffix[1:]: str(directory / name) for name in exported["files"]}
     if "parquet" not in files:
         raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
-    rows, vectors = read_vectors(plan.root / files["parquet"])
-    graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
+    rows, vectors = read_vectors(step.path(files["parquet"]))
+    graph = TypedGraph.open(step.path(str(model["graph"]["path"])))
     alignment = exported.get("alignment") or {}
     space = "" if "problem" in alignment else alignment.get("to", "")
-    results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
-    notes = [str(note) for note in exported.get("notes", ())]
-    published = _publish(plan, files) if all(result.passed for result in results) else ""
-    results.append(
-        BEST.result(
-            plan.key("embeddings"),
-            not notes,
-            "; ".join(notes) or f"epoch {exported['epoch']}",
-            severity=plan.checks.severity,
-            metadata={"epoch": int(exported["epoch"])},
-        )
+    epoch, notes = int(exported["epoch"]), [str(note) for note in exported.get("notes", ())]
+    results = _check_results(step, rows, vectors, graph)
+    published = _publish(step.plan, files) if all(result.passed for result in results) else ""
+    best = "; ".join(notes) or f"epoch {epoch}"
+    results.append(step.check(BEST, not notes, best, metadata={"epoch": epoch}))
+    rest = {
+        "dagster/row_count": rows.num_rows,
+        COLUMNS_KEY: column_schema(ParquetTable(step.path(files["parquet"]), remedy=REMEDY).schema, COLUMNS),
+        "dimensions": vectors.shape[1],
+        "epoch": epoch,
+        **_alignment_shown(alignment),
+        **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
+        **({"device_reason": str(exported["device_reason"])} if exported.get("device_reason") else {}),
+        "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
+        **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
+        **({"published": dg.MetadataValue.path(published)} if published else {}),
+        "how_to_load": _how_to_load(model, rows, files["parquet"]),
+    }
+    bad = ", ".join(str(result.check_name) for result in results if not result.passed)
+    verdict = f"**Look at {bad}.**" if bad else "Every row is finite, not zero, and belongs to its id."
+    summary = (
+        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one for each node of {step.plan.dataset}, from epoch "
+        f"{epoch}. {verdict}"
     )
-    schema = ParquetTable(plan.root / files["parquet"], remedy=REMEDY).schema
-    return dg.MaterializeResult(
-        asset_key=plan.key("embeddings"),
-        value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
-        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
-        metadata={
-            "summary": in_words(_summary(plan, vectors, exported, results)),
-            **explorer_link(plan.key("embeddings")),
-            "dagster/row_count": rows.num_rows,
-            COLUMNS_KEY: column_schema(schema, COLUMNS),
-            "dimensions": vectors.shape[1],
-            "epoch": int(exported["epoch"]),
-            **_alignment_shown(alignment),
-            **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
-            **({"device_reason": str(exported["device_reason"])} if exported.get("device_reason") else {}),
-            "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
-            **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
-            **({"published": dg.MetadataValue.path(published)} if published else {}),
-            "how_to_load": _how_to_load(model, rows, files["parquet"]),
-        },
-        check_results=results,
+    return step.result(
+        {**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
+        step.page(summary, rest),
+        results,
+        f"{model['data_version']}-e{epoch}" + (f"-{space}" if space else ""),
     )
 
 
@@ -159,19 +139,6 @@ def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
     where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
     shown = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
     return {**shown, "shared_nodes": int(alignment["shared"])}
-
-
-def _summary(
-    plan: ModelPlan, vectors: NDArray[np.float32], exported: Mapping[str, Any], results: Sequence[dg.AssetCheckResult]
-) -> str:
-    bad = [result.check_name for result in results if not result.passed]
-    verdict = (
-        f"**Look at {', '.join(map(str, bad))}.**" if bad else "Every row is finite, not zero, and belongs to its id."
-    )
-    return (
-        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one for each node of {plan.dataset}, from epoch "
-        f"{exported['epoch']}. {verdict}"
-    )
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:
@@ -203,40 +170,30 @@ def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
 
 
 def _check_results(
-    plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32], graph: TypedGraph, dim: int
+    step: Step, rows: pa.Table, vectors: NDArray[np.float32], graph: TypedGraph
 ) -> list[dg.AssetCheckResult]:
-    key, found = plan.key("embeddings"), row_figures(vectors, BLOCK_ROWS)
-    without = types_without_vectors(rows, vectors) if plan.system.ranks == "items" else []
+    figures, bounds, dim = row_figures(vectors, BLOCK_ROWS), step.plan.checks, int(step.report.result["dim"])
+    without = types_without_vectors(step.plan, rows, vectors)
     counted = ~np.isin(texts(rows["node_type"]), without)
-    broken, dead = int((~found.finite).sum()), int((found.dead & counted).sum())
-    bound = plan.checks.complete_cosine_min
-    live = vectors[found.live]
+    broken, dead = int((~figures.finite).sum()), int((figures.dead & counted).sum())
+    absent = f"; the system has no vectors for {', '.join(without)}" if without else ""
+    live, collapse = vectors[figures.live], bounds.complete_cosine_min
     cosine = quick_health(live, np.zeros(len(live), np.int64), seed=0)["mean_cosine"] if len(live) > 1 else 1.0
+    shape = f"{vectors.shape[0]} × {vectors.shape[1]}, expected {graph.num_nodes} × {dim}"
+    spread = f"mean cosine {cosine:.3f} of up to 4,096 rows; a complete collapse begins at {collapse:g} on"
     return [
-        FINITE.result(key, broken == 0, f"{broken} rows hold NaN or infinity", metadata={"rows": broken}),
-        SHAPE.result(
-            key,
-            vectors.shape == (graph.num_nodes, dim),
-            f"{vectors.shape[0]} × {vectors.shape[1]}, expected {graph.num_nodes} × {dim}",
-        ),
-        ALIGNED.result(key, *_alignment(rows, graph.node_table())),
-        ALIVE.result(
-            key,
-            dead <= plan.checks.dead_rows_max,
-            f"{dead} dead rows" + (f"; the system has no vectors for {', '.join(without)}" if without else ""),
-            metadata={"rows": dead},
-        ),
-        SPREAD.result(
-            key,
-            cosine < bound,
-            f"mean cosine {cosine:.3f} of up to 4,096 rows; a complete collapse begins at {bound:g} on",
-            metadata={"mean_cosine": float(cosine)},
-        ),
+        step.check(FINITE, broken == 0, f"{broken} rows hold NaN or infinity", metadata={"rows": broken}),
+        step.check(SHAPE, vectors.shape == (graph.num_nodes, dim), shape),
+        step.check(ALIGNED, *_alignment(rows, graph.node_table())),
+        step.check(ALIVE, dead <= bounds.dead_rows_max, f"{dead} dead rows{absent}", metadata={"rows": dead}),
+        step.check(SPREAD, cosine < collapse, spread, metadata={"mean_cosine": float(cosine)}),
     ]
 
 
-def types_without_vectors(rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
+def types_without_vectors(plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
     """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them."""
+    if not plan.abilities.scores_items:
+        return []
     kinds = texts(rows["node_type"])
     empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))
     names = [str(name) for name in dict.fromkeys(kinds)]
@@ -252,10 +209,10 @@ def _alignment(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
     """Whether the exported ids are those of the graph, and the first difference."""
     if rows.num_rows != nodes.num_rows:
         return False, f"{rows.num_rows} rows for {nodes.num_rows} nodes"
-    for exported, own in (("node_index", "index"), ("node_id", "id"), ("node_type", "type")):
-        left, right = texts(rows[exported]), texts(nodes[own])
+    for exported, known in (("node_index", "index"), ("node_id", "id"), ("node_type", "type")):
+        left, right = texts(rows[exported]), texts(nodes[known])
         different = np.flatnonzero(left != right)
         if len(different):
             row = int(different[0])
-            return False, f"row {row}: {exported} is {left[row]!r}, the graph's {own} is {right[row]!r}"
+            return False, f"row {row}: {exported} is {left[row]!r}, the graph's {known} is {right[row]!r}"
     return True, f"all {rows.num_rows} rows"

@@ -4,7 +4,6 @@ The library's own settings model validates a section. ``dg check defs`` shows an
 line.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, parse
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Schedule(dg.Model, dg.Resolvable):
@@ -55,10 +53,3 @@ def as_settings(model: type[SettingsT], value: Any, name: str) -> SettingsT:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{name} must be a mapping, not {value!r}")
     return parse(model, dict(value), name)
-
-
-def checked_name(value: str, what: str) -> str:
-    """``value`` if it can be part of an asset key; raises :class:`SettingsError` otherwise."""
-    if not _NAME.fullmatch(value):
-        raise SettingsError(f"{what} {value!r} must be letters, digits and underscores, beginning with no digit")
-    return value

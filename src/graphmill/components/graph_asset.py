@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.interactions import graph_tables
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
-from graphmill.components.sources import table_names
 from graphmill.graph.build import build_graph
+from graphmill.graph.interaction_tables import graph_tables
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.sources import table_names
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.io_managers import REMEDY
@@ -118,11 +118,11 @@ def _summary(plan: DatasetPlan, graph: TypedGraph) -> str:
         name: sum(int(r["split"][name]) for r in graph.manifest["relations"]) for name in ("train", "valid", "test")
     }
     cold = _total(graph.manifest["report"]["cold_nodes"])
-    told = f"{splits['valid']:,} edges are held out for validation and {splits['test']:,} for the test."
+    held_out = f"{splits['valid']:,} edges are held out for validation and {splits['test']:,} for the test."
     types, relations = len(graph.node_types), len(graph.relations)
     return (
         f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {types} type{'s' * (types > 1)}, "
-        f"{graph.num_edges:,} edges of {relations} relation{'s' * (relations > 1)}. {told}"
+        f"{graph.num_edges:,} edges of {relations} relation{'s' * (relations > 1)}. {held_out}"
         + (f" {cold:,} nodes have no training edge, so their vectors mean little." if cold else "")
     )
 
@@ -206,5 +206,7 @@ def _leak_rows(leaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         plain = {name: value for name, value in leak.items() if not isinstance(value, Mapping)}
         parts = [value for value in leak.values() if isinstance(value, Mapping)]
         for part in parts or [{}]:
-            rows += [{"relation": name, **plain, **own} for name, own in part.items()] or [{"relation": "all", **plain}]
+            rows += [{"relation": name, **plain, **counts} for name, counts in part.items()] or [
+                {"relation": "all", **plain}
+            ]
     return rows

@@ -7,16 +7,15 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.components.fields import Watch, as_settings, checked_name, section
+from graphmill.components.fields import Watch, as_settings, section
 from graphmill.components.graph_asset import graph_asset
 from graphmill.components.names import is_first_dataset, require_own_names
 from graphmill.components.plan import ON_DEMAND, DatasetPlan
 from graphmill.components.raw_asset import raw_asset
-from graphmill.components.scaffolding import GraphDatasetScaffolder
-from graphmill.components.sources import SourceFile, graph_settings, parse_sources
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.sources import SourceFile, checked_name, graph_settings, parse_sources
 from graphmill.orchestration.automation import chain_job, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
@@ -28,7 +27,6 @@ def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     return sources
 
 
-@dg.scaffold_with(GraphDatasetScaffolder)
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its files, the settings of its typed graph, and a sensor that may watch the files."""
 
@@ -60,7 +58,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
         plan = DatasetPlan(name, sources, self.rejected_share_max, settings, root, self.owners)
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
-        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
         refresh = chain_job(
             f"{name}_refresh",
@@ -71,7 +69,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         jobs = [
             chain_job(
                 f"{name}_build_graph",
-                own,
+                chain,
                 f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
                 "a long training.",
             ),

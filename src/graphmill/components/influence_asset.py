@@ -1,21 +1,17 @@
 """The asset ``<dataset>/<model>_influence``: the training triples that caused the model's predictions (TracIn)."""
 
 import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import COLUMNS_KEY, markdown_table, records, scalars, snippet
-from graphmill.orchestration.page import explorer_link, in_words
-from graphmill.orchestration.pipes import WorkerClient
-from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.orchestration.metadata import COLUMNS_KEY, markdown_table, records, snippet
 
 SPREAD = Check(
     "several_checkpoints",
@@ -39,88 +35,60 @@ SHOWN_INFLUENCES = 3
 SHOWN_SUSPECTS = 30
 
 
-def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the influence asset. The worker writes JSON and CSV into the run directory's folder ``influence``."""
-    key = plan.key("influence")
-    run_config = config_class(plan.influence)
-
-    @plan_asset(
-        plan,
-        "influence",
-        "validation",
-        inputs=("embeddings",),
+def influence_asset(plan: ModelPlan) -> WorkerAsset:
+    """The influence asset. The worker writes JSON and CSV into the run directory's folder ``influence``."""
+    return WorkerAsset(
+        part="influence",
+        stage="validation",
         kinds={"pytorch", "csv"},
         description=(
             "Explains the model: training triples that made held-out triples likely or unlikely. `mode: self` in the "
             "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
         ),
-        checks=[SPREAD],
-        pool=POOL,
+        settings=plan.influence,
+        checks=(SPREAD,),
+        job=lambda step: {"mode": "influence", "run_dir": step.run_dir, "influence": step.settings.model_dump()},
+        page=_page,
     )
-    def influence(
-        context: dg.AssetExecutionContext,
-        config: run_config,  # type: ignore[valid-type]
-        embeddings: dict[str, Any],
-        worker: WorkerClient,
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            asked: InfluenceSettings = to_settings(config, plan.influence)
-        run_dir = str(embeddings["run_dir"])
-        extras = {"mode": "influence", "run_dir": run_dir, "influence": asked.model_dump()}
-        worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
-        yield _materialized(plan, run_dir, asked)
-
-    return influence
 
 
-def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg.MaterializeResult[Reference]:
-    key, stem = plan.key("influence"), f"{run_dir}/influence/{asked.mode}"
-    about = json.loads((plan.root / f"{stem}.json").read_text(encoding="utf-8"))
-    with (plan.root / f"{stem}.csv").open(encoding="utf-8", newline="") as file:
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    settings, stem = step.settings, f"{step.run_dir}/influence/{step.settings.mode}"
+    about = step.read(f"{stem}.json")
+    with step.path(f"{stem}.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    shown = _suspects(rows) if asked.mode == "self" else _explained(rows)
     checkpoints = about["checkpoints"]
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
-        metadata={
-            "summary": in_words(_summary(about, rows, asked)),
-            **explorer_link(key),
-            "dagster/row_count": len(rows),
-            COLUMNS_KEY: dg.TableSchema(
-                columns=[
-                    dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
-                    for name in (SELF_COLUMNS if asked.mode == "self" else CSV_COLUMNS)
-                ]
-            ),
-            **scalars(
-                {
-                    "mode": asked.mode,
-                    "explained_triples": about["num_test_triples"],
-                    "training_triples": about["num_training_triples"],
-                    "checkpoints": len(checkpoints),
-                }
-            ),
-            **shown,
-            "summed_over": records([{k: c[k] for k in ("epoch", "learning_rate", "loss")} for c in checkpoints]),
-            "json": dg.MetadataValue.path(f"{stem}.json"),
-            "csv": dg.MetadataValue.path(f"{stem}.csv"),
-            "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_csv({f'{stem}.csv'!r})"),
-        },
-        check_results=[
-            SPREAD.result(
-                key,
-                len(checkpoints) > 1,
-                f"summed over {len(checkpoints)} checkpoints; a higher acceleration.keep_influence keeps more of them",
-            )
-        ],
+    figures = {
+        "mode": settings.mode,
+        "explained_triples": about["num_test_triples"],
+        "training_triples": about["num_training_triples"],
+        "checkpoints": len(checkpoints),
+    }
+    columns = [
+        dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
+        for name in (SELF_COLUMNS if settings.mode == "self" else CSV_COLUMNS)
+    ]
+    rest = {
+        "dagster/row_count": len(rows),
+        COLUMNS_KEY: dg.TableSchema(columns=columns),
+        **(_suspects(rows) if settings.mode == "self" else _explained(rows)),
+        "summed_over": records([{k: c[k] for k in ("epoch", "learning_rate", "loss")} for c in checkpoints]),
+        "json": dg.MetadataValue.path(f"{stem}.json"),
+        "csv": dg.MetadataValue.path(f"{stem}.csv"),
+        "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_csv({f'{stem}.csv'!r})"),
+    }
+    kept = f"summed over {len(checkpoints)} checkpoints; a higher acceleration.keep_influence keeps more of them"
+    return step.result(
+        {"run_dir": step.run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
+        step.page(_summary(about, rows, settings), rest, plotted=figures),
+        [step.check(SPREAD, len(checkpoints) > 1, kept, "warn")],
     )
 
 
-def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked: InfluenceSettings) -> str:
+def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], settings: InfluenceSettings) -> str:
     """A summary: what was analysed, and the first triple to look at."""
     training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
-    if asked.mode == "self":
+    if settings.mode == "self":
         suspect = f" Look first at **{_triple(rows[0], 'Train')}**: no other triple supports it." if rows else ""
         return f"{training}, ordered by their influence on themselves, summed over {over}.{suspect}"
     counted = f"{about['num_test_triples']:,} triples explained by {training}, summed over {over}."
@@ -135,11 +103,11 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
     by_triple: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
     for row in rows:
         by_triple.setdefault(tuple(row[name] for name in CSV_COLUMNS[:6]), []).append(row)
-    shown: dict[str, dg.MetadataValue] = {}
+    tables: dict[str, dg.MetadataValue] = {}
     for title, sign in (("proponents", 1), ("opponents", -1)):
         lines: list[dict[str, Any]] = []
-        for own in list(by_triple.values())[:SHOWN_TRIPLES]:
-            ordered = sorted(own, key=lambda row: -sign * float(row["TracInScore"]))
+        for influences in list(by_triple.values())[:SHOWN_TRIPLES]:
+            ordered = sorted(influences, key=lambda row: -sign * float(row["TracInScore"]))
             strongest = [row for row in ordered if sign * float(row["TracInScore"]) > 0][:SHOWN_INFLUENCES]
             lines += [
                 {
@@ -149,8 +117,8 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
                 }
                 for row in strongest
             ]
-        shown[title] = dg.MetadataValue.md(markdown_table(lines))
-    return shown
+        tables[title] = dg.MetadataValue.md(markdown_table(lines))
+    return tables
 
 
 def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:

@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import baselines_severity
-from graphmill.components.plan import ModelPlan, Shown
+from graphmill.components.against_baselines import ratio_result
+from graphmill.components.plan import ModelPlan, Page
+from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import markdown_table, picture, scalars
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.checks import Check
+from graphmill.orchestration.metadata import Picture, markdown_table, scalars
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check(
@@ -45,17 +45,17 @@ PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mr
 MOST_PLOTTED = 10
 
 
-def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
-    found = report["figures"]
-    model = found["model"]
-    protocols = {name: found[name] for name in found if name in PROTOCOLS}
+    plan, figures_of = step.plan, report["figures"]
+    model = figures_of["model"]
+    protocols = {name: figures_of[name] for name in figures_of if name in PROTOCOLS}
     # "new_markov" is a simpler model under one of the protocols.
-    parted = {name: name.partition("_")[::2] for name in found if name not in PROTOCOLS}
+    parted = {name: name.partition("_")[::2] for name in figures_of if name not in PROTOCOLS}
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
-    baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
+    baselines = {name: figures_of[name] for name in parted if name not in apart and name != "model"}
     judged = plan.selection_metric if plan.selection_metric in model else next(iter(model))
-    on_test = report.get("selected_on") == "test"  # reports of earlier releases do not have it
+    on_test = report.get("selected_on") == "test"
     best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
     rival = baselines[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")
@@ -64,7 +64,7 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
             **model,
             **({"over_best_baseline": ratio} if best else {}),
             # Plot one figure per protocol; the tables have the rest.
-            **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
+            **{f"{name}_{judged}": values[judged] for name, values in protocols.items() if judged in values},
             "repeat_share": report.get("repeat_share", 0.0),
         }
     )
@@ -73,47 +73,44 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     cut = [name for name in model if name.endswith("@10")] or list(model)
     bars = grouped_bars(
         list(everyone),
-        {metric: [own.get(metric, 0.0) for own in everyone.values()] for metric in cut[:3]},
+        {metric: [values.get(metric, 0.0) for values in everyone.values()] for metric in cut[:3]},
         axis="full ranking, test",
         title=f"{judged}: {plan.name} {model[judged]:.3g}"
         + (", whose epoch was chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
-    table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
+    table = [{"full ranking": ABOUT.get(name, name), **values} for name, values in everyone.items()]
     under = [{"protocol": "full ranking (primary)", **model}]
-    for name, own in protocols.items():
-        under.append({"protocol": PROTOCOLS[name], **own})
+    for name, values in protocols.items():
+        under.append({"protocol": PROTOCOLS[name], **values})
         under += [
-            {"protocol": f"the same: {ABOUT.get(who, who)}", **found[rival]}
+            {"protocol": f"the same: {ABOUT.get(who, who)}", **figures_of[rival]}
             for rival, (protocol, who) in apart.items()
             if protocol == name
         ]
-    metadata = {
-        **asset_page(
-            _summary(plan, judged, found, best, report),
-            plotted=plotted,
-            others=figures,
-            previous=previous,
-            pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
-        ),
-        "epoch": report["epoch"],
+    rest = {
         **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
         "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
         "protocols": dg.MetadataValue.md(markdown_table(under)),
-        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-        "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
     }
-    return metadata, [_check_result(plan, judged, ratio, best, previous, report)]
+    metadata = step.page(
+        _summary(plan, judged, figures_of, best, report),
+        rest,
+        plotted=plotted,
+        others=figures,
+        pictures={"bars": Picture(bars, f"{step.run_dir}/ranking.png", "the model beside simple predictors")},
+    )
+    return metadata, [_check_result(step, judged, ratio, best, report)]
 
 
 def _summary(
-    plan: ModelPlan, judged: str, found: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
+    plan: ModelPlan, judged: str, figures_of: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
 ) -> str:
     """A summary: the model compared with the best baseline, and what to use instead if it is worse."""
-    ours = found["model"][judged]
+    ours = figures_of["model"][judged]
     text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
     if best:
-        theirs = found[best][judged]
+        theirs = figures_of[best][judged]
         share = f" by {abs(ours / theirs - 1):.0%}".replace("%", " %") if theirs else ""
         verdict = "ahead" if ours > theirs else "**behind**" if ours < theirs else "level"
         text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
@@ -123,18 +120,11 @@ def _summary(
     return f"{text} {advice.removesuffix('.')}." if advice else text
 
 
-def _check_result(
-    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, report: Mapping[str, Any]
-) -> dg.AssetCheckResult:
-    key, bound = plan.key("ranking"), plan.checks.baseline_ratio_min
+def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:
+    bound = step.plan.checks.baseline_ratio_min
     if not best:
-        return BEATS.result(key, True, "no baseline was measured (evaluation.baselines)")
-    return BEATS.result(
-        key,
-        ratio >= bound,
-        f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
-        + (f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else "")
-        + (f". {report['advice']}" if report.get("advice") else ""),
-        severity=baselines_severity(plan),
-        metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_baseline")}),
-    )
+        return step.check(BEATS, True, "no baseline was measured (evaluation.baselines)", "warn")
+    text = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
+    text += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
+    text += f". {report['advice']}" if report.get("advice") else ""
+    return ratio_result(step, BEATS, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")

@@ -6,20 +6,12 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import (
-    BEATS_BASELINES,
-    RATIO,
-    against_page,
-    baselines_result,
-    interval,
-    strata_tables,
-    without_tie_bounds,
-)
-from graphmill.components.plan import ModelPlan, Shown
+from graphmill.components.against_baselines import BEATS_BASELINES, RATIO, against_page, against_result, ratio_result
+from graphmill.components.plan import Page
+from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import picture, records, scalars
+from graphmill.orchestration.checks import Check
 
 BASELINES = {
     "degree": "degree_only",
@@ -30,12 +22,8 @@ BASELINES = {
     "no_message": "without_messages",
 }
 """Scorers besides the model: their names in the report → their labels."""
-
-
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-
-
 PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree", "mrr_over_no_message")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
@@ -45,32 +33,28 @@ DESCRIPTION = (
 )
 
 
-def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     comparison = report["comparison"]
-    macro, ratios = comparison["macro"], comparison["ratios"]
-    micro, against = comparison["micro"]["model"], comparison["against"]
-    figures = scalars({**without_tie_bounds(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
+    macro, micro, against = comparison["macro"], comparison["micro"], comparison["against"]
     rows = tuple(
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
     labels = {name: label for name, label in BASELINES.items() if name in macro}
-    baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
-    metadata = {
-        **against_page(against, figures, previous, run_dir, plotted=PLOTTED, baselines=baselines),
-        "queries": report["rankings"]["model"]["queries"],
-        "epoch": report["epoch"],
-        "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
-        **strata_tables(comparison["strata"], {"model": "model", **labels}),
-        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-        "mrr_by_relation": picture(ranking_bars(rows), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
-    }
-    checks = [
-        baselines_result(plan, against, previous),
-        *(_check_result(plan, each, comparison, previous) for each in RATIOS),
-    ]
-    return metadata, checks
+    metadata = against_page(
+        step,
+        against,
+        {**macro["model"], "micro_mrr": micro["model"]["mrr"], **comparison["ratios"]},
+        ranking_bars(rows),
+        [_relation_row(relation) for relation in comparison["relations"]],
+        comparison["strata"],
+        {"model": "model", **labels},
+        plotted=PLOTTED,
+        baselines={label: macro[name] | {"micro_mrr": micro[name]["mrr"]} for name, label in labels.items()},
+    )
+    checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
+    return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -79,23 +63,16 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     mrr = relation["mrr"]
-    beside = {f"mrr_{label}": mrr[name] for name, label in BASELINES.items() if name in mrr}
-    return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **beside}
+    baselines = {f"mrr_{label}": mrr[name] for name, label in BASELINES.items() if name in mrr}
+    return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **baselines}
 
 
-def _check_result(
-    plan: ModelPlan, each: RatioCheck, comparison: Mapping[str, Any], previous: PreviousRun
-) -> dg.AssetCheckResult:
-    check, key, value = Check(each.check, each.text), plan.key("ranking"), comparison["ratios"].get(each.name)
+def _check_result(step: Step, each: RatioCheck, comparison: Mapping[str, Any]) -> dg.AssetCheckResult:
+    check, value = Check(each.check, each.text), comparison["ratios"].get(each.name)
     if value is None:
-        return check.result(key, True, "this baseline does not apply to the model")
-    bound = float(getattr(plan.checks, each.threshold.name))
+        return step.check(check, True, "this baseline does not apply to the model", "warn")
+    bound = float(getattr(step.plan.checks, each.threshold.name))
     passed = value > bound if each.above else value >= bound
     remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
-    return check.result(
-        key,
-        passed,
-        f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}"),
-        severity=plan.checks.severity,
-        metadata=scalars({"ratio": value, "bound": bound, "previous": previous.figure(each.name)}),
-    )
+    summary = f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}")
+    return ratio_result(step, check, passed, summary, ratio=value, bound=bound, of=each.name)

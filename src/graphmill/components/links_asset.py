@@ -1,29 +1,16 @@
 """The asset ``<dataset>/<model>_links``: the best-scored tails of heads, with ranks, probabilities and paths."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.pictures.reliability import reliability_diagram
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.io_managers import REMEDY
-from graphmill.orchestration.metadata import (
-    COLUMNS_KEY,
-    column_schema,
-    markdown_table,
-    picture,
-    records,
-    scalars,
-    snippet,
-)
-from graphmill.orchestration.page import INLINE_CHARACTERS, asset_page
-from graphmill.orchestration.pipes import WorkerClient
-from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.parquet import ParquetTable
+from graphmill.orchestration.checks import Check
+from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
+from graphmill.orchestration.page import INLINE_CHARACTERS
 from graphmill.predictions.columns import COLUMNS, EXPLAINED
 from graphmill.predictions.settings import LinkSettings
 
@@ -36,83 +23,63 @@ CALIBRATED = Check(
     "Probabilities agree with the validation links of heads that were not used to fit them. If not: use the scores "
     "only as an order.",
 )
-CHECKS = (VARIED, CALIBRATED)
+COUNTS = {
+    "heads": "heads",
+    "links": "rows",
+    "known": "known_rows",
+    "supported": "supported_rows",
+    "looked_for": "looked_for_paths",
+}
+"""Columns of the table by relation → counts of the report."""
 
 
-def links_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the asset of predicted links. The worker writes Parquet, CSV and a report into the run's folder ``links``."""
-    key = plan.key("links")
-    run_config = config_class(plan.links)
-
-    @plan_asset(
-        plan,
-        "links",
-        "release",
-        inputs=("embeddings",),
+def links_asset(plan: ModelPlan) -> WorkerAsset:
+    """The asset of predicted links. The worker writes Parquet, CSV and a report into the run's folder ``links``."""
+    return WorkerAsset(
+        part="links",
+        stage="release",
         kinds={"parquet", "csv", "markdown"},
         description=(
             f"New links that {plan.name} predicts for {plan.dataset}: the best tails of each head, with rank, usual rank, "
             "calibrated probability, and the short paths that support them. See docs/how-to/predict_links.md."
         ),
-        checks=CHECKS,
-        pool=POOL,
+        settings=plan.links,
+        checks=(VARIED, CALIBRATED),
+        job=lambda step: {"mode": "links", "run_dir": step.run_dir, "links": step.settings.model_dump()},
+        page=_page,
     )
-    def links(
-        context: dg.AssetExecutionContext,
-        config: run_config,  # type: ignore[valid-type]
-        embeddings: dict[str, Any],
-        worker: WorkerClient,
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            asked: LinkSettings = to_settings(config, plan.links)
-        previous = PreviousRun(context.instance, key)
-        run_dir = str(embeddings["run_dir"])
-        extras = {"mode": "links", "run_dir": run_dir, "links": asked.model_dump()}
-        worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
-        report = json.loads((plan.root / run_dir / "links" / "links.json").read_text(encoding="utf-8"))
-        yield _materialized(plan, run_dir, report, asked, previous)
-
-    return links
 
 
-def _materialized(
-    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], asked: LinkSettings, previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    folder = f"{run_dir}/links"
-    file, relations = f"{folder}/links.parquet", report["relations"]
-    figures = _figures(report)
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    folder, settings = f"{step.run_dir}/links", step.settings
+    report = step.read(f"{folder}/links.json")
+    file, relations, figures = f"{folder}/links.parquet", report["relations"], _figures(report)
     drawn = {each["relation"]: each["bins"] for each in relations if each["bins"]}
-    pictures = {"reliability": f"{folder}/reliability.png"} if drawn else {}
     frequent = [{"relation": each["relation"], **tail} for each in relations for tail in each["frequent_tails"][:2]]
-    return dg.MaterializeResult(
-        asset_key=plan.key("links"),
-        value={"run_dir": run_dir, "file": file, "report": f"{folder}/links.json"},
-        metadata={
-            **asset_page(_summary(figures, asked), plotted=figures, previous=previous, pictures=pictures),
-            "links": dg.MetadataValue.md(_inline_table(report["shown"])),
-            "dagster/row_count": report["rows"],
-            COLUMNS_KEY: column_schema(ParquetTable(plan.root / file, remedy=REMEDY).schema, COLUMNS | EXPLAINED),
-            **_because(report["shown"]),
-            "by_relation": records([_relation_row(each) for each in relations]),
-            "frequent_tails": records(frequent),
-            "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
-            **(
-                {
-                    "reliability": picture(
-                        reliability_diagram(drawn),
-                        plan.root,
-                        f"{folder}/reliability.png",
-                        "reliability",
-                    )
-                }
-                if drawn
-                else {}
-            ),
-            "file": dg.MetadataValue.path(file),
-            **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if asked.csv else {}),
-            "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
-        },
-        check_results=_check_results(plan, relations, figures, asked),
+    explained = [
+        {"head": row["head_name"], "relation": row["relation"], "tail": row["tail_name"], "because": row["because"]}
+        for row in report["shown"]
+        if row.get("because")
+    ]
+    rest = {
+        "links": dg.MetadataValue.md(_inline_table(report["shown"])),
+        **({"because": dg.MetadataValue.md(markdown_table(explained))} if explained else {}),
+        "by_relation": records([_relation_row(each) for each in relations]),
+        "frequent_tails": records(frequent),
+        "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
+        **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
+        **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
+    }
+    reliability = Picture(reliability_diagram(drawn), f"{folder}/reliability.png", "reliability") if drawn else None
+    return step.result(
+        {"run_dir": step.run_dir, "file": file, "report": f"{folder}/links.json"},
+        step.page(
+            _summary(figures, settings),
+            rest,
+            plotted=figures,
+            pictures={"reliability": reliability} if reliability else {},
+        ),
+        _check_results(step, relations, figures),
     )
 
 
@@ -121,27 +88,28 @@ def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     relations = report["relations"]
     first, last = ([each["diversity"][at] for each in relations] for at in (0, -1))
     calibrated = [each["calibration"] for each in relations if "ece" in each["calibration"]]
-    looked = sum(each["looked_for_paths"] for each in relations)
+    searched = sum(each["looked_for_paths"] for each in relations)
     return scalars(
         {
             "rows": report["rows"],
             "relations": len(relations),
-            "ece_top": _mean([each["ece_top"] for each in calibrated]),
-            "base_rate": _mean([each["base_rate"] for each in calibrated]),
-            "supported_share": sum(each["supported_rows"] for each in relations) / looked if looked else None,
-            "top_tail_share": _mean([each["top_tail_share"] for each in first]),
-            "entropy": _mean([each["entropy"] for each in last]),
-            "coverage": _mean([each["coverage"] for each in last]),
+            "ece_top": _mean(calibrated, "ece_top"),
+            "base_rate": _mean(calibrated, "base_rate"),
+            "supported_share": sum(each["supported_rows"] for each in relations) / searched if searched else None,
+            "top_tail_share": _mean(first, "top_tail_share"),
+            "entropy": _mean(last, "entropy"),
+            "coverage": _mean(last, "coverage"),
         }
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
+    return sum(row[name] for row in rows) / len(rows) if rows else None
 
 
-def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
-    text = f"{figures['rows']:,} predicted links: the {asked.k} best tails of each head in {figures['relations']} relations"
+def _summary(figures: Mapping[str, Any], settings: LinkSettings) -> str:
+    relations = f"{figures['relations']} relations"
+    text = f"{figures['rows']:,} predicted links: the {settings.k} best tails of each head in {relations}"
     if "supported_share" in figures:
         text += f". Of the best ones, {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
     if "ece_top" in figures:
@@ -149,9 +117,9 @@ def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
     return text + "."
 
 
-def _inline_table(shown: Sequence[Mapping[str, Any]]) -> str:
+def _inline_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table with as many rows as the webserver shows without a click."""
-    rows = [
+    lines = [
         {
             "head": _cut(row["head_name"]),
             "relation": row["relation"],
@@ -161,20 +129,10 @@ def _inline_table(shown: Sequence[Mapping[str, Any]]) -> str:
             "usually": "" if row["usual_rank"] is None else f"{row['usual_rank']:.0f}",
             "best path": _between(row),
         }
-        for row in shown
+        for row in rows
     ]
-    tables = (markdown_table(rows[:count]) for count in range(len(rows), 0, -1))
-    return next((table for table in tables if len(table) <= INLINE_CHARACTERS), markdown_table(rows[:1]))
-
-
-def _because(shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The edges that explain the links of the table, if they were explained."""
-    rows = [
-        {"head": row["head_name"], "relation": row["relation"], "tail": row["tail_name"], "because": row["because"]}
-        for row in shown
-        if row.get("because")
-    ]
-    return {"because": dg.MetadataValue.md(markdown_table(rows))} if rows else {}
+    tables = (markdown_table(lines[:count]) for count in range(len(lines), 0, -1))
+    return next((table for table in tables if len(table) <= INLINE_CHARACTERS), markdown_table(lines[:1]))
 
 
 def _between(row: Mapping[str, Any]) -> str:
@@ -188,22 +146,12 @@ def _cut(text: str, most: int = 40) -> str:
 
 
 def _relation_row(each: Mapping[str, Any]) -> dict[str, Any]:
-    at_k, of = each["diversity"][-1], each["calibration"]
+    spread, calibration = each["diversity"][-1], each["calibration"]
     return {
         "relation": each["relation"],
-        "heads": each["heads"],
-        "links": each["rows"],
-        "known": each["known_rows"],
-        "distinct_tails": at_k["distinct_tails"],
-        "entropy": at_k["entropy"],
-        "top_tail_share": at_k["top_tail_share"],
-        "top_10_share": at_k["top_10_share"],
-        "supported": each["supported_rows"],
-        "looked_for": each["looked_for_paths"],
-        "valid_links": of["valid_links"],
-        "base_rate": of.get("base_rate"),
-        "ece": of.get("ece"),
-        "ece_top": of.get("ece_top"),
+        **{column: each[name] for column, name in COUNTS.items()},
+        **{name: spread[name] for name in ("distinct_tails", "entropy", "top_tail_share", "top_10_share")},
+        **{name: calibration.get(name) for name in ("valid_links", "base_rate", "ece", "ece_top")},
     }
 
 
@@ -220,30 +168,22 @@ def _about_probabilities(relations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _check_results(
-    plan: ModelPlan, relations: Sequence[Mapping[str, Any]], figures: Mapping[str, Any], asked: LinkSettings
+    step: Step, relations: Sequence[Mapping[str, Any]], figures: Mapping[str, Any]
 ) -> list[dg.AssetCheckResult]:
-    key, severity = plan.key("links"), plan.checks.severity
+    bounds = step.plan.checks
     # With few candidates, tails cannot vary much.
-    judged = [each for each in relations if each["candidates"] > 2 * asked.k and each["heads"] > 1]
+    judged = [each for each in relations if each["candidates"] > 2 * step.settings.k and each["heads"] > 1]
     worst = max(judged, key=lambda each: each["diversity"][0]["top_tail_share"], default=None)
-    share = worst["diversity"][0]["top_tail_share"] if worst else 0.0
-    ece = figures.get("ece_top")
-    return [
-        VARIED.result(
-            key,
-            share <= plan.checks.top_tail_share_max,
+    share, ece = worst["diversity"][0]["top_tail_share"] if worst else 0.0, figures.get("ece_top")
+    varied, calibrated = "no relation has enough candidates to judge this", "no relation has enough validation links"
+    if worst:
+        varied = (
             f"in {worst['relation']}, {share:.0%} of the heads have the same best tail; the bound is "
-            f"{plan.checks.top_tail_share_max:.0%}; relative_rank shows such tails"
-            if worst
-            else "no relation has enough candidates to judge this",
-            severity=severity,
-        ),
-        CALIBRATED.result(
-            key,
-            ece is None or ece <= plan.checks.ece_max,
-            "no relation has enough validation links to judge this"
-            if ece is None
-            else f"expected calibration error {ece:.3f}, bound {plan.checks.ece_max:g}",
-            severity=severity,
-        ),
+            f"{bounds.top_tail_share_max:.0%}; relative_rank shows such tails"
+        )
+    if ece is not None:
+        calibrated = f"expected calibration error {ece:.3f}, bound {bounds.ece_max:g}"
+    return [
+        step.check(VARIED, share <= bounds.top_tail_share_max, varied),
+        step.check(CALIBRATED, ece is None or ece <= bounds.ece_max, calibrated),
     ]

@@ -1,25 +1,22 @@
 """The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
+from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.export.remote import is_url
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.curves import Curve, total_loss
-from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.launchers.settings import LauncherSettings
-from graphmill.orchestration.metadata import picture, scalars
-from graphmill.orchestration.page import asset_page, sparkline
-from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.orchestration.checks import Check
+from graphmill.orchestration.metadata import Picture, scalars
+from graphmill.orchestration.page import sparkline
+from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
-from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
@@ -41,102 +38,76 @@ STEADY = Check(
 )
 MESSAGES = Check(
     "edges_carry_messages",
-    "Enough of each relation's edges carry messages in a training step. If not: lower acceleration.supervision_fraction.",
+    "Enough of each relation's edges carry messages in a training step. If not: lower sampling.supervision_fraction.",
 )
-CHECKS = (FINITE, FALLING, STEADY, MESSAGES)
 
 
-def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the training asset. Its value is a small reference to the run directory."""
-    key = plan.key("model")
-    run_config = config_class(plan.settings, without=NOT_IN_LAUNCHPAD)
-
-    @plan_asset(
-        plan,
-        "model",
-        "training",
+def model_asset(plan: ModelPlan) -> WorkerAsset:
+    """The training asset. Its value is a small reference to the run directory."""
+    return WorkerAsset(
+        part="model",
+        stage="training",
         inputs=("graph",),
         kinds={"pytorch", plan.recipe},
         description=(
             f"Trains {plan.recipe}; the run's page shows live figures. Shift-click Materialize for other settings: a "
             f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
         ),
-        checks=CHECKS,
-        pool=POOL,
+        settings=plan.settings,
+        hidden=NOT_IN_LAUNCHPAD,
+        given=lambda inputs, accelerator: {"data": inputs["graph"]["path"], **accelerator.overrides()},
+        checks=(FINITE, FALLING, STEADY, MESSAGES),
+        job=_job,
+        page=_page,
+        trains=True,
     )
-    def model(
-        context: dg.AssetExecutionContext,
-        config: run_config,  # type: ignore[valid-type]
-        graph: dict[str, Any],
-        accelerator: AcceleratorResource,
-        worker: WorkerClient,
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            given = {"data": graph["path"], **accelerator.overrides()}
-            settings: Any = to_settings(config, plan.settings, given=given)
-            launcher = worker.place(plan.launcher)
-            environment = {} if launcher.elsewhere else accelerator.environment()
-            _require_what_comes_after(plan, settings, launcher)
-        previous = PreviousRun(context.instance, key)
-        report = worker.run(
-            context,
-            extras={"settings": settings.model_dump(), "run_root": plan.run_root},
-            asset_key=key,
-            cwd=str(plan.root),
-            processes=settings.acceleration.processes,
-            environment=environment,
-            launcher=launcher,
-        )
-        yield _materialized(plan, report, graph, previous, launcher.kind)
-
-    return model
 
 
-def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: LauncherSettings) -> None:
-    """Raise :class:`SettingsError` now for settings with which the training could not start, or which would fail only
-    after it."""
-    if not launcher.elsewhere:
+def _job(step: Step) -> Job:
+    """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
+    plan, settings, publish = step.plan, step.settings, step.plan.publish
+    if not step.launcher.elsewhere:
         require_cores(settings.acceleration, "the Launchpad")
     if not settings.export.parquet:
         raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
-    if plan.publish and not settings.export.csv:
+    if publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
-    if plan.publish and not is_url(plan.publish) and (plan.root / plan.publish).is_dir():
-        raise SettingsError(f"publish: {plan.publish} is a folder; name the file to which the CSV is copied")
+    if publish and not is_url(publish) and step.path(publish).is_dir():
+        raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
+    step.processes = settings.acceleration.processes
+    return {"settings": settings.model_dump(), "run_root": plan.run_root}
 
 
-def _materialized(
-    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun, launcher: str
-) -> dg.MaterializeResult[Reference]:
-    result = report.result
-    log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
-    epochs = log.read("epoch")
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    plan, report, result = step.plan, step.report, step.report.result
+    epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs]
-    figures, chosen = _figures(report, losses), (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
-    return dg.MaterializeResult(
-        asset_key=plan.key("model"),
-        value={**{name: result[name] for name in ("run_dir", "fingerprint", "data_version")}, "graph": dict(graph)},
-        data_version=dg.DataVersion(str(result["data_version"])),
-        metadata={
-            **asset_page(
-                _summary(plan, losses, result),
-                plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
-                others=figures,
-                previous=previous,
-                pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
-            ),
-            "run_dir": dg.MetadataValue.path(str(result["run_dir"])),
-            "fingerprint": result["fingerprint"],
-            "device": str(report.started.get("device", "")),
-            "device_reason": str(report.started.get("device_reason", "")),
-            "preset": plan.preset,
-            "preset_reason": plan.preset_reason,
-            "reused": bool(result.get("reused")),
-            "launcher": launcher,
-            **_pictures(plan, epochs, result),
-            **_notes(result),
-        },
-        check_results=_check_results(plan, losses, result, previous),
+    chosen = (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
+    notes = [f"- {note}" for note in (*(result.get("notes") or ()), *(result.get("shrunk") or ()))]
+    rest = {
+        "run_dir": dg.MetadataValue.path(str(result["run_dir"])),
+        "fingerprint": result["fingerprint"],
+        "device": str(report.started.get("device", "")),
+        "device_reason": str(report.started.get("device_reason", "")),
+        "preset": plan.preset,
+        "preset_reason": plan.preset_reason,
+        "reused": bool(result.get("reused")),
+        "launcher": step.launcher.kind,
+        **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
+    }
+    metadata = step.page(
+        _summary(plan, losses, result),
+        rest,
+        plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
+        others=_figures(report, losses),
+        pictures=_pictures(plan, epochs, result),
+    )
+    value = {name: result[name] for name in ("run_dir", "fingerprint", "data_version")}
+    return step.result(
+        {**value, "graph": dict(step.inputs["graph"])},
+        metadata,
+        _check_results(step, losses),
+        str(result["data_version"]),
     )
 
 
@@ -177,73 +148,47 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
     )
 
 
-def _pictures(
-    plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]
-) -> dict[str, dg.MetadataValue]:
-    root, shown = plan.root, {}
+def _pictures(plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> dict[str, Picture]:
+    folder, pictures = str(result["run_dir"]), {}
     if epochs:
-        shown["loss_curve"] = picture(loss_curve(epochs), root, f"{result['run_dir']}/losses.png", "loss")
+        pictures["loss_curve"] = Picture(loss_curve(epochs), f"{folder}/losses.png", "loss")
     if any(record.get("valid") for record in epochs):
         png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
-        shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
+        pictures["metric_curve"] = Picture(png, f"{folder}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        shown["memory_curve"] = picture(memory_curve(samples), root, f"{result['run_dir']}/memory.png", "memory")
-    return shown
+        pictures["memory_curve"] = Picture(memory_curve(samples), f"{folder}/memory.png", "memory", on_top=False)
+    return pictures
 
 
-def _notes(result: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
-    notes = [str(note) for note in (*(result.get("notes") or ()), *(result.get("shrunk") or ()))]
-    return {"notes": dg.MetadataValue.md("\n".join(f"- {note}" for note in notes))} if notes else {}
-
-
-def _check_results(
-    plan: ModelPlan, losses: list[float], result: Mapping[str, Any], previous: PreviousRun
-) -> list[dg.AssetCheckResult]:
-    key, severity, curve = plan.key("model"), plan.checks.severity, Curve(losses)
-    wrong = curve.first_nonfinite
+def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]:
+    curve, bounds = Curve(losses), step.plan.checks
+    wrong, drop, swing, swing_max = curve.first_nonfinite, curve.drop, curve.swing, bounds.loss_swing_max
+    finite = f"the loss of epoch {wrong} is {losses[wrong - 1]}" if wrong else f"all {len(losses)} epochs"
+    few = "too few epochs to judge this"
+    fell = few if math.isnan(drop) else f"the mean loss fell by {drop:.4g}"
+    swings = few if math.isnan(swing) else f"relative swing {swing:.3g}, bound {swing_max:g}"
+    falling = {"drop": drop, "last": losses[-1:], "previous_loss": step.previous.figure("loss")}
+    least = (step.report.result.get("health") or {}).get("message_coverage")
+    messages, of_messages = "not measured: this system passes no messages", {}
+    if least is not None:
+        of_messages = {"least_share": least, "bound": bounds.message_share_min}
+        messages = (
+            f"the relation with the least has {least:.0%} of its training edges, bound {bounds.message_share_min:.0%}; "
+            "lower sampling.supervision_fraction to raise it"
+        )
     return [
-        FINITE.result(
-            key,
-            not wrong,
-            f"the loss of epoch {wrong} is {losses[wrong - 1]}" if wrong else f"all {len(losses)} epochs",
-            severity="error",
-            metadata={"epochs": len(losses)},
+        step.check(FINITE, not wrong, finite, "error", {"epochs": len(losses)}),
+        step.check(FALLING, math.isnan(drop) or drop > 0, fell, metadata=scalars(falling)),
+        step.check(
+            STEADY,
+            math.isnan(swing) or swing <= swing_max,
+            swings,
+            metadata=scalars({"swing": swing, "bound": swing_max}),
         ),
-        FALLING.result(
-            key,
-            math.isnan(curve.drop) or curve.drop > 0,
-            _told(curve.drop, "the mean loss fell by {:.4g}"),
-            severity=severity,
-            metadata=scalars({"drop": curve.drop, "last": losses[-1:], "previous_loss": previous.figure("loss")}),
+        step.check(
+            MESSAGES, least is None or least >= bounds.message_share_min, messages, metadata=scalars(of_messages)
         ),
-        STEADY.result(
-            key,
-            math.isnan(curve.swing) or curve.swing <= plan.checks.loss_swing_max,
-            _told(curve.swing, "relative swing {:.3g}, bound " + f"{plan.checks.loss_swing_max:g}"),
-            severity=severity,
-            metadata=scalars({"swing": curve.swing, "bound": plan.checks.loss_swing_max}),
-        ),
-        _messages_result(plan, result),
     ]
-
-
-def _told(value: float, sentence: str) -> str:
-    return "too few epochs to judge this" if math.isnan(value) else sentence.format(value)
-
-
-def _messages_result(plan: ModelPlan, result: Mapping[str, Any]) -> dg.AssetCheckResult:
-    bound = plan.checks.message_share_min
-    share = (result.get("health") or {}).get("message_coverage")
-    if share is None:
-        return MESSAGES.result(plan.key("model"), True, "not measured: this system passes no messages")
-    return MESSAGES.result(
-        plan.key("model"),
-        share >= bound,
-        f"the relation with the least has {share:.0%} of its training edges, bound {bound:.0%}; "
-        "lower sampling.supervision_fraction to raise it",
-        severity=plan.checks.severity,
-        metadata=scalars({"least_share": share, "bound": bound}),
-    )

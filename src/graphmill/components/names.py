@@ -61,11 +61,11 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
     """
     if in_a_run():
         return  # a running chain depends only on its own file; the code server has already reported errors
-    own = context.path if context.path.is_file() else context.path / "defs.yaml"
-    if own.is_file() and own.suffix in (".yaml", ".yml"):
-        read_yaml_documents(own.read_text(encoding="utf-8"), _shown(own, context.project_root))
-    found = sorted(_names(context.defs_module_path, context.project_root), key=lambda each: each.place)
-    for a, b in itertools.combinations(found, 2):
+    current = context.path if context.path.is_file() else context.path / "defs.yaml"
+    if current.is_file() and current.suffix in (".yaml", ".yml"):
+        read_yaml_documents(current.read_text(encoding="utf-8"), _shown(current, context.project_root))
+    entries = sorted(_names(context.defs_module_path, context.project_root), key=lambda each: each.place)
+    for a, b in itertools.combinations(entries, 2):
         if bool(a.model) == bool(b.model) and a.joined == b.joined:
             raise SettingsError(
                 f"{a.said} ({a.place}) and {b.said} ({b.place}) would both have jobs named {a.joined}_…: give one of them "
@@ -76,13 +76,13 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
     """Whether this dataset is the first in the project's files, or no file names any. The first one makes the
     definitions that exist once."""
-    found = _documents(context.defs_module_path)
-    first = next(((file, number) for file, number, kind, _ in found if kind == "GraphDataset"), None)
+    entries = _documents(context.defs_module_path)
+    first = next(((file, number) for file, number, kind, _ in entries if kind == "GraphDataset"), None)
     if first is None:
         return True
     file, number = first
-    own = getattr(getattr(context, "component_loc", None), "instance_key", None)
-    return context.path in (file, file.parent) and own in (None, number)
+    current = getattr(getattr(context, "component_loc", None), "instance_key", None)
+    return context.path in (file, file.parent) and current in (None, number)
 
 
 def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:

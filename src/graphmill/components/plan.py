@@ -6,29 +6,29 @@ The components create these objects, and the asset factories read them.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import dagster as dg
 
-from graphmill.components.sources import SourceFile
+from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.sources import SourceFile
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
-from graphmill.settings import Renamed, Settings, SettingsT, setting
-from graphmill.systems.registry import Entry, entry
+from graphmill.settings import Settings, SettingsT, setting
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
-Shown = tuple[dict[str, Any], list[dg.AssetCheckResult]]
+Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 """Metadata and check results of an asset."""
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
@@ -37,8 +37,6 @@ ON_DEMAND = ("graphmill/on_demand", "yes")
 
 class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds and severities of the checks of a model, its embeddings and its rankings."""
-
-    RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
 
     severity: SeverityName = setting("warn", "Severity of a failed check on health, ranking or loss")
     baseline_severity: SeverityName = setting(
@@ -136,9 +134,9 @@ class ModelPlan:
         return str(self.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
 
     @property
-    def system(self) -> Entry:
-        """The system's entry: what it ranks, whether it recommends, and whether it can be traced."""
-        return entry(self.recipe)
+    def abilities(self) -> Abilities:
+        """What the system can do."""
+        return abilities_of(self.recipe)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""
@@ -177,7 +175,7 @@ def plan_asset(
     return dg.asset(
         key=key,
         io_manager_key=STORE,
-        ins={name: dg.AssetIn(own) for name, own in keys.items()},
+        ins={name: dg.AssetIn(asset_key) for name, asset_key in keys.items()},
         group_name=f"{plan.dataset}_{stage}",
         kinds=kinds,
         owners=list(plan.owners),

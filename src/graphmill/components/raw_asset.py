@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
-from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
+from graphmill.ingest import source_files
 from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
-from graphmill.orchestration import files
+from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import COLUMNS_KEY, records
 from graphmill.orchestration.page import explorer_link, in_words
@@ -38,9 +38,9 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
-            found = source.files()
-            size, version = _state(found)
-            digest, about = _content(source, found)
+            locations = source.files()
+            size, version = _state(locations)
+            digest, about = _content(source, locations)
         yield dg.MaterializeResult(
             asset_key=key,
             value={"digest": digest, "size": size, "version": version},
@@ -65,38 +65,40 @@ def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
 
 def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the content differs from the raw asset's value ``raw``."""
-    found = source.files()
-    if _state(found) == (raw["size"], raw["version"]):
+    locations = source.files()
+    if _state(locations) == (raw["size"], raw["version"]):
         return
-    if _content(source, found)[0] != raw["digest"]:
+    if _content(source, locations)[0] != raw["digest"]:
         raise InputError(
             f"{shown(source.path)} has changed since raw_{source.name} was materialized; materialize raw_{source.name} "
             "together with the tables"
         )
 
 
-def _state(found: Mapping[str, str]) -> tuple[int, str]:
-    states = {role: files.state(location) for role, location in found.items()}
+def _state(locations: Mapping[str, str]) -> tuple[int, str]:
+    states = {role: source_files.state(location) for role, location in locations.items()}
     version = "|".join(f"{role}:{state.version}" if role else state.version for role, state in states.items())
     return sum(state.size for state in states.values()), version
 
 
-def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+def _content(source: SourceFile, locations: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """The hash of the files' content (of text: unpacked), and the metadata for the UI."""
-    binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY) or is_binary(at)}
-    texts = {role: _text(at) for role, at in found.items() if role not in binary}
+    binary = {
+        role: source_files.digest(at) for role, at in locations.items() if at.lower().endswith(BINARY) or is_binary(at)
+    }
+    texts = {role: _text(at) for role, at in locations.items() if role not in binary}
     digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
     about: dict[str, Any] = {}
-    if len(found) > 1:
-        listed = [{"role": role, "file": Path(shown(at)).name} for role, at in found.items()]
+    if len(locations) > 1:
+        listed = [{"role": role, "file": Path(shown(at)).name} for role, at in locations.items()]
         sizes = {role: {"bytes": size, "lines": lines} for role, (_, size, lines) in texts.items()}
         plain = {"bytes": 0, "lines": 0}
         about["files"] = records([{**row, **(sizes.get(row["role"]) or plain)} for row in listed])
     format = FORMATS[source.format]
-    data = [role for role in found if format.is_data(role)]
+    data = [role for role in locations if format.is_data(role)]
     if not data or (format.read is None and data[0] in binary):
         return digest, about
-    preview = format.preview(found[data[0]], source.reading, data[0])
+    preview = format.preview(locations[data[0]], source.reading, data[0])
     about |= {
         COLUMNS_KEY: dg.TableSchema(columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]),
         "first_rows": records(preview.rows),

@@ -1,7 +1,6 @@
 """The asset ``<dataset>/<model>_recommendations``: the best items of every user; new items only, unless users repeat
 items."""
 
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,16 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, RecommendationSettings, Reference
+from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
-from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, markdown_table, records, scalars, snippet
-from graphmill.orchestration.page import asset_page
-from graphmill.orchestration.pipes import WorkerClient
-from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.orchestration.metadata import markdown_table, parquet_file, records, scalars
 from graphmill.parquet import ParquetTable
 
 COLUMNS = {
@@ -38,102 +34,70 @@ VARIED = Check(
     "users_differ",
     "Users get different items. If all get the same: the model has learnt popularity; see the ranking.",
 )
-CHECKS = (COMPLETE, VARIED)
 RECENT = 3
+MOST_RECOMMENDED = 15
 
 
-def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the recommendations asset. The worker writes ``recommendations.parquet`` into the run directory."""
-    key = plan.key("recommendations")
-    run_config = config_class(plan.recommendations)
-
-    @plan_asset(
-        plan,
-        "recommendations",
-        "release",
-        inputs=("embeddings",),
+def recommendations_asset(plan: ModelPlan) -> WorkerAsset:
+    """The asset of recommendations. The worker writes ``recommendations.parquet`` into the run directory."""
+    return WorkerAsset(
+        part="recommendations",
+        stage="release",
         kinds={"parquet", "markdown"},
         description=(
             f"The items that {plan.name} scores highest for every user of {plan.dataset}: see `how_to_load`, and `examples` "
             "to judge for yourself. Items that the user has already taken are left out (exclude_seen)."
         ),
-        checks=CHECKS,
-        pool=POOL,
+        settings=plan.recommendations,
+        checks=(COMPLETE, VARIED),
+        job=_job,
+        page=_page,
     )
-    def recommendations(
-        context: dg.AssetExecutionContext,
-        config: run_config,  # type: ignore[valid-type]
-        embeddings: dict[str, Any],
-        worker: WorkerClient,
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            asked: RecommendationSettings = to_settings(config, plan.recommendations)
-        previous = PreviousRun(context.instance, key)
-        run_dir = str(embeddings["run_dir"])
-        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k, "exclude_seen": asked.exclude_seen}
-        report = worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
-        with user_errors():
-            materialized = _materialized(plan, embeddings, report.result, asked, previous)
-        yield materialized
-
-    return recommendations
 
 
-def _materialized(
-    plan: ModelPlan,
-    embeddings: Mapping[str, Any],
-    made: Mapping[str, Any],
-    asked: RecommendationSettings,
-    previous: PreviousRun,
-) -> dg.MaterializeResult[Reference]:
-    key, file = plan.key("recommendations"), str(made["file"])
-    table = ParquetTable(plan.root / file, remedy=REMEDY).read()
-    graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
-    users, items = int(made["users"]), graph.node_type(ITEM).count
+def _job(step: Step) -> Job:
+    settings: RecommendationSettings = step.settings
+    return {"mode": "recommend", "run_dir": step.run_dir, "k": settings.k, "exclude_seen": settings.exclude_seen}
+
+
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    result, settings = step.report.result, step.settings
+    file = str(result["file"])
+    table = ParquetTable(step.path(file), remedy=REMEDY).read()
+    graph = TypedGraph.open(step.path(str(step.inputs["embeddings"]["graph"]["path"])))
+    users, items = int(result["users"]), graph.node_type(ITEM).count
     counted = sorted(pc.value_counts(table["item_id"]).to_pylist(), key=lambda row: (-row["counts"], row["values"]))
-    full = int((table["rank"].to_numpy() == asked.k).sum())
+    full = int((table["rank"].to_numpy() == settings.k).sum())
     most = counted[0]["counts"] if counted else 0
-    figures = scalars(
-        {
-            "users": users,
-            "items_recommended": len(counted),
-            "catalogue_coverage": len(counted) / max(items, 1),
-            "most_recommended_share": most / max(users, 1),
-        }
-    )
+    figures = {
+        "users": users,
+        "items_recommended": len(counted),
+        "catalogue_coverage": len(counted) / max(items, 1),
+        "most_recommended_share": most / max(users, 1),
+    }
     names = _Names(graph)
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": embeddings["run_dir"], "file": file},
-        metadata={
-            **asset_page(
-                f"{asked.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
-                f"somebody; the most frequent one to {most / max(users, 1):.0%} of the users.",
-                plotted=figures,
-                previous=previous,
-            ),
-            "dagster/row_count": table.num_rows,
-            COLUMNS_KEY: column_schema(table.schema, COLUMNS),
-            "k": asked.k,
-            **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
-            "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
-            "most_recommended": records(
-                [
-                    {"item": names.of(ITEM, row["values"]), "users": row["counts"], "of_users": row["counts"] / users}
-                    for row in counted[:15]
-                ]
-            ),
-            "file": dg.MetadataValue.path(file),
-            "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
-        },
-        check_results=[
-            COMPLETE.result(key, full == users, f"{full:,} of {users:,} users have {asked.k} items"),
-            VARIED.result(
-                key,
-                most < users or len(counted) > asked.k,
-                f"{len(counted):,} of {items:,} items are recommended to somebody",
-                severity=plan.checks.severity,
-            ),
+    popular = [
+        {"item": names.of(ITEM, row["values"]), "users": row["counts"], "of_users": row["counts"] / users}
+        for row in counted[:MOST_RECOMMENDED]
+    ]
+    rest = {
+        "k": settings.k,
+        **({"notes": "; ".join(result["notes"])} if "notes" in result else {}),
+        "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, settings))),
+        "most_recommended": records(popular),
+        **parquet_file(step.plan.root, file, COLUMNS),
+    }
+    summary = (
+        f"{settings.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
+        f"somebody; the most frequent one to {most / max(users, 1):.0%} of the users."
+    )
+    varied = f"{len(counted):,} of {items:,} items are recommended to somebody"
+    return step.result(
+        {"run_dir": step.run_dir, "file": file},
+        step.page(summary, rest, plotted=scalars(figures)),
+        [
+            step.check(COMPLETE, full == users, f"{full:,} of {users:,} users have {settings.k} items", "warn"),
+            step.check(VARIED, most < users or len(counted) > settings.k, varied),
         ],
     )
 
@@ -147,8 +111,8 @@ class _Names:
         self._ids, self._labels = nodes["id"], nodes["name"]
 
     def _local(self, kind: str, node: str) -> int:
-        own = self._graph.node_type(kind)
-        return int(pc.index(self._ids.slice(own.offset, own.count), node).as_py())
+        of = self._graph.node_type(kind)
+        return int(pc.index(self._ids.slice(of.offset, of.count), node).as_py())
 
     def _named(self, kind: str, local: int) -> str:
         at = self._graph.node_type(kind).offset + local
@@ -186,15 +150,20 @@ class _Names:
         return [self._named(ITEM, int(item)) for item in items[np.argsort(by, kind="stable")][-RECENT:]]
 
 
-def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> list[dict[str, Any]]:
+def _examples(table: pa.Table, names: _Names, settings: RecommendationSettings) -> list[dict[str, Any]]:
     """Example users, spread over all users, with their items and their recommendations with scores."""
     first = np.flatnonzero(table["rank"].to_numpy() == 1)
-    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(asked.shown_users, len(first))).astype(int))]
+    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(settings.shown_users, len(first))).astype(int))]
     rows = []
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
-        own = table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
-        best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in own)
+        rows_of = (
+            table.slice(start, settings.k)
+            .filter(pc.field("user_id") == user)
+            .slice(0, settings.shown_items)
+            .to_pylist()
+        )
+        best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in rows_of)
         met = ", ".join(names.met(user))
         rows.append({"user": names.of(USER, user), names.met_as: met, "recommended (score)": best})
     return rows

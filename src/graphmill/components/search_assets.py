@@ -1,36 +1,29 @@
 """The assets ``<dataset>/<model>_trials``, with one partition per trial, and ``<dataset>/<model>_leaderboard``, and
 their sensor.
 
-Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search``, after a user has switched it on, or ``graphmill
-search <dataset>/<model>`` materializes them.
+Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search`` materializes them after a user has switched it on.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 import yaml
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference
+from graphmill.components.worker_asset import Job, Step, WorkerAsset
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.launchers.settings import LauncherSettings
-from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import asset_page
-from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.checks import Check
+from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.orchestration.progress import duration
-from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.orchestration.searching import SEARCH_METADATA, sensor_result, studies_address
+from graphmill.orchestration.searching import sensor_result, studies_address
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, open_search
-from graphmill.settings import put
 
 LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
 WINNER = Check("winner_is_apart", "The winner's interval over seeds is above the mean of the second-best trial.")
-CHECKS = (TRAINED, WINNER)
 
 
 def search_of(plan: ModelPlan, address: str = "") -> Search:
@@ -41,7 +34,7 @@ def search_of(plan: ModelPlan, address: str = "") -> Search:
 def search_definitions(plan: ModelPlan) -> dg.Definitions:
     """Make both assets, a job for each, and the sensor."""
     partitions = dg.DynamicPartitionsDefinition(name=f"{plan.dataset}_{plan.name}_trials")
-    trials, board = trials_asset(plan, partitions), leaderboard_asset(plan)
+    trials, board = trials_asset(plan, partitions).build(plan), leaderboard_asset(plan).build(plan)
     prefix = f"{plan.dataset}_{plan.name}"
     jobs = [
         chain_job(f"{prefix}_trial", dg.AssetSelection.assets(trials), "One trial of the search."),
@@ -61,103 +54,72 @@ def search_definitions(plan: ModelPlan) -> dg.Definitions:
     def search(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if not (plan.root / str(plan.search["data"]) / "manifest.json").is_file():
             return dg.SensorResult(skip_reason=f"{plan.dataset}/graph does not exist yet: materialize it")
-        found = search_of(plan, studies_address(context.instance))
-        return sensor_result(context.instance, found, POOL, partitions, prefix)
+        study = search_of(plan, studies_address(context.instance))
+        return sensor_result(context.instance, study, POOL, partitions, prefix)
 
     return dg.Definitions(assets=[trials, board], jobs=jobs, sensors=[search])
 
 
-def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
-    """Make the asset of trials. A trial trains the settings in the file named by its key with each seed; a bad trial is
+def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) -> WorkerAsset:
+    """The asset of trials. A trial trains the settings in the file named by its key with each seed; a bad trial is
     ended early."""
-    key = plan.key("trials")
-    about = {
-        "settings": dict(plan.search),
-        "run_root": plan.run_root,
-        "partitions": partitions.name,
-        "pool": POOL,
-    }
-
-    @plan_asset(
-        plan,
-        "trials",
-        "search",
-        partitions_def=partitions,
+    return WorkerAsset(
+        part="trials",
+        stage="search",
         inputs=("graph",),
         kinds={"pytorch", "optuna"},
-        tags=dict([ON_DEMAND]),
-        metadata={SEARCH_METADATA: dg.MetadataValue.json(about)},
         description=(
             f"Trials of {plan.recipe} on {plan.dataset}, one partition each. A trial's settings are in "
-            f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`, or run "
-            f"`graphmill search {plan.dataset}/{plan.name}`. See docs/how-to/search_settings.md."
+            f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`: it runs "
+            "all trials, then the leaderboard. See docs/how-to/search_settings.md."
         ),
-        pool=POOL,
+        job=_trial_job,
+        page=_trial_page,
+        trains=True,
+        on_demand=True,
+        more={"partitions_def": partitions},
     )
-    def trials(
-        context: dg.AssetExecutionContext, graph: dict[str, Any], accelerator: AcceleratorResource, worker: WorkerClient
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            launcher = worker.place(plan.launcher)
-            environment = {} if launcher.elsewhere else accelerator.environment()
-            studies = _studies(context.instance)
-        overrides: dict[str, Any] = {"data": graph["path"]}
-        for path, value in accelerator.overrides().items():
-            overrides = put(overrides, path, value)
-        job = _job(plan, "trial") | {"key": context.partition_key, "overrides": overrides, "shared": bool(studies)}
-        report = worker.run(
-            context,
-            extras=job,
-            asset_key=key,
-            cwd=str(plan.root),
-            # Others can read a job's description on Ray and Kubernetes, and the address contains a password.
-            environment=environment if launcher.kind in ("ray", "k8s") else {**environment, **studies},
-            launcher=_room_for_all(launcher, int(plan.settings.acceleration.processes)),  # type: ignore[attr-defined]
-        )
-        yield _trial_page(plan, report.result, launcher.kind, PreviousRun(context.instance, key))
-
-    return trials
 
 
-def leaderboard_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the leaderboard asset: the trials from best to worst, and the winner on the test split, which is read only
-    for it."""
-    key = plan.key("leaderboard")
-
-    @plan_asset(
-        plan,
-        "leaderboard",
-        "search",
-        deps=[dg.AssetDep(plan.key("trials"), partition_mapping=dg.AllPartitionMapping())],
+def leaderboard_asset(plan: ModelPlan) -> WorkerAsset:
+    """The leaderboard asset: the trials from best to worst, and the winner on the test split, which is read only for
+    it."""
+    return WorkerAsset(
+        part="leaderboard",
+        stage="search",
+        inputs=(),
         kinds={"optuna", "markdown"},
-        tags=dict([ON_DEMAND]),
         description=(
             f"Trials of {plan.recipe} on {plan.dataset} by validation, what mattered, what they cost, the winner's "
             "settings, and the command that promotes it. The test split is read for the winner alone."
         ),
-        pool=POOL,
-        checks=CHECKS,
+        checks=(TRAINED, WINNER),
+        job=_leaderboard_job,
+        page=_leaderboard_page,
+        on_demand=True,
+        more={"deps": [dg.AssetDep(plan.key("trials"), partition_mapping=dg.AllPartitionMapping())]},
     )
-    def leaderboard(
-        context: dg.AssetExecutionContext, accelerator: AcceleratorResource, worker: WorkerClient
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        with user_errors():
-            environment = accelerator.environment()
-        report = worker.run(
-            context,
-            extras=_job(plan, "leaderboard"),
-            asset_key=key,
-            cwd=str(plan.root),
-            environment={**environment, **_studies(context.instance)},
-        )
-        yield _leaderboard_page(plan, str(report.result["folder"]), PreviousRun(context.instance, key))
-
-    return leaderboard
 
 
-def _job(plan: ModelPlan, mode: str) -> dict[str, Any]:
+def _job(plan: ModelPlan, mode: str) -> Job:
     where = f"{plan.dataset}/{plan.name}"
     return {"mode": mode, "search": dict(plan.search), "run_root": plan.run_root, "where": where}
+
+
+def _trial_job(step: Step) -> Job:
+    studies = _studies(step.context.instance)
+    overrides = step.accelerator.applied({"data": step.inputs["graph"]["path"]})
+    if step.launcher.kind not in ("ray", "k8s"):
+        # Others can read a job's description on Ray and Kubernetes, and the address contains a password.
+        step.environment |= studies
+    step.launcher = _room_for_all(step.launcher, int(step.plan.settings.acceleration.processes))  # type: ignore[attr-defined]
+    job = {"key": step.context.partition_key, "overrides": overrides, "shared": bool(studies)}
+    return _job(step.plan, "trial") | job
+
+
+def _leaderboard_job(step: Step) -> Job:
+    step.environment |= _studies(step.context.instance)
+    return _job(step.plan, "leaderboard")
 
 
 def _studies(instance: dg.DagsterInstance) -> dict[str, str]:
@@ -174,128 +136,104 @@ def _room_for_all(launcher: LauncherSettings, processes: int) -> LauncherSetting
     return launcher.model_copy(update=sizes)
 
 
-def _trial_page(
-    plan: ModelPlan, found: Mapping[str, Any], launcher: str, previous: PreviousRun
-) -> dg.MaterializeResult[Reference]:
-    words = ", ".join(f"{path} {_short(value)}" for path, value in found["chosen"].items())
-    reached = (
-        f"{found['metric']} {found['value']:.4f} on validation" if found["value"] is not None else found["problem"]
-    )
-    text = f"Trial {found['trial']} {found['state']}{': ' + reached if reached else ''}; {words}."
-    promote = "\n".join(f"graphmill promote {run}" for run in found["runs"][:1])
-    return dg.MaterializeResult(
-        asset_key=plan.key("trials"),
-        value={name: found[name] for name in ("key", "trial", "state", "value", "runs")},
-        metadata={
-            **asset_page(
-                text, plotted={found["metric"]: found["value"], "seconds": found["seconds"]}, previous=previous
-            ),
-            "state": found["state"],
-            "launcher": launcher,
-            **scalars(found["chosen"]),
-            **{f"{found['metric']}_seed_{seed}": value for seed, value in enumerate(found["values"])},
-            "settings": dg.MetadataValue.path(found["settings"]),
-            **{f"run_seed_{seed}": dg.MetadataValue.path(run) for seed, run in enumerate(found["runs"])},
-            **({"promote": dg.MetadataValue.md(f"```\n{promote}\n```")} if promote else {}),
-        },
+def _trial_page(step: Step) -> dg.MaterializeResult[Reference]:
+    trial = step.report.result
+    metric, value = trial["metric"], trial["value"]
+    reached = f"{metric} {value:.4f} on validation" if value is not None else trial["problem"]
+    text = f"Trial {trial['trial']} {trial['state']}{': ' + reached if reached else ''}; {_words(trial['chosen'])}."
+    rest = {
+        "state": trial["state"],
+        "launcher": step.launcher.kind,
+        **scalars(trial["chosen"]),
+        **{f"{metric}_seed_{seed}": figure for seed, figure in enumerate(trial["values"])},
+        "settings": dg.MetadataValue.path(trial["settings"]),
+        **{f"run_seed_{seed}": dg.MetadataValue.path(run) for seed, run in enumerate(trial["runs"])},
+        **({"promote": _promote(trial["runs"][0])} if trial["runs"] else {}),
+    }
+    return step.result(
+        {name: trial[name] for name in ("key", "trial", "state", "value", "runs")},
+        step.page(text, rest, plotted={metric: value, "seconds": trial["seconds"]}),
     )
 
 
-def _leaderboard_page(plan: ModelPlan, folder: str, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
-    key, place = plan.key("leaderboard"), plan.root / folder
-    found = json.loads((place / "leaderboard.json").read_text(encoding="utf-8"))
-    metric, entries, best, beside = found["metric"], found["entries"], found["entries"][0], found["beside"]
-    trials = len(entries) + found["pruned"] + found["failed"]
-    run, drawn = best["runs"][0], place / "trials.png"
-    test = beside["figures"]
-    figures = scalars(
-        {
-            f"valid_{metric}": best["value"],
-            f"test_{beside['metric']}": test.get("model"),
-            "trials": trials,
-            "ended_early": found["pruned"],
-            "failed": found["failed"],
-            "seconds": found["seconds"],
-        }
-    )
-    winner = yaml.safe_load((place / "best.yaml").read_text(encoding="utf-8"))
-    pasted = {name: value for name, value in winner.items() if name not in ("recipe", "data")}
+def _leaderboard_page(step: Step) -> dg.MaterializeResult[Reference]:
+    folder = str(step.report.result["folder"])
+    board = step.read(f"{folder}/leaderboard.json")
+    metric, entries, winner = board["metric"], board["entries"], board["beside"]
+    best, test, trials = entries[0], winner["figures"], len(entries) + board["pruned"] + board["failed"]
+    figures = {
+        f"valid_{metric}": best["value"],
+        f"test_{winner['metric']}": test.get("model"),
+        "trials": trials,
+        "ended_early": board["pruned"],
+        "failed": board["failed"],
+        "seconds": board["seconds"],
+    }
+    settings = yaml.safe_load(step.path(f"{folder}/best.yaml").read_text(encoding="utf-8"))
+    pasted = {name: value for name, value in settings.items() if name not in ("recipe", "data")}
     rows = [
         {"place": e["place"], "trial": e["trial"], metric: e["value"], "95 %": _interval(e), "seconds": e["seconds"]}
         | {path: _short(value) for path, value in e["chosen"].items()}
         for e in entries
     ]
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"folder": folder, "run_dir": run, "metric": metric, "value": best["value"]},
-        metadata={
-            **asset_page(
-                _summary(found, trials),
-                plotted=figures,
-                previous=previous,
-                pictures={"trials": f"{folder}/trials.png"} if drawn.is_file() else {},
-            ),
-            "trials_by_validation": records(rows),
-            "importance": dg.MetadataValue.md(
-                markdown_table([{"setting": name, "share": share} for name, share in found["importance"].items()])
-            ),
-            "winner_on_the_test": dg.MetadataValue.md(
-                markdown_table([{"scorer": who, f"test {beside['metric']}": value} for who, value in test.items()])
-            ),
-            **({"about_the_test": beside["sentence"]} if beside["sentence"] else {}),
-            "promote": dg.MetadataValue.md(f"```\ngraphmill promote {run}\n```"),
-            "settings": dg.MetadataValue.md(f"```yaml\n{yaml.safe_dump({'settings': pasted}, sort_keys=False)}```"),
-            "best": dg.MetadataValue.path(f"{folder}/best.yaml"),
-            "report": dg.MetadataValue.path(f"{folder}/leaderboard.json"),
-            **_picture(plan, folder),
-        },
-        check_results=[
-            TRAINED.result(
-                key,
-                2 * found["failed"] <= trials,
-                f"{found['failed']} of {trials} failed",
-                severity=plan.checks.severity,
-            ),
-            _apart(plan, entries),
-        ],
+    shares = [{"setting": name, "share": share} for name, share in board["importance"].items()]
+    scorers = [{"scorer": who, f"test {winner['metric']}": value} for who, value in test.items()]
+    rest = {
+        "trials_by_validation": records(rows),
+        "importance": dg.MetadataValue.md(markdown_table(shares)),
+        "winner_on_the_test": dg.MetadataValue.md(markdown_table(scorers)),
+        **({"about_the_test": winner["sentence"]} if winner["sentence"] else {}),
+        "promote": _promote(best["runs"][0]),
+        "settings": dg.MetadataValue.md(f"```yaml\n{yaml.safe_dump({'settings': pasted}, sort_keys=False)}```"),
+        "best": dg.MetadataValue.path(f"{folder}/best.yaml"),
+        "report": dg.MetadataValue.path(f"{folder}/leaderboard.json"),
+    }
+    drawn = step.path(f"{folder}/trials.png")
+    pictures = {}
+    if drawn.is_file():
+        pictures["parallel_coordinates"] = Picture(drawn.read_bytes(), f"{folder}/trials.png", "trials")
+    failed = f"{board['failed']} of {trials} failed"
+    return step.result(
+        {"folder": folder, "run_dir": best["runs"][0], "metric": metric, "value": best["value"]},
+        step.page(_summary(board, trials), rest, plotted=scalars(figures), pictures=pictures),
+        [step.check(TRAINED, 2 * board["failed"] <= trials, failed), _apart(step, entries)],
     )
 
 
-def _apart(plan: ModelPlan, entries: list[Mapping[str, Any]]) -> dg.AssetCheckResult:
+def _apart(step: Step, entries: list[Mapping[str, Any]]) -> dg.AssetCheckResult:
     """The check whether the winner is significantly the best. It suggests more seeds and does not block."""
-    key = plan.key("leaderboard")
     best = entries[0]
     if best["low"] is None or len(entries) < 2:
-        return WINNER.result(key, True, "not measured: it needs two trials, and search.seeds of 2 or more")
-    told = f"the winner's mean lies in {_interval(best)}, the second has {entries[1]['value']:.4f}"
+        return step.check(WINNER, True, "not measured: it needs two trials, and search.seeds of 2 or more", "warn")
     apart = best["low"] > entries[1]["value"]
+    text = f"the winner's mean lies in {_interval(best)}, the second has {entries[1]['value']:.4f}"
     remedy = "" if apart else "; they may be equally good: raise search.seeds to distinguish them"
-    return WINNER.result(key, apart, told + remedy)
+    return step.check(WINNER, apart, text + remedy, "warn")
 
 
-def _picture(plan: ModelPlan, folder: str) -> dict[str, dg.MetadataValue]:
-    file = plan.root / folder / "trials.png"
-    if not file.is_file():
-        return {}
-    return {"parallel_coordinates": picture(file.read_bytes(), plan.root, f"{folder}/trials.png", "trials")}
-
-
-def _summary(found: Mapping[str, Any], trials: int) -> str:
-    best, beside = found["entries"][0], found["beside"]
-    chosen = ", ".join(f"{path} {_short(value)}" for path, value in best["chosen"].items())
+def _summary(board: Mapping[str, Any], trials: int) -> str:
+    best, winner = board["entries"][0], board["beside"]
     text = (
-        f"{trials} trials in {duration(found['seconds'])}: {len(found['entries'])} finished, {found['pruned']} ended early, "
-        f"{found['failed']} failed. The best, trial {best['trial']}, has {found['metric']} {best['value']:.4f} on "
-        f"validation ({_interval(best)}): {chosen}."
+        f"{trials} trials in {duration(board['seconds'])}: {len(board['entries'])} finished, {board['pruned']} ended early, "
+        f"{board['failed']} failed. The best, trial {best['trial']}, has {board['metric']} {best['value']:.4f} on "
+        f"validation ({_interval(best)}): {_words(best['chosen'])}."
     )
-    if beside["figures"].get("model") is not None:
-        text += f"\n\nOn the test it has {beside['metric']} {beside['figures']['model']:.4f}"
-        others = {who: value for who, value in beside["figures"].items() if who != "model" and value is not None}
-        if others:
-            rival = max(others, key=lambda who: others[who])
-            text += f"; the best baseline, {rival}, {others[rival]:.4f}"
+    figures = {who: value for who, value in winner["figures"].items() if value is not None}
+    if "model" in figures:
+        text += f"\n\nOn the test it has {winner['metric']} {figures.pop('model'):.4f}"
+        if figures:
+            rival = max(figures, key=lambda who: figures[who])
+            text += f"; the best baseline, {rival}, {figures[rival]:.4f}"
         text += "."
     return f"{text}\n\n`graphmill promote {best['runs'][0]}` makes it live."
+
+
+def _promote(run: str) -> dg.MetadataValue:
+    return dg.MetadataValue.md(f"```\ngraphmill promote {run}\n```")
+
+
+def _words(chosen: Mapping[str, Any]) -> str:
+    return ", ".join(f"{path} {_short(value)}" for path, value in chosen.items())
 
 
 def _interval(entry: Mapping[str, Any]) -> str:

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.components.interactions import (
+from graphmill.components.plan import DatasetPlan, Reference
+from graphmill.components.raw_asset import require_unchanged
+from graphmill.graph.interaction_tables import (
     INTERACTION_COLUMNS,
     evaluated_users,
     interactions_table,
@@ -19,10 +21,8 @@ from graphmill.components.interactions import (
     lengths_table,
     popular_items,
 )
-from graphmill.components.plan import DatasetPlan, Reference
-from graphmill.components.raw_asset import require_unchanged
-from graphmill.components.sources import read_tables, table_names
 from graphmill.ingest.disk import pieces
+from graphmill.ingest.sources import read_tables, table_names
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
@@ -158,8 +158,8 @@ def _nodes(result: IngestResult, previous: PreviousRun) -> Made:
         **table_metadata(nodes, NODE_COLUMNS),
         "by_type": records(sorted(per_type, key=lambda row: -row["nodes"])),
     }
-    told = f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows"
-    return nodes, metadata, [UNIQUE.result(previous.asset, distinct == nodes.num_rows, told)]
+    text = f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows"
+    return nodes, metadata, [UNIQUE.result(previous.asset, distinct == nodes.num_rows, text)]
 
 
 def _edges(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
@@ -234,8 +234,8 @@ def _described(row: Mapping[str, Any]) -> str:
 def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
     """The three largest counts with their names, such as ``": 512 gene, 40 drug, …"``."""
     best = sorted(rows, key=lambda row: -row[count])
-    shown = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
-    return f": {shown}{', …' if len(best) > 3 else ''}" if shown else ""
+    largest = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
+    return f": {largest}{', …' if len(best) > 3 else ''}" if largest else ""
 
 
 def _refused(result: IngestResult) -> str:

@@ -3,21 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
-
-from graphmill.components.against_baselines import (
-    BEATS_BASELINES,
-    RATIO,
-    against_page,
-    baselines_result,
-    interval,
-    strata_tables,
-    without_tie_bounds,
-)
-from graphmill.components.plan import ModelPlan, Shown
+from graphmill.components.against_baselines import BEATS_BASELINES, RATIO, against_page, against_result, ratio_result
+from graphmill.components.plan import Page
+from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import picture, records, scalars
+from graphmill.orchestration.checks import Check
 
 BEATS = Check(
     "beats_frequency",
@@ -39,23 +29,19 @@ PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)
 SHOWN_BARS = 30
 
 
-def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun) -> Shown:
+def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
-    key, both, baseline = plan.key("ranking"), report["both"], report["baseline"]
-    against = report["against"]
+    bounds, both, baseline = step.plan.checks, report["both"], report["baseline"]
     ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")
     rows = sorted(report["relations"], key=lambda row: (-row["queries"], row["name"]))
     above = sum(row["mrr"] > row["baseline_mrr"] for row in rows)
-    figures = scalars(
-        {
-            **without_tie_bounds(both),
-            **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
-            OVER_FREQUENCY: ratio,
-            "share_above_frequency": above / max(len(rows), 1),
-            "macro_mrr": report["macro"]["model"]["mrr"],
-            **interval(against),
-        }
-    )
+    figures = {
+        **both,
+        **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
+        OVER_FREQUENCY: ratio,
+        "share_above_frequency": above / max(len(rows), 1),
+        "macro_mrr": report["macro"]["model"]["mrr"],
+    }
     bars = grouped_bars(
         [f"{row['name']} ({row['queries']})" for row in rows[:SHOWN_BARS]],
         {
@@ -69,35 +55,32 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     by_scorer = {
         name: report["micro"][name] | {"macro_mrr": report["macro"][name]["mrr"]} for name in ("degree", *others)
     }
-    beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": by_scorer.pop("degree"), **by_scorer}
-    metadata = {
-        **against_page(against, figures, previous, run_dir, plotted=PLOTTED, baselines=beside),
-        "queries": report["queries"],
-        "epoch": report["epoch"],
-        "by_relation": records([_relation_row(row) for row in rows]),
-        **strata_tables(report["strata"], {"model": "model", "degree": "by frequency", **others}),
-        "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-        "mrr_by_relation": picture(bars, plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
-    }
-    checks = [
-        baselines_result(plan, against, previous),
-        BEATS.result(
-            key,
-            ratio >= plan.checks.degree_ratio_min,
-            f"{ratio:.3g} times its MRR; the bound is {plan.checks.degree_ratio_min:g}",
-            severity=plan.checks.severity,
-            metadata=scalars(
-                {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}
-            ),
+    baselines = {"tails": report["tail"], "heads": report["head"], "by_frequency": by_scorer.pop("degree"), **by_scorer}
+    metadata = against_page(
+        step,
+        report["against"],
+        figures,
+        bars,
+        [_relation_row(row) for row in rows],
+        report["strata"],
+        {"model": "model", "degree": "by frequency", **others},
+        plotted=PLOTTED,
+        baselines=baselines,
+    )
+    mostly = f"in {above} of {len(rows)} relations, bound {bounds.degree_share_min:.0%}"
+    return metadata | {"queries": report["queries"]}, [
+        against_result(step, report["against"]),
+        ratio_result(
+            step,
+            BEATS,
+            ratio >= bounds.degree_ratio_min,
+            f"{ratio:.3g} times its MRR; the bound is {bounds.degree_ratio_min:g}",
+            ratio=ratio,
+            bound=bounds.degree_ratio_min,
+            of=OVER_FREQUENCY,
         ),
-        MOSTLY.result(
-            key,
-            above >= plan.checks.degree_share_min * len(rows),
-            f"in {above} of {len(rows)} relations, bound {plan.checks.degree_share_min:.0%}",
-            severity=plan.checks.severity,
-        ),
+        step.check(MOSTLY, above >= bounds.degree_share_min * len(rows), mostly),
     ]
-    return metadata, checks
 
 
 def _relation_row(row: Mapping[str, Any]) -> dict[str, Any]:

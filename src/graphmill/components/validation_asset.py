@@ -1,6 +1,6 @@
 """The asset ``<dataset>/<model>_validation``: the health report of the embeddings, with figures, checks and pictures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.components.embeddings_asset import read_vectors, texts, types_without_vectors
-from graphmill.components.plan import ModelPlan, Reference, plan_asset
+from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.health.check import Group, Verdict
@@ -22,64 +23,51 @@ from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatt
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import asset_page, run_pages
+from graphmill.orchestration.checks import Check
+from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
+from graphmill.orchestration.page import run_pages
 from graphmill.reports.validation import write_health
 
 # Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
 SIGNAL_QUERIES = 200
 FOLDER = "validation"
-
-
 NAMED = Check(
     "no_named_failure",
     "The report finds no named failure. If it does: docs/reference/checks.md says what to change.",
 )
 
-Pictures = Mapping[str, dg.MetadataValue]
 
-
-def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
-    """Make the validation asset. It always materializes, whatever the verdicts."""
-    key = plan.key("validation")
-
-    @plan_asset(
-        plan,
-        "validation",
-        "validation",
-        inputs=("embeddings",),
+def validation_asset(plan: ModelPlan) -> WorkerAsset:
+    """The validation asset, computed in its step. It always materializes, whatever the verdicts."""
+    return WorkerAsset(
+        part="validation",
+        stage="validation",
         kinds={"numpy", "markdown"},
         description=(
             f"Whether the vectors of {plan.name} are healthy. If not, the summary names the failure, and each "
             "check says what to change (docs/reference/checks.md). Next: the ranking."
         ),
-        checks=[NAMED, *(Check(each.name, each.text) for each in groups_of(plan))],
+        checks=checks_of(plan),
+        page=_page,
     )
-    def validation(
-        context: dg.AssetExecutionContext, embeddings: dict[str, Any]
-    ) -> Iterator[dg.MaterializeResult[Reference]]:
-        previous = PreviousRun(context.instance, key)
-        with user_errors():
-            report, pictures = _measured(plan, embeddings)
-            pages = run_pages(plan.root, str(embeddings["run_dir"]))
-        yield _materialized(plan, embeddings, report, pictures, pages, previous)
 
-    return validation
+
+def checks_of(plan: ModelPlan) -> list[Check]:
+    """The checks of the asset for this kind of system."""
+    return [NAMED, *(Check(each.name, each.text) for each in groups_of(plan))]
 
 
 def groups_of(plan: ModelPlan) -> list[Group]:
     """The groups of health checks for this kind of system."""
-    return [each for each in GROUPS if each.of_items or plan.system.ranks != "items"]
+    return [each for each in GROUPS if each.of_items or not plan.abilities.scores_items]
 
 
-def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, Pictures]:
-    """The report and the pictures by name, which are also written into the run directory."""
-    rows, vectors = read_vectors(plan.root / str(embeddings["files"]["parquet"]))
-    graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
-    signal = _signal(vectors, graph)
-    if plan.system.ranks == "items" and (without := types_without_vectors(rows, vectors)):
+def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
+    """The report, which is also written into the run directory, and the pictures by name."""
+    plan, embeddings = step.plan, step.inputs["embeddings"]
+    rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
+    signal = _signal(vectors, TypedGraph.open(step.path(str(embeddings["graph"]["path"]))))
+    if without := types_without_vectors(plan, rows, vectors):
         kept = ~np.isin(texts(rows["node_type"]), without)
         rows, vectors = rows.filter(pa.array(kept)), vectors[kept]
     names, codes = np.unique(texts(rows["node_type"]), return_inverse=True)
@@ -87,14 +75,13 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     thresholds = plan.checks.part(HealthThresholds)
     known = setting_names(plan.settings.model_dump())
     report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known)
-    folder = f"{embeddings['run_dir']}/{FOLDER}"
-    write_health(plan.root / str(embeddings["run_dir"]), report)
+    write_health(step.path(step.run_dir), report)
     drawn = {
         "pca": pca_scatter(vectors, codes, type_names),
         "cosines": cosine_histograms(vectors, codes),
         "spectrum": spectrum_curve(report.figures.spectrum),
     }
-    return report, {name: picture(png, plan.root, f"{folder}/{name}.png", name) for name, png in drawn.items()}
+    return report, {name: Picture(png, f"{step.run_dir}/{FOLDER}/{name}.png", name) for name, png in drawn.items()}
 
 
 def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:
@@ -106,44 +93,25 @@ def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | No
     return rank_links(SimilarityScorer(vectors, graph), queries, auc_negatives=0)
 
 
-def _materialized(
-    plan: ModelPlan,
-    embeddings: Mapping[str, Any],
-    report: HealthReport,
-    pictures: Pictures,
-    pages: Mapping[str, Any],
-    previous: PreviousRun,
-) -> dg.MaterializeResult[Reference]:
-    key, figures = plan.key("validation"), report.numbers()
-    folder = f"{embeddings['run_dir']}/{FOLDER}"
+def _page(step: Step) -> dg.MaterializeResult[Reference]:
+    report, pictures = _measured(step)
+    pages = run_pages(step.plan.root, step.run_dir)
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
-    return dg.MaterializeResult(
-        asset_key=key,
-        value={"run_dir": embeddings["run_dir"], "status": report.status, "failure": report.failure},
-        metadata={
-            **asset_page(
-                _summary(report),
-                plotted=PLOTTED,
-                others=figures,
-                previous=previous,
-                pictures={name: f"{folder}/{name}.png" for name in pictures},
-            ),
-            "status": report.status,
-            "failure": named,
-            "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
-            "by_type": records([_type_row(own) for own in report.figures.types]),
-            "report": dg.MetadataValue.path(f"{folder}/health.json"),
-            **pictures,
-            **pages,
-        },
-        check_results=[
-            NAMED.result(
-                key,
-                not report.failure,
-                named if report.failure else "the embedding has none of the named failures",
-                severity=plan.checks.severity,
-            ),
-            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in groups_of(plan)),
+    rest = {
+        "status": report.status,
+        "failure": named,
+        "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
+        "by_type": records([_type_row(each) for each in report.figures.types]),
+        "report": dg.MetadataValue.path(f"{step.run_dir}/{FOLDER}/health.json"),
+    }
+    page = step.page(_summary(report), rest, plotted=PLOTTED, others=report.numbers(), pictures=pictures)
+    failure = named if report.failure else "the embedding has none of the named failures"
+    return step.result(
+        {"run_dir": step.run_dir, "status": report.status, "failure": report.failure},
+        page | pages,
+        [
+            step.check(NAMED, not report.failure, failure),
+            *(_check_result(step, each, report.verdicts, page) for each in groups_of(step.plan)),
         ],
     )
 
@@ -173,33 +141,22 @@ def _summary(report: HealthReport) -> str:
     return f"{begin}: {count}. {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}."
 
 
-def _check_result(
-    plan: ModelPlan,
-    each: Group,
-    verdicts: Sequence[Verdict],
-    previous: PreviousRun,
-    pictures: Pictures,
-) -> dg.AssetCheckResult:
+def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict], page: Mapping[str, Any]) -> dg.AssetCheckResult:
     """The result of one check. It passes if all its verdicts pass. A verdict that only warns gives at most a warning."""
     names = {check.name for check in CHECKS if check.group is each}
-    own = [verdict for verdict in verdicts if verdict.name in names]
-    bad = [verdict for verdict in own if verdict.status != "pass"]
-    told = " ".join(f"{verdict.meaning} {verdict.remedy}" for verdict in bad)
+    judged = [verdict for verdict in verdicts if verdict.name in names]
+    bad = [verdict for verdict in judged if verdict.status != "pass"]
     only_warned = all(verdict.status == "warn" for verdict in bad)
-    rows = [{**_verdict_row(verdict), "previous": previous.figure(verdict.name)} for verdict in own]
-    metadata: dict[str, Any] = scalars({verdict.name: verdict.value for verdict in own})
+    rows = [{**_verdict_row(verdict), "previous": step.previous.figure(verdict.name)} for verdict in judged]
+    metadata: dict[str, Any] = scalars({verdict.name: verdict.value for verdict in judged})
     if rows:
         metadata["figures"] = dg.MetadataValue.md(markdown_table(rows))
-    if each.picture in pictures:
-        metadata["picture"] = pictures[each.picture]
-    good = " ".join(verdict.meaning for verdict in own)
-    return Check(each.name, each.text).result(
-        plan.key("validation"),
-        not bad,
-        told or good or each.absent,
-        severity="warn" if only_warned else plan.checks.severity,
-        metadata=metadata,
-    )
+    if each.picture in page:
+        metadata["picture"] = page[each.picture]
+    text = " ".join(f"{verdict.meaning} {verdict.remedy}" for verdict in bad)
+    good = " ".join(verdict.meaning for verdict in judged)
+    check = Check(each.name, each.text)
+    return step.check(check, not bad, text or good or each.absent, "warn" if only_warned else None, metadata)
 
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
@@ -213,13 +170,13 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _type_row(own: TypeFigures) -> dict[str, Any]:
+def _type_row(figures: TypeFigures) -> dict[str, Any]:
     return {
-        "type": own.name,
-        "rows": own.rows,
-        "mean_cosine": own.cosine,
-        "effective_rank": own.effective_rank,
-        "rank_share": own.rank_share,
-        "top1_ratio": own.top1_ratio,
-        "judged": own.judged,
+        "type": figures.name,
+        "rows": figures.rows,
+        "mean_cosine": figures.cosine,
+        "effective_rank": figures.effective_rank,
+        "rank_share": figures.rank_share,
+        "top1_ratio": figures.top1_ratio,
+        "judged": figures.judged,
     }

@@ -59,12 +59,12 @@ class AlertTargets(dg.ConfigurableResource):
         """
         import apprise
 
-        shown = [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
+        described = [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
         sent = []
         for target in self.targets:
             sender = apprise.Apprise()
             sender.add(target)
-            sent.append(bool(sender.notify(title=title, body="\n".join(shown))))
+            sent.append(bool(sender.notify(title=title, body="\n".join(described))))
         if not any(sent):
             where = ", ".join(_scheme(target) for target in self.targets)
             raise ResourceError(f"no target accepted the alert ({where}): it is sent again at the next check")
@@ -117,36 +117,36 @@ def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -
             default_status=dg.DefaultSensorStatus.RUNNING,
             description=f"Reports once each {', '.join(kind.replace('_', ' ') for kind in looked_at)}.",
         )
-        def looks(context: dg.SensorEvaluationContext, alerts: AlertTargets) -> dg.SensorResult:
-            return look(context, alerts, looked_at, least)
+        def checks_sensor(context: dg.SensorEvaluationContext, alerts: AlertTargets) -> dg.SensorResult:
+            return check(context, alerts, looked_at, least)
 
-        sensors.append(looks)
+        sensors.append(checks_sensor)
     return sensors
 
 
-def look(
+def check(
     context: dg.SensorEvaluationContext, targets: AlertTargets, kinds: Sequence[Kind], least: AssetCheckSeverity
 ) -> dg.SensorResult:
     """Send alerts that are new since the last call. The first call only records the present state."""
     graph = context.repository_def.asset_graph if context.repository_def else None
-    found: list[Alert] = []
+    alerts: list[Alert] = []
     if graph is not None:
         if "failed_check" in kinds:
-            found += failed_checks(context.instance, list(graph.asset_check_keys), least)
+            alerts += failed_checks(context.instance, list(graph.asset_check_keys), least)
         if "stale_asset" in kinds:
             policies = {key: graph.get(key).freshness_policy for key in graph.materializable_asset_keys}
-            found += stale_assets(context.instance, policies, time.time())
+            alerts += stale_assets(context.instance, policies, time.time())
         if "kept_champion" in kinds:
             promoted = [key for key in graph.materializable_asset_keys if key.path[-1].endswith(_PROMOTED)]
-            found += kept_champions(context.instance, promoted)
-    told: Mapping[str, str] | None = json.loads(context.cursor) if context.cursor else None
-    new = [] if told is None else [alert for alert in found if told.get(alert.key) != alert.mark]
+            alerts += kept_champions(context.instance, promoted)
+    before: Mapping[str, str] | None = json.loads(context.cursor) if context.cursor else None
+    new = [] if before is None else [alert for alert in alerts if before.get(alert.key) != alert.mark]
     if new:
         title = new[0].text if len(new) == 1 else f"{len(new)} alerts"
         targets.send(title.splitlines()[0][:120], [_line(alert, targets) for alert in new])
     return dg.SensorResult(
         skip_reason=f"told of {len(new)}" if new else "nothing new",
-        cursor=json.dumps({alert.key: alert.mark for alert in found}),
+        cursor=json.dumps({alert.key: alert.mark for alert in alerts}),
     )
 
 
@@ -187,10 +187,10 @@ def kept_champions(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) ->
     """Promotions whose last decision was to keep the live version."""
     for record in instance.get_asset_records(list(keys)):
         last = record.asset_entry.last_materialization_record
-        shown = last.asset_materialization.metadata if last and last.asset_materialization else {}
-        if last is not None and getattr(shown.get("decision"), "value", "") == "kept":
+        described = last.asset_materialization.metadata if last and last.asset_materialization else {}
+        if last is not None and getattr(described.get("decision"), "value", "") == "kept":
             asset = record.asset_entry.asset_key.to_user_string()
-            reason = getattr(shown.get("reason"), "value", "")
+            reason = getattr(described.get("reason"), "value", "")
             text = f"{asset}: the new run did not go live. {reason}"
             yield Alert("kept_champion", asset, text, str(last.storage_id))
 
@@ -213,5 +213,5 @@ def _cause(context: dg.RunFailureSensorContext) -> str:
 
 
 def _scheme(target: str) -> str:
-    scheme, found, _ = target.partition("://")
-    return f"{scheme}://…" if found else "without ://"
+    scheme, separator, _ = target.partition("://")
+    return f"{scheme}://…" if separator else "without ://"

@@ -12,8 +12,8 @@ from typing import Any
 import dagster as dg
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest import source_files
 from graphmill.ingest.files import shown
-from graphmill.orchestration import files
 
 JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
 
@@ -78,14 +78,14 @@ def file_sensor(
             "their content has changed and stays so. Off until you switch it on here."
         ),
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return evaluate(context.cursor, find)
 
-    return look
+    return tick
 
 
 def evaluate(
-    cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = files.digest
+    cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = source_files.digest
 ) -> dg.SensorResult:
     """One tick: the run request or the reason for none, and the next cursor.
 
@@ -95,7 +95,9 @@ def evaluate(
     before: dict[str, Any] = json.loads(cursor) if cursor else {"seen": {}, "settled": {}, "content": "", "runs": 0}
     try:
         paths = find()
-        seen = {name: [state.size, state.version] for name, path in paths.items() for state in (files.state(path),)}
+        seen = {
+            name: [state.size, state.version] for name, path in paths.items() for state in (source_files.state(path),)
+        }
     except InputError as error:
         return dg.SensorResult(skip_reason=str(error), cursor=json.dumps({**before, "seen": {}}))
     after = {**before, "seen": seen}

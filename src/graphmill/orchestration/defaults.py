@@ -23,9 +23,7 @@ STORE = "graphmill_store"
 another kind."""
 
 _CLASSES: dict[str, type] = {"accelerator": AcceleratorResource, "worker": WorkerClient, STORE: ArtifactStore}
-_OF_BEFORE = "io_manager"
-"""The key that projects of earlier releases used instead of :data:`STORE`."""
-_NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in (*_CLASSES, _OF_BEFORE)))
+_NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in _CLASSES))
 # Files that are being loaded. A file that builds one of graphmill's components must not be loaded again for its
 # resources.
 _BUILDING: ContextVar[frozenset[Path]] = ContextVar("building", default=frozenset())
@@ -51,9 +49,7 @@ def shared_resources(context: dg.ComponentLoadContext) -> dict[str, Any]:
                     "yours another one"
                 )
         given |= resources
-    if STORE not in given and isinstance(given.get(_OF_BEFORE), ArtifactStore):
-        return {**_defaults(context.project_root, without=frozenset(given)), STORE: given[_OF_BEFORE]}
-    return _defaults(context.project_root, without=frozenset(given))
+    return {key: _default(key, context.project_root) for key in _CLASSES if key not in given}
 
 
 def _given(context: dg.ComponentLoadContext) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -79,7 +75,3 @@ def _default(key: str, root: Path) -> Any:
     if key == STORE:
         return ArtifactStore(base_path=str(root / OUTPUTS))
     return _CLASSES[key]()
-
-
-def _defaults(root: Path, without: frozenset[str]) -> dict[str, Any]:
-    return {key: _default(key, root) for key in _CLASSES if key not in without}

@@ -26,14 +26,6 @@ from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
-# By kind of asset (the end of its name), the most informative figures in order. An asset shows those that it has.
-FIGURES = (
-    "dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr",
-    "test_recall@20", "test_ndcg@10", "epochs_done", "seconds_per_step", "dimensions", "status", "mean_cosine",
-    "components_90", "mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree",
-    "mrr_over_frequency", "over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage",
-    "ece_top", "supported_share", "top_tail_share", "speed_up", "decision", "live_version",
-)  # fmt: skip
 SHOWN_FIGURES = 4
 
 
@@ -62,8 +54,8 @@ def load(root: Path) -> dg.Definitions:
     location = code_location(root)
     if (folder := str(location.folder.resolve())) not in sys.path:
         sys.path.insert(0, folder)
-    found = getattr(importlib.import_module(location.module), location.attribute, None)
-    definitions = found() if callable(found) else found
+    loaded = getattr(importlib.import_module(location.module), location.attribute, None)
+    definitions = loaded() if callable(loaded) else loaded
     if not isinstance(definitions, dg.Definitions):
         raise InputError(f"the module {location.module} has no definitions under the name '{location.attribute}'")
     return definitions
@@ -114,19 +106,20 @@ def results_table(result: dg.ExecuteInProcessResult) -> Table:
         key = materialization.asset_key
         passed = checks.get(key, [])
         colour = "green" if all(passed) else "yellow"
-        told = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
-        table.add_row(key.to_user_string(), _figures(materialization.metadata), told)
+        passed_of = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
+        table.add_row(key.to_user_string(), _figures(materialization.metadata), passed_of)
     return table
 
 
 def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
-    shown = []
-    for name in FIGURES:
-        value = getattr(metadata.get(name), "value", None)
-        if isinstance(value, bool | int | float | str):
-            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-            shown.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
-    return ", ".join(shown[:SHOWN_FIGURES])
+    """The first numbers of an asset's page, which its page puts first because they tell most."""
+    texts = []
+    for name, entry in metadata.items():
+        value = entry.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+            texts.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
+    return ", ".join(texts[:SHOWN_FIGURES])
 
 
 def _logger(console: Console) -> dg.LoggerDefinition:

@@ -89,9 +89,9 @@ def _of_settings(error: BaseException, home: str) -> str:
     said = str(error)
     if unset := sorted(set(_UNSET.findall(said))):
         return f"not set in the environment: {', '.join(unset)}, which {file} reads; set what is missing {where}"
-    if found := _NO_NUMBER.search(said):
-        value = os.environ.get(found[1], "")
-        return f"{found[1]} is '{value}', and {file} reads it as a number: set it to a whole number {where}"
+    if match := _NO_NUMBER.search(said):
+        value = os.environ.get(match[1], "")
+        return f"{match[1]} is '{value}', and {file} reads it as a number: set it to a whole number {where}"
     if isinstance(error, dg.DagsterError | CheckError | yaml.YAMLError | ImportError | OSError):
         entries = getattr(error, "error_messages", None) or [said]
         reason = " ".join(entries[0].split(" Expected: ")[0].split())[:200]

@@ -1,4 +1,4 @@
-"""Stores values between assets: tables (Arrow, data frames) as Parquet, small plain values as JSON, no pickles.
+"""Stores values between assets: Arrow tables as Parquet, small plain values as JSON, no pickles.
 
 Large objects that are not tables (a typed graph, a run directory) stay where they were written. Their asset's value is
 a small dictionary with their path.
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 import pyarrow as pa
 from pydantic import Field
 from upath import UPath
@@ -23,7 +22,6 @@ from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import project_root
 from graphmill.parquet import ParquetTable, write_parquet
 
-LARGEST_JSON_BYTES = 1_000_000
 PARQUET = ".parquet"
 JSON = ".json"
 REMEDY = "materialize the asset again"
@@ -37,44 +35,38 @@ class ArtifactIOManager(dg.UPathIOManager):
     """
 
     def dump_to_path(self, context: dg.OutputContext, obj: Any, path: UPath) -> None:
-        """Write ``obj``. Raises :class:`InputError` for anything but a table or a small plain value."""
+        """Write an Arrow table, or a small value of JSON types. Raises :class:`InputError` for anything else."""
         if obj is None:
             return
-        if isinstance(obj, pd.DataFrame):
-            obj = pa.Table.from_pandas(obj)
         if isinstance(obj, pa.Table):
             _write(_with_suffix(path, PARQUET), lambda file: write_parquet(obj, file))
-            _with_suffix(path, JSON).unlink(missing_ok=True)  # the kind of the asset's value may have changed
         else:
             data = _as_json(obj, path.name)
             _write(_with_suffix(path, JSON), lambda file: file.write(data))
-            _with_suffix(path, PARQUET).unlink(missing_ok=True)
+        other = JSON if isinstance(obj, pa.Table) else PARQUET
+        _with_suffix(path, other).unlink(missing_ok=True)  # the kind of the asset's value may have changed
 
     def get_metadata(self, context: dg.OutputContext, obj: Any) -> dict[str, dg.MetadataValue]:
         """The path with its suffix, relative to the project if it is in it. The base class has the path without a suffix."""
         if obj is None:
             return {}
         paths = self._get_paths_for_partitions(context).values() if context.has_asset_partitions else ()
-        path = next(iter(paths), None) or self._get_path(context)
-        path = _with_suffix(path, PARQUET if isinstance(obj, pa.Table | pd.DataFrame) else JSON)
-        shown = str(path)
+        path = _with_suffix(
+            next(iter(paths), None) or self._get_path(context), PARQUET if isinstance(obj, pa.Table) else JSON
+        )
+        text = str(path)
         if _is_local(path):
             with contextlib.suppress(InputError, ValueError):
-                shown = Path(shown).relative_to(project_root()).as_posix()
-        return {"path": dg.MetadataValue.path(shown)}
+                text = Path(text).relative_to(project_root()).as_posix()
+        return {"path": dg.MetadataValue.path(text)}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
-        """The value as written; a table becomes a data frame if the input is annotated so. A damaged file raises
-        :class:`InputError`."""
-        parquet = _with_suffix(path, PARQUET)
-        if parquet.exists():
-            with user_errors():
-                table = _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
-            wanted = context.dagster_type.typing_type if context.dagster_type else None
-            return table.to_pandas() if wanted is pd.DataFrame else table
-        plain = _with_suffix(path, JSON)
-        if plain.exists():
-            with user_errors():
+        """The value as written. A damaged file raises :class:`InputError`."""
+        parquet, plain = _with_suffix(path, PARQUET), _with_suffix(path, JSON)
+        with user_errors():
+            if parquet.exists():
+                return _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
+            if plain.exists():
                 return _read_json(plain)
         raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
 
@@ -141,15 +133,9 @@ def _read_json(path: UPath) -> Any:
 
 def _as_json(value: Any, name: str) -> bytes:
     try:
-        data = json.dumps(value, indent=1, allow_nan=False).encode()
+        return json.dumps(value, indent=1, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"asset '{name}' returned a {type(value).__name__} ({error}): return a pyarrow table, a pandas frame or a "
-            "small JSON value, or give the asset an io_manager_key of your own"
+            f"asset '{name}' returned a {type(value).__name__} ({error}): return an Arrow table or a small JSON value, or "
+            "give the asset an io_manager_key of your own"
         ) from None
-    if len(data) > LARGEST_JSON_BYTES:
-        raise InputError(
-            f"asset '{name}' returned {len(data):,} bytes of JSON (limit {LARGEST_JSON_BYTES:,}); "
-            "return a pyarrow table"
-        )
-    return data

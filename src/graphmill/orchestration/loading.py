@@ -61,8 +61,8 @@ def _what_can_be_loaded(project: ComponentTree, error: Exception) -> dg.Definiti
 
 def _files(folder: Path) -> list[Path]:
     """Files with definitions, Python before YAML."""
-    found = [path for path in folder.rglob("*") if path.name in _YAML or path.suffix == ".py"]
-    return sorted((path for path in found if path.name != "__init__.py"), key=lambda path: (path.suffix != ".py", path))
+    files = [path for path in folder.rglob("*") if path.name in _YAML or path.suffix == ".py"]
+    return sorted((path for path in files if path.name != "__init__.py"), key=lambda path: (path.suffix != ".py", path))
 
 
 def _builds(tree: ComponentTree, path: Path) -> bool:

@@ -44,9 +44,11 @@ class Noted:
     def process(self) -> psutil.Process | None:
         """The process, if it still exists."""
         try:
-            found = psutil.Process(self.pid)
-            there = found.create_time() <= self.at + _CLOCK_SECONDS
-            return found if there and found.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else None
+            candidate = psutil.Process(self.pid)
+            is_older = candidate.create_time() <= self.at + _CLOCK_SECONDS
+            return (
+                candidate if is_older and candidate.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else None
+            )
         except psutil.NoSuchProcess:
             return None
 
@@ -86,10 +88,10 @@ def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     memory = Memory.read(context.cursor)
     runs = context.instance.get_runs(filters=dg.RunsFilter(statuses=_OPEN))
     origin = context.code_location_origin
-    own = origin.location_name if origin else ""
-    told = [text for run in runs if (text := look(context.instance, run, memory, time.time(), own))]
+    location = origin.location_name if origin else ""
+    messages = [text for run in runs if (text := check_run(context.instance, run, memory, time.time(), location))]
     return dg.SensorResult(
-        skip_reason="; ".join(told) or f"{len(runs)} runs, and their processes are there",
+        skip_reason="; ".join(messages) or f"{len(runs)} runs, and their processes are there",
         cursor=memory.write({run.run_id for run in runs}),
     )
 
@@ -103,16 +105,16 @@ def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
     return worker.pid if worker is not None and worker.pid == os.getppid() else 0
 
 
-def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float, own: str = "") -> str:
+def check_run(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float, location: str = "") -> str:
     """Check one run, and end it if its process was gone in two ticks. Returns what was done, or "" if the process exists.
 
-    ``own`` is the code location of the sensor. If locations may be on several machines, it checks only its own runs,
+    ``location`` is the code location of the sensor. If locations may be on several machines, it checks only its own runs,
     because a process of another machine may have the same id as one of this machine.
     """
     if _GRPC_INFO not in run.tags:
         return ""  # its launcher checks its processes itself
     here = _one_machine(instance) or _socket_is_here(run.tags[_GRPC_INFO])
-    if own and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != own):
+    if location and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != location):
         return ""
     worker, steps = _processes(instance, run.run_id)
     if worker is None and _server_is_there(run.tags[_GRPC_INFO]):
@@ -199,6 +201,6 @@ def _addresses(info: dict[str, Any]) -> Iterator[tuple[socket.AddressFamily, Any
 
 def _info(grpc_info: str) -> dict[str, Any]:
     with suppress(ValueError):
-        found = json.loads(grpc_info)
-        return found if isinstance(found, dict) else {}
+        info = json.loads(grpc_info)
+        return info if isinstance(info, dict) else {}
     return {}

@@ -8,6 +8,7 @@ import base64
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 from graphmill.evaluation import markdown
 from graphmill.evaluation.pictures.canvas import small_png
+from graphmill.orchestration.io_managers import REMEDY
+from graphmill.parquet import ParquetTable
 
 INLINE_IMAGE_BYTES = 80_000
 TABLE_ROWS = 50
@@ -86,10 +89,10 @@ def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
     """A table of at most ``TABLE_ROWS`` rows, with numbers rounded to five digits. Columns are the keys of the first row."""
     if not rows:
         return dg.MetadataValue.text("none")
-    shown = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    kept = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
     kinds = {bool: "bool", int: "int", float: "float"}
-    columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in shown[0].data.items()]
-    return dg.MetadataValue.table(shown, dg.TableSchema(columns=columns))
+    columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in kept[0].data.items()]
+    return dg.MetadataValue.table(kept, dg.TableSchema(columns=columns))
 
 
 def _rounded(value: Any) -> Any:
@@ -116,16 +119,37 @@ def snippet(code: str) -> dg.MetadataValue:
     return dg.MetadataValue.md(f"```python\n{code.strip()}\n```")
 
 
-def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
-    """A picture: written in full size to ``path`` (relative to ``root``), shown inline with at most ``max_bytes``.
+def parquet_file(root: Path, file: str, descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Row count, columns and path of a Parquet file (relative to ``root``), and how to load it."""
+    table = ParquetTable(root / file, remedy=REMEDY)
+    return {
+        "dagster/row_count": table.rows,
+        COLUMNS_KEY: column_schema(table.schema, descriptions),
+        "file": dg.MetadataValue.path(file),
+        "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
+    }
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG, its file (relative to the project) and its title. ``on_top``: also beside the summary, if it is served."""
+
+    png: bytes
+    path: str
+    title: str
+    on_top: bool = True
+
+
+def picture(image: Picture, root: Path, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
+    """Write the picture in full size to its file, and show it inline with at most ``max_bytes``.
 
     The bound applies to the stored text: the image in base64, its title and the path.
     """
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_bytes(png)
-    encoded = _small_png(png, max_bytes - len(title) - len(path) - 100)
-    shown = f"![{title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
-    return dg.MetadataValue.md(f"{shown}Full size: `{path}`")
+    (root / image.path).parent.mkdir(parents=True, exist_ok=True)
+    (root / image.path).write_bytes(image.png)
+    encoded = _small_png(image.png, max_bytes - len(image.title) - len(image.path) - 100)
+    inline = f"![{image.title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
+    return dg.MetadataValue.md(f"{inline}Full size: `{image.path}`")
 
 
 def _small_png(png: bytes, max_bytes: int) -> str:

@@ -18,7 +18,7 @@ import dagster as dg
 from graphmill.evaluation.markdown import number
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
-from graphmill.orchestration.metadata import scalars
+from graphmill.orchestration.metadata import records, scalars
 from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT, describe_run
 
@@ -46,7 +46,7 @@ would cut off the summary."""
 def asset_page(
     summary: str,
     *,
-    plotted: Mapping[str, Any] | Sequence[str],
+    plotted: Mapping[str, Any] | Sequence[str] = (),
     previous: PreviousRun,
     others: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
@@ -63,12 +63,12 @@ def asset_page(
         plotted = {name: figures[name] for name in names if name in figures}
         others = {name: value for name, value in figures.items() if name not in names}
     page: dict[str, Any] = {"summary": in_words(summary)}
-    if shown := _pictures(pictures or {}):
-        page["pictures"] = dg.MetadataValue.md(shown)
+    if served := _pictures(pictures or {}):
+        page["pictures"] = dg.MetadataValue.md(served)
     page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
-        page["figures"] = _table(rows)
+        page["figures"] = records(rows)
     return page
 
 
@@ -150,11 +150,6 @@ def _rows(
         row = {"figure": name, "now": number(value), "previous": number(then), "change": change(value, before)}
         rows.append(row | {who: number(values.get(name)) for who, values in baselines.items()})
     return rows
-
-
-def _table(rows: Sequence[Mapping[str, str]]) -> dg.MetadataValue:
-    columns = [dg.TableColumn(name, "string") for name in rows[0]]
-    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], dg.TableSchema(columns=columns))
 
 
 def _pictures(pictures: Mapping[str, str]) -> str:

@@ -21,11 +21,11 @@ from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.launchers import start
+from graphmill.launchers.contract import UNSEEN, Worker, WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.launchers import start
-from graphmill.orchestration.launchers.contract import UNSEEN, Worker, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.progress import (
@@ -85,13 +85,13 @@ class WorkerClient(dg.ConfigurableResource):
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run unless their model says otherwise: kind (local, torchrun, ray, k8s, slurm) and "
+        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s, slurm) and "
         "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
 
-    def place(self, own: LauncherSettings | None) -> LauncherSettings:
+    def place(self, of_model: LauncherSettings | None) -> LauncherSettings:
         """The launcher of a training: that of its model (``own``), else that of this resource, else the local one."""
-        return own or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
+        return of_model or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
 
     def run(
         self,
@@ -128,7 +128,7 @@ class WorkerClient(dg.ConfigurableResource):
             inbox = _Inbox(session, (report.take, observe))
             ours = {} if launcher.elsewhere else os.environ
             job = WorkerCommand(
-                command=command or worker_command(processes if launcher.kind != "ray" else 1),
+                command=command or worker_command(processes),
                 environment={
                     **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
                     **(environment or {}),

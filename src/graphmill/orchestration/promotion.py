@@ -21,45 +21,45 @@ NO_VERSION = "none"
 _FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
 
 
-def data_version(found: Mapping[str, Any]) -> str:
+def data_version(outcome: Mapping[str, Any]) -> str:
     """The live version as data version. It does not change if the champion was kept."""
-    return str(found["version"]) or NO_VERSION
+    return str(outcome["version"]) or NO_VERSION
 
 
-def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
+def metadata(outcome: Mapping[str, Any], by: str) -> dict[str, Any]:
     """The asset's metadata on a decision: outcome, reason, the metric of both, and how to read the live version."""
-    compared = found.get("comparison") or {}
+    compared = outcome.get("comparison") or {}
     figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
-    shown: dict[str, Any] = {
-        "summary": in_words(_summary(found)),
-        "decision": found["outcome"],
-        "reason": found["reason"],
-        "live_version": found["version"] or NO_VERSION,
-        "live_before": found["champion"] or NO_VERSION,
+    page: dict[str, Any] = {
+        "summary": in_words(_summary(outcome)),
+        "decision": outcome["outcome"],
+        "reason": outcome["reason"],
+        "live_version": outcome["version"] or NO_VERSION,
+        "live_before": outcome["champion"] or NO_VERSION,
         "by": by,
         **{name: rounded(value) for name, value in scalars({name: compared.get(name) for name in figures}).items()},
     }
-    shown |= {name: found[key] for name, key in _FOLLOWERS.items() if found.get(key)}
+    page |= {name: outcome[key] for name, key in _FOLLOWERS.items() if outcome.get(key)}
     if compared:
-        shown["metric"] = compared["metric"]
-        shown["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(found, compared)))
-    elif found.get("problem"):
-        shown["not_compared"] = found["problem"]
-    if found["version"]:
-        shown["version_path"] = dg.MetadataValue.path(str(found["path"]))
-        link = f"{os.path.dirname(found['path'])}/current"
-        shown["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
-    return shown
+        page["metric"] = compared["metric"]
+        page["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(outcome, compared)))
+    elif outcome.get("problem"):
+        page["not_compared"] = outcome["problem"]
+    if outcome["version"]:
+        page["version_path"] = dg.MetadataValue.path(str(outcome["path"]))
+        link = f"{os.path.dirname(outcome['path'])}/current"
+        page["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
+    return page
 
 
-def _summary(found: Mapping[str, Any]) -> str:
+def _summary(outcome: Mapping[str, Any]) -> str:
     """A summary: the decision, its reason, and the live version."""
-    reason = str(found["reason"]).strip().rstrip(".")
-    live = f"Live now: `{found['version']}`." if found["version"] else "Nothing is live yet."
-    return f"**{str(found['outcome']).capitalize()}**: {reason}. {live}"
+    reason = str(outcome["reason"]).strip().rstrip(".")
+    live = f"Live now: `{outcome['version']}`." if outcome["version"] else "Nothing is live yet."
+    return f"**{str(outcome['outcome']).capitalize()}**: {reason}. {live}"
 
 
-def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _figure_rows(outcome: Mapping[str, Any], compared: Mapping[str, Any]) -> list[dict[str, Any]]:
     name = compared["metric"]
     interval = f"{compared['difference']:+.4f} ({compared['low']:+.4f} to {compared['high']:+.4f})"
     rows = [
@@ -70,7 +70,7 @@ def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[
             "gain (95 % interval)": interval,
         }
     ]
-    test = found["test"]
+    test = outcome["test"]
     if name in test["candidate"]:
         mine, theirs = test["candidate"][name], test["champion"].get(name)
         label = f"{name}, test, each on its own data: decides nothing"
@@ -80,17 +80,17 @@ def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[
 
 def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
     """Record a command's result in the event log, as a materialization of ``<dataset>/<model>_promoted``."""
-    found, key = event["decision"], dg.AssetKey([event["dataset"], f"{event['model']}_promoted"])
+    outcome, key = event["decision"], dg.AssetKey([event["dataset"], f"{event['model']}_promoted"])
     before = instance.get_latest_materialization_event(key)
-    shown = before.asset_materialization.metadata if before and before.asset_materialization else {}
+    page = before.asset_materialization.metadata if before and before.asset_materialization else {}
     # A command does not know the explorer's address, so take it from the last materialization.
-    explorer = {EXPLORER: shown[EXPLORER]} if EXPLORER in shown else {}
+    explorer = {EXPLORER: page[EXPLORER]} if EXPLORER in page else {}
     instance.report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=key,
-            description=f"by command: {found['reason']}",
-            metadata=metadata(found, str(event["by"])) | explorer,
-            tags={"dagster/data_version": data_version(found)},
+            description=f"by command: {outcome['reason']}",
+            metadata=metadata(outcome, str(event["by"])) | explorer,
+            tags={"dagster/data_version": data_version(outcome)},
         )
     )
 

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
+from graphmill.launchers.child_tree import ChildTree
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
-from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
 GRACE_SECONDS = 20.0
@@ -144,9 +144,9 @@ def _require_running(children: dict[str, ChildTree], logs: Path) -> None:
     for name, child in children.items():
         if (code := child.poll()) is not None:
             last = child.stderr_tail().strip().rpartition("\n")[2]
-            told = f": {last}" if last else ""
+            reason = f": {last}" if last else ""
             where = f"(all its messages: {logs / f'ui_{name}.log'})"
-            raise ResourceError(f"the {name} ended with exit code {code}{told} {where}")
+            raise ResourceError(f"the {name} ended with exit code {code}{reason} {where}")
 
 
 if __name__ == "__main__":

@@ -7,16 +7,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.samples.catalog import FILES, write_sample
+from graphmill.ingest.samples import PLACES, write_sample
 from graphmill.project import templates
 from graphmill.project.data import RAW, Ask, Dataset, Places, dataset_of
 from graphmill.project.existing import DgProject, enclosing_project
 from graphmill.project.templates import KIT, rendered
 from graphmill.version import __version__
 
-SAMPLES = ("biomed", "kg_bench", "music", "watch")
-# Places of the samples below data/01_raw, as in their defs.yaml.
-_PLACES = {"biomed": FILES["biomed"], "kg_bench": "triples", "music": "music", "watch": f"watch/{FILES['watch']}"}
+SAMPLES = tuple(PLACES)
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
 
 
@@ -124,11 +122,11 @@ def _dataset(
         return dataset
     if sample == "none":
         return None
-    target = root / RAW / _PLACES[sample]
+    target = root / RAW / PLACES[sample]
     if target.exists():
         made.kept.append(target.relative_to(root).as_posix())
     else:
-        write_sample(sample, "tiny", target)
+        write_sample(sample, target)
         made.written.append(target.relative_to(root).as_posix())
     text = (files("graphmill") / "defs" / sample / "defs.yaml").read_text(encoding="utf-8")
     return Dataset(sample, _OWNERS.sub("", text))

@@ -1,6 +1,6 @@
 """Trials that one process requests and another one trains. Each has a key, and a settings file named after it.
 
-Dagster's sensor and ``graphmill search DATASET/MODEL`` request trials. The step of the trial's partition trains them.
+Dagster's sensor requests trials. The step of the trial's partition trains them.
 """
 
 from __future__ import annotations
@@ -127,10 +127,7 @@ def train_asked(
     frozen = next((trial for trial in trials if trial.user_attrs.get("key") == key), None)
     path = settings_path(search, key)
     if frozen is None:
-        raise InputError(
-            f"{path}: nobody asked for a trial '{key}' of this search; the sensor and `graphmill search DATASET/MODEL` add "
-            "trials"
-        )
+        raise InputError(f"{path}: nobody asked for a trial '{key}' of this search; the search's sensor adds trials")
     if frozen.state == TrialState.RUNNING:
         if _is_here(frozen.user_attrs.get("process")):
             number = frozen.user_attrs["process"][0]

@@ -115,30 +115,6 @@ def leaderboard(
     return found
 
 
-def read_leaderboard(folder: Path) -> Leaderboard:
-    """Read the file of :func:`leaderboard` in a search's folder.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
-    path = folder / "leaderboard.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        entries = [
-            Entry(
-                **{
-                    **e,
-                    "low": math.nan if e["low"] is None else e["low"],
-                    "high": math.nan if e["high"] is None else e["high"],
-                }
-            )
-            for e in found["entries"]
-        ]
-        return Leaderboard(**{**found, "entries": entries})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-
-
 def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry:
     values = [float(value) for value in trial.user_attrs.get("values", [])]
     mean, half = float(trial.value or 0.0), math.nan

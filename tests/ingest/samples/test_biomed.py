@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.ingest.samples.biomed import BACKGROUND, HEADER, LATENT, Biomed, Relation
-from graphmill.ingest.samples.catalog import write_sample
+from graphmill.ingest.samples import PLACES, write_sample
+from tests.samples.biomed import BACKGROUND, HEADER, LATENT, Biomed, Relation
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,6 @@ class TestTheFile:
         assert any(not name.isascii() for name in names)
         assert "off-label use" in {r["relation"] for r in rows}
         assert "MONDO_grouped" in {r["x_source"] for r in rows}
-
-    def test_small_has_forty_thousand_rows(self) -> None:
-        assert b"".join(Biomed("small").csv_chunks()).count(b"\n") == 40_001
 
 
 def intensity(sample: Biomed, relation: Relation, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
@@ -155,13 +152,19 @@ class TestThePlantedStructure:
 
 class TestWriteSample:
     def test_a_directory_gets_kg_csv(self, tmp_path: Path, tiny: bytes) -> None:
-        assert write_sample("biomed", "tiny", tmp_path / "new").read_bytes() == tiny
+        assert write_sample("biomed", tmp_path / "new").read_bytes() == tiny
         assert [p.name for p in (tmp_path / "new").iterdir()] == ["kg.csv"]
 
     def test_a_csv_path_is_the_file(self, tmp_path: Path) -> None:
-        assert write_sample("biomed", "tiny", tmp_path / "mine.csv") == tmp_path / "mine.csv"
+        assert write_sample("biomed", tmp_path / "mine.csv") == tmp_path / "mine.csv"
 
-    @pytest.mark.parametrize(("chain", "preset"), [("chemistry", "tiny"), ("biomed", "huge")])
-    def test_what_does_not_exist_is_refused_with_what_does(self, tmp_path: Path, chain: str, preset: str) -> None:
-        with pytest.raises(SettingsError, match=r"choose one of (biomed|tiny, small, paper)"):
-            write_sample(chain, preset, tmp_path)
+    def test_a_chain_that_does_not_exist_is_refused_with_those_that_do(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match="choose one of biomed, kg_bench, music, watch"):
+            write_sample("chemistry", tmp_path)
+
+    @pytest.mark.parametrize("chain", ["biomed", "kg_bench", "music", "watch"])
+    def test_the_shipped_sample_is_the_committed_one(self, tmp_path: Path, repository: Path, chain: str) -> None:
+        committed = repository / "data/01_raw" / PLACES[chain]
+        written = write_sample(chain, tmp_path / PLACES[chain])
+        files = {p.name: p.read_bytes() for p in (committed.iterdir() if committed.is_dir() else [committed])}
+        assert {p.name: p.read_bytes() for p in (written.iterdir() if written.is_dir() else [written])} == files

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.errors import SettingsError
-from graphmill.ingest.samples.catalog import write_sample
-from graphmill.ingest.samples.kg_bench import NOISE, PREDICATES, KgBench
+from graphmill.ingest.samples import write_sample
 from graphmill.ingest.triples import read_triples
+from tests.samples.kg_bench import NOISE, PREDICATES, KgBench
 
 TARGETS, ASSOCIATED, TREATS, INTERACTS = 0, 1, 2, 3
 
@@ -26,7 +25,7 @@ class TestTheFiles:
         assert sum(len(content) for content in files.values()) < 120_000
 
     def test_the_reader_takes_them_without_a_reject(self, tiny: KgBench, tmp_path: Path) -> None:
-        write_sample("kg_bench", "tiny", tmp_path)
+        write_sample("kg_bench", tmp_path)
         result = read_triples(tmp_path)
         assert [result.counts[s] for s in ("train", "valid", "test")] == [len(part) for part in tiny.splits]
         assert result.rejects.num_rows == 0
@@ -36,10 +35,6 @@ class TestTheFiles:
 
     def test_another_seed_gives_other_triples(self, tiny: KgBench) -> None:
         assert dict(KgBench("tiny", seed=1).files())["train.txt"] != dict(tiny.files())["train.txt"]
-
-    def test_an_unknown_preset_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="tiny, small, paper"):
-            write_sample("kg_bench", "huge", tmp_path)
 
 
 class TestTheRules:

@@ -15,8 +15,8 @@ from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import MmrecSettings, read_mmrec
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
-from graphmill.ingest.samples.catalog import write_sample
-from graphmill.ingest.samples.music import Music
+from graphmill.ingest.samples import write_sample
+from tests.samples.music import Music
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def recall(sample: Music, scores: np.ndarray) -> float:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_committed_sample_is_tiny(tmp_path: Path, repository: Path) -> None:
-    write_sample("music", "tiny", tmp_path / "a")
+    write_sample("music", tmp_path / "a")
     committed = repository / "data" / "01_raw" / "music"
     names = sorted(p.name for p in (tmp_path / "a").iterdir())
     assert names == sorted(p.name for p in committed.iterdir())
@@ -86,7 +86,7 @@ def test_popularity_is_skewed_and_every_listener_can_be_trained_and_tested_on(sa
 
 
 def test_the_readers_take_it(tmp_path: Path) -> None:
-    folder = write_sample("music", "tiny", tmp_path / "music")
+    folder = write_sample("music", tmp_path / "music")
     result = with_knowledge(read_mmrec(folder), read_kgat(folder, KgatFilesSettings(part="knowledge")))
     assert set(result.features) == {"item::audio", "item::text"}
     assert result.edges["relation"].unique().to_pylist() == ["interacted", "genre", "artist", "label"]
@@ -95,7 +95,7 @@ def test_the_readers_take_it(tmp_path: Path) -> None:
 
 
 def test_features_by_id_are_those_by_row(tmp_path: Path) -> None:
-    folder = write_sample("music", "tiny", tmp_path / "music")
+    folder = write_sample("music", tmp_path / "music")
     by_row = read_mmrec(folder)
     result = read_mmrec(folder, MmrecSettings(features=["none"]))
     for name in ("audio", "text"):

@@ -1,16 +1,14 @@
 """The watch sample: committed as generated, with the time dependence that it promises."""
 
 import numpy as np
-import pytest
 
-from graphmill.errors import SettingsError
-from graphmill.ingest.samples.catalog import write_sample
-from graphmill.ingest.samples.watch import Watch
+from graphmill.ingest.samples import write_sample
 from graphmill.ingest.sequence import read_sequence
+from tests.samples.watch import Watch
 
 
 def test_the_committed_file_is_what_the_generator_writes(tmp_path, repository):
-    written = write_sample("watch", "tiny", tmp_path)
+    written = write_sample("watch", tmp_path)
     assert written.read_bytes() == (repository / "data" / "01_raw" / "watch" / "views.tsv").read_bytes()
 
 
@@ -35,8 +33,3 @@ def test_the_gap_before_a_view_decides_what_follows_it():
     # With the time: 1 - noise and a little by chance. Without it: the better of two equally likely followers.
     assert np.mean(told == following) > 0.88
     assert np.mean(sample.next_short[here] == following) < 0.55
-
-
-def test_an_unknown_preset_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="preset"):
-        write_sample("watch", "huge", tmp_path)

@@ -106,11 +106,6 @@ class TestSampledLoss:
 
 
 class TestReadySettings:
-    def test_there_are_a_softmax_two_recommendations_five_fallbacks_and_four_rows_of_the_table(self) -> None:
-        kinds = [path.stem.split("_")[0] for path in EXAMPLES]
-        found = {kind: kinds.count(kind) for kind in kinds}
-        assert found == {"fb15k": 1, "fast": 1, "maximum": 1, "fallback": 5, "table": 4}
-
     @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
     def test_each_runs(self, path: Path, sample: TypedGraph, tmp_path: Path) -> None:
         values = yaml.safe_load(path.read_text())

@@ -18,9 +18,7 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_te
 
 
 def test_all_of_them_have_examples() -> None:
-    assert {"kgat_per_gpu", "kgat_by_facts", "last_fm_kgat", "music_bpr_mf", "music_lightgcn", "music_kgat"} <= set(
-        NAMES
-    )
+    assert {"kgat_per_gpu", "last_fm_kgat", "music_bpr_mf", "music_lightgcn", "music_kgat"} <= set(NAMES)
 
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:

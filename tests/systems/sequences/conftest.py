@@ -11,11 +11,11 @@ import torch
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.samples import watch
 from graphmill.ingest.sequence import read_sequence
 from graphmill.settings import parse
 from graphmill.systems import registry
 from graphmill.training.contract import Execution
+from tests.samples import watch
 
 
 @pytest.fixture(scope="session")

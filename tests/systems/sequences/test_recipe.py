@@ -219,27 +219,23 @@ def test_presets_are_settings_and_small_machines_get_the_small_one():
 # ---- whole runs
 
 
-def test_the_low_memory_example_trains_exports_and_recommends(watched, tmp_path, repository):
+@pytest.mark.parametrize("preset", ["none", "low_memory"])
+def test_the_example_trains_exports_and_recommends(watched, tmp_path, repository, preset):
     from graphmill.runs.export import evaluate_run, export_run, restore
     from graphmill.runs.train import train
     from graphmill.usage.recommendations import recommend_run
 
-    values = yaml.safe_load((repository / "examples" / "sequences" / "low_memory.yaml").read_text())
-    values |= {"data": str(watched.path)}
+    values = yaml.safe_load((repository / "examples" / "sequences" / "tisasrec.yaml").read_text())
+    values |= {"data": str(watched.path), "preset": preset}
     values["training"] |= {"epochs": 1}
     values["model"] |= {"embedding_dim": 8}
-    values["acceleration"] = {"threads": 1}
-    result = train(values, "low_memory.yaml", root=str(tmp_path))
+    batch = values.pop("acceleration")["batch_size"]
+    values["acceleration"] = {"threads": 1, **({"batch_size": batch} if preset == "none" else {})}
+    result = train(values, "tisasrec.yaml", root=str(tmp_path))
     restored = restore(result["run_dir"])
-    assert restored.job.settings.acceleration.batch_size == 64
+    assert restored.job.settings.acceleration.batch_size == (64 if preset == "low_memory" else batch)
     assert export_run(restored)["rows"] == watched.num_nodes
     assert evaluate_run(restored)["test"]["ndcg@10"] == pytest.approx(result["metrics"]["test_ndcg@10"])
     written = recommend_run(restored, 3)
     assert Path(written["file"]).is_file()
     assert written["users"] == 150
-
-
-@pytest.mark.parametrize("name", ["sasrec", "sasrec_mhc", "tisasrec", "tisasrec_mhc", "low_memory"])
-def test_every_example_is_valid(repository, name):
-    values = yaml.safe_load((repository / "examples" / "sequences" / f"{name}.yaml").read_text())
-    parse_settings(values, name)

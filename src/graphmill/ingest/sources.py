@@ -1,19 +1,27 @@
 """The sources of a dataset in the YAML. ``ingest.formats`` defines the formats."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
-from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
+from graphmill.ingest.source_files import located
 from graphmill.ingest.tables import IngestResult
-from graphmill.orchestration.files import located
-from graphmill.settings import Settings
+from graphmill.settings import Settings, SettingsT, parse
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def checked_name(value: str, what: str) -> str:
+    """``value`` if it can be part of an asset key; raises :class:`SettingsError` otherwise."""
+    if not _NAME.fullmatch(value):
+        raise SettingsError(f"{what} {value!r} must be letters, digits and underscores, beginning with no digit")
+    return value
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     if parts["format"] not in FORMATS:
         raise SettingsError(f"source {name!r}: unknown format {parts['format']!r} (known: {', '.join(FORMATS)})")
     format = FORMATS[parts["format"]]
-    settings = as_settings(format.settings, rest, f"source {name!r}")
+    settings = parse(format.settings, rest, f"source {name!r}")
     named = {field: getattr(settings, field) for field in format.paths}
     reading = settings.model_copy(update={field: located(path, root) for field, path in named.items() if path})
     return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading)
@@ -135,7 +143,7 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
     return (*names, "features") if "features" in gives or own_features else tuple(names)
 
 
-def graph_settings(written: GraphSettings, sources: Sequence[SourceFile]) -> GraphSettings:
+def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> SettingsT:
     """The graph settings of the YAML, with defaults that suit the formats."""
     suited = {name: value for source in sources for name, value in FORMATS[source.format].graph}
     return written.model_copy(update={k: v for k, v in suited.items() if k not in written.model_fields_set})

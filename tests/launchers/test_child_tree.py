@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.orchestration.processes import STDERR_BYTES, STDERR_LINES, ChildTree
+from graphmill.launchers.child_tree import STDERR_BYTES, STDERR_LINES, ChildTree
 
 CHILD = """
 import signal, sys, time
@@ -22,7 +22,7 @@ time.sleep(600)
 """
 PARENT = """
 import os, sys, time
-from graphmill.orchestration.processes import ChildTree
+from graphmill.launchers.child_tree import ChildTree
 ChildTree([sys.executable, "child.py"], env=os.environ, cwd=None)
 time.sleep(600)
 """

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphmill.ingest.samples.biomed_names import node_texts
+from tests.samples.biomed_names import node_texts
 
 LATENT = 64
 BACKGROUND = 0.05

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphmill.ingest.samples.music_names import ARTISTS, GENRES, LABELS, MOODS, listener_names, track_names
+from tests.samples.music_names import ARTISTS, GENRES, LABELS, MOODS, listener_names, track_names
 
 _SHAPES = {"tiny": (400, 240, 14), "small": (3000, 1500, 24), "paper": (14_125, 80_735, 358)}
 """Users, items, mean interactions a user; paper: the shape of Music4All, for timing and memory."""

@@ -2,17 +2,14 @@
 
 import contextlib
 import re
-import time
 import uuid
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.orchestration.launchers.contract import UNSEEN, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.contract import UNSEEN, WorkerCommand
+from graphmill.launchers.remote import LOST, RemoteWorker
+from graphmill.launchers.settings import LauncherSettings
 
-_ASK_EVERY_SECONDS = 1.0
-_LOST_SECONDS = 60.0
-"""Seconds without an answer of the API server, after which the worker counts as lost."""
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 
 
@@ -26,9 +23,9 @@ def _unscheduled(status: Any) -> str:
 
 def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
     """The manifest of the Job: image, command, environment, the data folder's volume, and resource requests."""
-    asked: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
+    requests: dict[str, str] = {"cpu": f"{job.processes * settings.cpus:g}"}
     if settings.memory_gib:
-        asked["memory"] = f"{job.processes * settings.memory_gib:g}Gi"
+        requests["memory"] = f"{job.processes * settings.memory_gib:g}Gi"
     gpus = {"nvidia.com/gpu": f"{job.processes * settings.gpus:g}"} if settings.gpus else {}
     container = {
         "name": "worker",
@@ -36,7 +33,7 @@ def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_se
         "command": ["sh", "-c", job.shell(settings.python)],
         "env": [{"name": key, "value": value} for key, value in job.environment.items()],
         "envFrom": [{"secretRef": {"name": secret}} for secret in settings.secrets],
-        "resources": {"requests": {**asked, **gpus}, "limits": gpus},
+        "resources": {"requests": {**requests, **gpus}, "limits": gpus},
         "volumeMounts": [
             {"name": "data", "mountPath": f"{job.cwd.rstrip('/')}/data"},
             {"name": "shm", "mountPath": "/dev/shm"},
@@ -64,7 +61,7 @@ def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_se
     }
 
 
-class KubernetesWorker:
+class KubernetesWorker(RemoteWorker):
     """A Job and its pod."""
 
     def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
@@ -72,9 +69,8 @@ class KubernetesWorker:
             import kubernetes
         except ImportError:
             raise MissingExtraError('launcher: k8s needs its client here: pip install "graphmill[k8s]"') from None
-        self._namespace, self._asked_at, self._away = settings.namespace, 0.0, 0.0
-        self._code: int | None = None
-        self._lost = False
+        super().__init__()
+        self._namespace = settings.namespace
         self._stuck = self._waits = ""
         label = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-") or "worker"
         self._name = f"{label}-{uuid.uuid4().hex[:8]}"
@@ -90,25 +86,12 @@ class KubernetesWorker:
                 "launcher.namespace, and whether `kubectl auth can-i create jobs` says yes"
             ) from None
 
-    def poll(self) -> int | None:
-        """Ask the API server, at most once a second."""
-        if self._code is None and time.monotonic() - self._asked_at >= _ASK_EVERY_SECONDS:
-            self._asked_at = time.monotonic()
-            try:
-                self._code = self._state()
-                self._away = 0.0
-            except Exception:  # the API server may be unavailable only for a moment
-                self._away = self._away or time.monotonic()
-                if time.monotonic() - self._away > _LOST_SECONDS:
-                    self._code, self._lost = -9, True
-        return self._code
-
     def _state(self) -> int | None:
         selector = f"job-name={self._name}"
         pods = self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
         if not pods:
             job = self._jobs.read_namespaced_job(self._name, self._namespace, _request_timeout=30)
-            return -9 if job.status.failed else None  # its pod was lost with its node
+            return LOST if job.status.failed else None  # its pod was lost with its node
         status = pods[0].status
         self._waits = _unscheduled(status)
         for each in status.container_statuses or ():
@@ -118,9 +101,9 @@ class KubernetesWorker:
                 self._stuck = (
                     f"launcher: the pod cannot start ({each.state.waiting.reason}): look at launcher.image and secrets"
                 )
-                self._delete(0)
+                self._end(0)
                 return UNSEEN
-        return -9 if status.phase == "Failed" else None
+        return LOST if status.phase == "Failed" else None
 
     def stderr_tail(self) -> str:
         """The last lines of the pod's log, or why it has none."""
@@ -137,28 +120,14 @@ class KubernetesWorker:
         """The scheduler's message for a pod without a node, such as a missing volume claim or too few resources."""
         return self._waits
 
-    def note_descendants(self) -> None:
-        """Do nothing: Kubernetes manages its pods."""
-
-    def stop(self, grace_seconds: float) -> None:
+    def _end(self, grace_seconds: float) -> None:
         """Delete the Job: its pod gets SIGTERM and the grace period to save."""
-        self._delete(int(grace_seconds))
-        until = time.monotonic() + grace_seconds
-        while self.poll() is None and time.monotonic() < until:
-            time.sleep(0.2)
-
-    def kill(self) -> None:
-        """Delete a Job that runs or may still run. A Job that has ended is kept for a day, for its log."""
-        if self._code is None or self._lost:
-            self._delete(0)
-
-    def _delete(self, grace: int) -> None:
         with contextlib.suppress(Exception):  # it may not exist any more
             self._jobs.delete_namespaced_job(
                 self._name,
                 self._namespace,
                 propagation_policy="Background",
-                grace_period_seconds=grace,
+                grace_period_seconds=int(grace_seconds),
                 _request_timeout=30,
             )
 

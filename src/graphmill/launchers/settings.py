@@ -25,10 +25,9 @@ _ONLY = {
 class LauncherSettings(Settings):
     """Where a training runs, and which resources it requests."""
 
-    kind: Literal["local", "torchrun", "ray", "k8s", "slurm"] = setting(
+    kind: Literal["local", "ray", "k8s", "slurm"] = setting(
         "local",
-        "local and torchrun: this machine, in one process or in acceleration.processes; ray: a Ray cluster; k8s: a "
-        "Kubernetes Job; slurm: srun",
+        "local: this machine; ray: a Ray cluster; k8s: a Kubernetes Job; slurm: srun; each in acceleration.processes",
     )
     address: str = setting(
         "", "Ray: address of the cluster's dashboard, such as http://head:8265; empty: RAY_API_SERVER_ADDRESS"
@@ -61,4 +60,4 @@ class LauncherSettings(Settings):
     @property
     def elsewhere(self) -> bool:
         """Whether the worker may be on another machine, so that files that both use must be on shared storage."""
-        return self.kind not in ("local", "torchrun")
+        return self.kind != "local"

@@ -4,8 +4,8 @@ With every launcher, the worker gets a job in its environment, appends messages 
 asked to stop, and exits with a documented code.
 """
 
-from graphmill.orchestration.launchers.contract import Worker, WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.launchers.contract import Worker, WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 
 
 def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
@@ -16,13 +16,13 @@ def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
         ResourceError: the place cannot be reached, or refuses the job; the message says what to do.
     """
     if settings.kind == "ray":
-        from graphmill.orchestration.launchers.ray import RayWorker
+        from graphmill.launchers.ray import RayWorker
 
         return RayWorker(settings, job)
     if settings.kind == "k8s":
-        from graphmill.orchestration.launchers.k8s import KubernetesWorker
+        from graphmill.launchers.k8s import KubernetesWorker
 
         return KubernetesWorker(settings, job)
-    from graphmill.orchestration.launchers.local import local, slurm
+    from graphmill.launchers.local import local, slurm
 
     return slurm(settings, job) if settings.kind == "slurm" else local(job)

@@ -34,9 +34,9 @@ class WorkerCommand:
             f"graphmill: this machine does not see {self.cwd} with the file {self.messages}; mount the project's folder "
             "here, or say where it is with launcher.root"
         )
-        look = f"cd {shlex.quote(self.cwd)} 2>/dev/null && test -f {shlex.quote(self.messages)}"
+        test = f"cd {shlex.quote(self.cwd)} 2>/dev/null && test -f {shlex.quote(self.messages)}"
         command = shlex.join([python, *self.command[1:]])
-        return f"{look} || {{ echo {shlex.quote(unseen)} >&2; exit {UNSEEN}; }}; exec {command}"
+        return f"{test} || {{ echo {shlex.quote(unseen)} >&2; exit {UNSEEN}; }}; exec {command}"
 
 
 class Worker(Protocol):

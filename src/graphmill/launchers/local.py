@@ -6,9 +6,9 @@ import shutil
 import signal
 
 from graphmill.errors import ResourceError
-from graphmill.orchestration.launchers.contract import WorkerCommand
-from graphmill.orchestration.launchers.settings import LauncherSettings
-from graphmill.orchestration.processes import ChildTree
+from graphmill.launchers.child_tree import ChildTree
+from graphmill.launchers.contract import WorkerCommand
+from graphmill.launchers.settings import LauncherSettings
 from graphmill.training.allocator import allocator_environment
 from graphmill.training.openmp_waiting import waiting_environment
 
