@@ -75,14 +75,6 @@ def test_a_resource_of_the_project_wins(file: str) -> None:
     assert isinstance(resources["worker"], WorkerClient)
 
 
-def test_a_project_of_before_keeps_its_store() -> None:
-    written = '{"accelerator": AcceleratorResource(), "worker": WorkerClient(max_retries=5), '
-    written += '"io_manager": ArtifactStore(base_path="s3://bucket/mine")}'
-    resources = built({"resources.py": RESOURCES.replace("GIVEN", written)})
-    assert resources["graphmill_store"].base_path == "s3://bucket/mine"
-    assert resources["worker"].max_retries == 5
-
-
 def test_a_resource_of_another_kind_is_refused_by_name() -> None:
     with pytest.raises(ComponentTreeException) as caught:
         built({"resources.py": RESOURCES.replace("GIVEN", '{"worker": "a person"}')})

@@ -72,7 +72,7 @@ def test_weights_are_counted_to_the_byte(graph: TypedGraph) -> None:
 def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) -> None:
     least = peak(graph, batching)
     for section, more in [("model", {"hidden_dim": 512}), ("model", {"embedding_dim": 2048}),
-                          ("objective", {"negatives_per_positive": 500})]:  # fmt: skip
+                          ("objective", {"loss": "link_contrastive", "negatives_per_positive": 500})]:  # fmt: skip
         assert peak(graph, batching, **{section: more}) > least, more
     assert peak(graph, batching, Execution(checkpointing=True)) <= least
 
@@ -85,7 +85,7 @@ def test_wider_models_need_more_memory_where_links_are_scored_in_blocks(graph: T
 
 
 def test_links_that_are_scored_in_blocks_need_less(graph: TypedGraph, request: pytest.FixtureRequest) -> None:
-    many = {"objective": {"negatives_per_positive": 500}}
+    many = {"objective": {"loss": "link_contrastive", "negatives_per_positive": 500}}
     settings = [merge(many, {"acceleration": {"precision": p}}) for p in ("fp32", "bf16")]
     here = [peak(graph, "full", **s) for s in settings]
     request.getfixturevalue("gathered")
@@ -173,7 +173,10 @@ def test_without_a_budget_and_with_room_a_run_is_as_asked_for(
 
 
 def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) -> None:
-    sections = {"model": {"embedding_dim": 4096}, "objective": {"negatives_per_positive": 200}}
+    sections = {
+        "model": {"embedding_dim": 4096},
+        "objective": {"loss": "link_contrastive", "negatives_per_positive": 200},
+    }
     job = job_of(graph, **sections)
     taken = []
     for batching in ("full", "edge_sampled", "neighbor_sampled"):
@@ -189,13 +192,18 @@ def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) ->
 
 @pytest.mark.usefixtures("gathered")
 def test_rungs_are_taken_before_the_batching_is_changed_and_no_more_than_needed(graph: TypedGraph) -> None:
-    job = job_of(graph, model={"embedding_dim": 2048}, objective={"negatives_per_positive": 100})
+    job = job_of(
+        graph, model={"embedding_dim": 2048}, objective={"loss": "link_contrastive", "negatives_per_positive": 100}
+    )
     rungs = list(options(job, graph, "full", planning._heaps(job)))
     assert len(rungs) > 2
     for rung, looser in zip(rungs[1:], rungs, strict=False):
         budget = {"memory_budget": str(looser.estimate.peak - 1)}
         asked = job_of(
-            graph, model={"embedding_dim": 2048}, objective={"negatives_per_positive": 100}, acceleration=budget
+            graph,
+            model={"embedding_dim": 2048},
+            objective={"loss": "link_contrastive", "negatives_per_positive": 100},
+            acceleration=budget,
         )
         option = plan_run(asked, graph, "x").option
         assert option is not None
@@ -229,7 +237,7 @@ def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: Typ
          r"nothing fits .*the least is .* at .*, of which .*libraries .*; .*libraries take .*, or raise the budget"),
         ({"model": {"hidden_dim": 100_000, "num_heads": 1}}, "lower model.hidden_dim"),
         ({"acceleration": {"batching": "edge_sampled"}, "model": {"embedding_dim": 512, "hidden_dim": 64},
-          "objective": {"negatives_per_positive": 1000}}, "lower sampling.edge_sample_size"),
+          "objective": {"loss": "link_contrastive", "negatives_per_positive": 1000}}, "lower sampling.edge_sample_size"),
     ],
 )  # fmt: skip
 def test_a_budget_that_nothing_fits_is_refused_with_figures_and_the_setting_to_turn(

@@ -161,10 +161,6 @@ def test_odd_settings_files_are_used_or_refused_in_a_sentence(
     assert used > 30, "most were refused for one reason"
 
 
-FOLLOWS = {"objective.loss"}
-"""Set by what else is written: a settings file of an earlier release that sets anything of ``link_contrastive`` means it."""
-
-
 def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings by path that differ from what the text, or else the default, says: that, and what was taken."""
     taken = flat(parse_settings(written, "settings.yaml").model_dump())
@@ -177,11 +173,7 @@ def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any,
         for path in taken
         if path in said or not any(at.startswith(f"{path}.") or path.startswith(f"{at}.") for at in said)
     }
-    return {
-        path: (want, taken[path])
-        for path, want in wanted.items()
-        if path not in FOLLOWS and not means(want, taken[path])
-    }
+    return {path: (want, taken[path]) for path, want in wanted.items() if not means(want, taken[path])}
 
 
 def flat(values: Any, at: str = "") -> dict[str, Any]:

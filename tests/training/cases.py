@@ -175,7 +175,7 @@ class Case:
 
 _HGT = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
-    "objective": {"contrastive_anchors": 16, "negatives_per_positive": 2},
+    "objective": {"loss": "link_contrastive", "contrastive_anchors": 16, "negatives_per_positive": 2},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
     "evaluation": {"eval_every": 2},
 }

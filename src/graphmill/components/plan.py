@@ -6,7 +6,7 @@ The components create these objects, and the asset factories read them.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -23,7 +23,7 @@ from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
-from graphmill.settings import Renamed, Settings, SettingsT, setting
+from graphmill.settings import Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
 
 Reference = dict[str, Any]
@@ -37,8 +37,6 @@ ON_DEMAND = ("graphmill/on_demand", "yes")
 
 class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds and severities of the checks of a model, its embeddings and its rankings."""
-
-    RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
 
     severity: SeverityName = setting("warn", "Severity of a failed check on health, ranking or loss")
     baseline_severity: SeverityName = setting(

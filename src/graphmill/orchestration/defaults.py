@@ -23,9 +23,7 @@ STORE = "graphmill_store"
 another kind."""
 
 _CLASSES: dict[str, type] = {"accelerator": AcceleratorResource, "worker": WorkerClient, STORE: ArtifactStore}
-_OF_BEFORE = "io_manager"
-"""The key that projects of earlier releases used instead of :data:`STORE`."""
-_NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in (*_CLASSES, _OF_BEFORE)))
+_NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in _CLASSES))
 # Files that are being loaded. A file that builds one of graphmill's components must not be loaded again for its
 # resources.
 _BUILDING: ContextVar[frozenset[Path]] = ContextVar("building", default=frozenset())
@@ -51,8 +49,6 @@ def shared_resources(context: dg.ComponentLoadContext) -> dict[str, Any]:
                     "yours another one"
                 )
         given |= resources
-    if STORE not in given and isinstance(given.get(_OF_BEFORE), ArtifactStore):
-        return {**_defaults(context.project_root, without=frozenset(given)), STORE: given[_OF_BEFORE]}
     return _defaults(context.project_root, without=frozenset(given))
 
 

@@ -134,8 +134,7 @@ class Run:
         path = self._directory / SCORING
         if not path.is_file():
             raise InputError(
-                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx; "
-                "where it is one of an earlier release, export the run again"
+                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
             )
         return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
 

@@ -39,7 +39,7 @@ from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
-from graphmill.training.run_files import FILES, file_digest
+from graphmill.training.run_files import FILES, RUN_FORMAT, file_digest
 from graphmill.training.signals import StopRequest
 from graphmill.version import __version__
 
@@ -296,7 +296,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
         "manifest.json",
         {
             "format": "graphmill-run",
-            "version": 1,
+            "version": RUN_FORMAT,
             "fingerprint": prepared.fingerprint,
             "recipe": prepared.recipe.name,
             "algorithm_version": prepared.recipe.algorithm_version,

@@ -25,9 +25,10 @@ import psutil
 from graphmill.errors import InputError, TrainingError
 from graphmill.graph.storage import read_manifest
 from graphmill.runs.measured_run import run_process
-from graphmill.runs.resolve import identity, merge, parse_settings, run_root
+from graphmill.runs.resolve import merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
 from graphmill.search.storage import VARIABLE, open_storage
+from graphmill.settings import identity_of
 
 if TYPE_CHECKING:
     import optuna
@@ -130,13 +131,9 @@ def open_search(
     parsed: Any = parse_settings(rest, where)
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
-    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
+    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity_of(parsed)}
     folder = base / run_root(parsed, root)
-    before = folder / f"search-{_digest(about)}"  # a folder of release 0.2, whose name does not depend on the data
-    if not before.is_dir():
-        folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
-    else:
-        folder = before
+    folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
     return Search(search, rest, dimensions, metric, folder, address)
 
 

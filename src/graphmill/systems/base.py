@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, reads_own_file, setting
+from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
     AccelerationSettings,
@@ -41,12 +41,6 @@ class SystemSettings(Settings):
     shards_rows: ClassVar[bool] = False
     """Whether the recipe can shard its tables by rows over several processes."""
 
-    RENAMED: ClassVar[Renamed] = {
-        "acceleration.accumulation_steps": "acceleration.loss_chunks",
-        "training.lr_floor": "training.lr_lowest",
-        "evaluation.floors": "evaluation.baselines",
-    }
-
     recipe: str
     data: str = setting("", "Directory of the typed graph", identity=False)
     preset: str = "auto"
@@ -60,8 +54,6 @@ class SystemSettings(Settings):
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
-        if reads_own_file():  # a run of an earlier release, which allowed these settings
-            return self
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
             raise ValueError("acceleration.batch_size and batch_size_per_device are both set; keep one of them")
@@ -77,6 +69,10 @@ class SystemSettings(Settings):
             )
         self.evaluation.require_measured()
         return self
+
+    def unread(self, batching: str) -> dict[str, list[str]]:
+        """By section the settings that a run with this ``batching`` does not read, and its fingerprint does not contain."""
+        return {}
 
     def step_size(self) -> int:
         """Rows of an optimizer step, summed over all processes."""

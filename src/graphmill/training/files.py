@@ -22,8 +22,8 @@ PARTIAL = ".partial"
 PART = ".part"
 """Suffix of the names of exports that are being written."""
 _OLD_SECONDS = 3600.0
-_EXPORTS = ("embeddings", "influence", "links", "torch_files", "origin")
-"""Folders of a run that exports write; until 0.2, ``torch_files`` was called ``origin``."""
+_EXPORTS = ("embeddings", "influence", "links", "torch_files")
+"""Folders of a run that exports write."""
 
 
 def sync_directory(path: Path) -> None:

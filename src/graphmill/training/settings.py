@@ -5,11 +5,11 @@ fingerprint. docs/reference/settings.md describes each and is generated from her
 """
 
 import re
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from graphmill.settings import Retired, Settings, setting
+from graphmill.settings import Settings, setting
 
 OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
 LOSS_CHUNKS = "full: number of parts in which a step's loss is computed, to save memory; the gradient is the same"
@@ -23,10 +23,6 @@ CHOSEN_ON_TEST = (
 
 class TrainingSettings(Settings):
     """How long and with which optimizer a model is trained."""
-
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "moments": Retired("fp32", "Adam's state is always fp32; leave the setting out"),
-    }
 
     epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
@@ -68,16 +64,6 @@ class AccelerationSettings(Settings):
         "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
     )
     """What to do if a step does not fit in memory, in terms of the recipe's settings."""
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        name: Retired(default, "it is a setting of HGT alone, whose graph is sampled; leave it out")
-        for name, default in {
-            "edge_sample_size": 5000,
-            "supervision_fraction": 0.1,
-            "num_neighbors": [10, 10],
-            "node_batch_size": 2048,
-        }.items()
-    } | {"max_skips": Retired(10, "ten steps in a row may be skipped; leave the setting out", identity=False)}
-
     device: Literal["auto", "cuda", "mps", "cpu"] = setting(
         "auto", "auto takes cuda, then mps, then cpu", identity=False
     )
@@ -176,12 +162,6 @@ class EvaluationSettings(Settings):
     LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
     BASELINES: ClassVar[tuple[str, ...]] = ()
     """Optional baselines of the system's ranking."""
-
-    @field_validator("baselines", mode="before")
-    @classmethod
-    def _all_or_none(cls, value: Any) -> Any:
-        """Accept ``true`` (all) and ``false`` (none), which earlier releases wrote."""
-        return list(cls.BASELINES if value else ()) if isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _something_is_measured(self) -> Self:

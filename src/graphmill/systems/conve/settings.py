@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Retired, Settings, setting
+from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
@@ -58,13 +58,6 @@ class ConveModel(Settings):
 class ConveObjective(Settings):
     """The loss: of each query against all entities, or against a few sampled ones."""
 
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "smoothing_convention": Retired("pykeen", "targets are smoothed as PyKEEN does it; leave the setting out"),
-        "entity_chunk": Retired(
-            0, "acceleration.loss_chunks makes smaller blocks; leave the setting out", identity=False
-        ),
-    }
-
     loss: Literal["softmax", "bce"] = setting(
         "bce",
         "bce: each score by itself, as published; softmax: rank each known tail among all entities",
@@ -117,11 +110,6 @@ class ConveSettings(LinkSettings):
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
-
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """Fingerprints of the only loss of earlier releases do not name it."""
-        return {"objective": ["loss"]} if self.objective.loss == "bce" else {}
 
 
 # The settings and their results: docs/explanation/conve.md; complete files: examples/conve/.

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
+from graphmill.settings import Settings, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
 from graphmill.systems.hgt.sampling_settings import HgtSampling
@@ -93,16 +93,10 @@ class HgtModel(Settings):
 class HgtObjective(Settings):
     """The loss: a softmax over candidate targets, or (1 − w) · link + w · contrastive."""
 
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "negatives": Retired("uniform", "wrong targets are drawn uniformly; leave the setting out")
-    }
-
     loss: Literal["softmax", "link_contrastive"] = setting(
         "softmax",
         "softmax: rank the right target among candidates of its type, with spectral and learned vectors; "
-        "link_contrastive: rank it among a few wrong targets, and draw nodes that share neighbours together. A file "
-        "without this field that sets any of the fields below for negatives or the contrastive term means "
-        "link_contrastive",
+        "link_contrastive: rank it among a few wrong targets, and draw nodes that share neighbours together",
     )
     candidates: int = setting(
         1024,
@@ -137,28 +131,19 @@ class HgtObjective(Settings):
         """Wrong targets of a node type that its links share; 0 without a softmax."""
         return self.candidates if self.loss == "softmax" else 0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_release_0_1(cls, values: Any) -> Any:
-        """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
-        if not isinstance(values, dict) or "loss" in values or not any(name in _OF_LINK_CONTRASTIVE for name in values):
-            return values
-        return {"loss": "link_contrastive", **values}
-
 
 _OF_LINK_CONTRASTIVE = (
-    *("negatives_per_positive", "negatives", "temperature", "similarity_threshold"),
+    *("negatives_per_positive", "temperature", "similarity_threshold"),
     *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
 )
 
 
 def _loss_of(values: Mapping[str, Any]) -> str:
-    """The loss that written settings mean; a file that an earlier release wrote by itself has no name for its only one."""
+    """The loss that written settings name."""
     objective = values.get("objective", {})
     if not isinstance(objective, Mapping):
         return str(getattr(objective, "loss", "softmax"))
-    earlier = reads_own_file() or any(name in _OF_LINK_CONTRASTIVE for name in objective)
-    return str(objective.get("loss", "link_contrastive" if earlier else "softmax"))
+    return str(objective.get("loss", "softmax"))
 
 
 _OF_LAYERS: dict[str, tuple[str, ...]] = {
@@ -184,11 +169,6 @@ _COMPLEX_STEPS = 1_000
 
 class HgtTraining(TrainingSettings):
     """HGT's training defaults: few steps, since the form of a softmax's score does most, and more steps overfit (ADR 7)."""
-
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        **TrainingSettings.RETIRED,
-        "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
-    }
 
     epochs: int = setting(
         2,
@@ -241,16 +221,6 @@ class HgtAcceleration(AccelerationSettings):
 class HgtSettings(LinkSettings):
     """One HGT run: the shape of ``settings.yaml``."""
 
-    RENAMED: ClassVar[Renamed] = {
-        **LinkSettings.RENAMED,
-        **{
-            f"acceleration.{name}": f"sampling.{name}"
-            for name in HgtSampling.model_fields
-            if name != "accumulation_steps"
-        },
-        "acceleration.accumulation_steps": ("sampling.accumulation_steps", "acceleration.loss_chunks"),
-    }
-
     recipe: Literal["hgt"] = setting("hgt", "The system to train")
     preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb", "cuda"] = setting(
         "auto", "Fills the fields that are not written", identity=False
@@ -262,20 +232,17 @@ class HgtSettings(LinkSettings):
     sampling: HgtSampling = setting(HgtSampling(), "How a step's training data is sampled")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
 
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """By section the settings that this run does not read. Its fingerprint does not contain them.
-
-        Release 0.1 had only link_contrastive; its fingerprints contain ``_OF_LAYERS`` with any number of layers.
-        """
+    def unread(self, batching: str) -> dict[str, list[str]]:
+        """By section the settings that a run with this ``batching`` does not read, and its fingerprint does not contain."""
         unread = [_OF_THE_OTHER_LOSS[self.objective.loss]]
-        if self.objective.loss == "link_contrastive":
-            unread.append({"objective": ("loss",)})
-        else:
-            if not self.complex_width:
-                unread.append({"model": ("complex_dim",), "training": ("complex_steps",)})
-            if not self.model.num_layers:
-                unread.append(_OF_LAYERS)
+        if not self.complex_width:
+            unread.append({"model": ("complex_dim",), "training": ("complex_steps",)})
+        if not self.model.num_layers:
+            unread.append(_OF_LAYERS)
+        if batching == "full":
+            unread.append({"sampling": ("accumulation_steps",)})
+        if batching != "neighbor_sampled":
+            unread.append({"sampling": ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors")})
         sections = {section for each in unread for section in each}
         return {section: [name for each in unread for name in each.get(section, ())] for section in sections}
 
@@ -304,18 +271,6 @@ class HgtSettings(LinkSettings):
             if isinstance(own, dict):
                 filled[section] = {**defaults, **own}
         return filled
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_unread(cls, values: Any) -> Any:
-        """Files that an earlier release wrote hold settings of the other loss, which it took and did not read."""
-        if not (reads_own_file() and isinstance(values, dict)):
-            return values
-        loss = _loss_of(values)
-        for section, names in _OF_THE_OTHER_LOSS[loss].items():
-            kept = {name: value for name, value in values.get(section, {}).items() if name not in names}
-            values = {**values, section: {**kept, "loss": loss} if section == "objective" else kept}
-        return values
 
     @model_validator(mode="after")
     def _honoured(self) -> "HgtSettings":

@@ -95,12 +95,6 @@ class KgatSettings(RecommenderSettings):
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")
 
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """Settings that earlier releases did not have and that change nothing at these values: earlier runs keep their
-        fingerprint."""
-        return {"model": ["layer_length"]} if self.model.layer_length == 1.0 else {}
-
 
 # The published protocol: at most 1000 epochs, an evaluation every ten epochs, stop after ten evaluations without a
 # better Recall@20. Its data has no validation split: evaluations use the test split, which also chose the published
