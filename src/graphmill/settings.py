@@ -7,7 +7,7 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 """
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -68,6 +68,13 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     else:
         bounds["default"] = default
     return Field(description=text, json_schema_extra={"identity": identity}, **bounds)
+
+
+def require_unset(settings: Settings, names: Iterable[str], section: str, why: str) -> None:
+    """Raise ``ValueError`` for a field of ``names`` that differs from its default: with ``why`` it is not read."""
+    for name in names:
+        if getattr(settings, name) != type(settings).model_fields[name].get_default(call_default_factory=True):
+            raise ValueError(f"{section}.{name} is not read with {why}; leave it out")
 
 
 def _as_meant(annotation: Any, value: Any) -> Any:

@@ -149,8 +149,7 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
     for name in ("recipe", "data", "preset"):
         assert name not in shown
         expected.pop(name)
-    for name in ("device", "allow_fallback"):
-        expected["acceleration"].pop(name)
+    expected["acceleration"].pop("device")
     assert shown == expected
     assert shown["training"]["epochs"] == 7
 
@@ -160,7 +159,7 @@ def test_a_preset_fills_what_is_not_written() -> None:
     defaults = launchpad_defaults("hgt", written)
     settings: Any = defaults.settings
     assert settings.sampling.edge_sample_size == 77
-    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.loss_chunks) == (True, 8)
+    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.micro_batches) == (True, 8)
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 
@@ -187,7 +186,7 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
     defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
     settings: Any = defaults.settings
-    assert (settings.preset, settings.acceleration.loss_chunks, settings.training.epochs) == (preset, chunks, 7)
+    assert (settings.preset, settings.acceleration.micro_batches, settings.training.epochs) == (preset, chunks, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
     assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]

@@ -26,7 +26,6 @@ SMALL: dict[str, Any] = {
     "preset": "none",
     "model": {"embedding_dim": 8, "hidden_dim": 8, "num_heads": 2, "num_layers": 0},
     "training": {"epochs": 2, "steps_per_epoch": 2},
-    "acceleration": {"threads": 1},
 }
 
 

@@ -17,7 +17,7 @@ from graphmill.runs.train import train
 from graphmill.training.signals import StopRequest
 from tests.systems.conve.graphs import random_graph
 
-QUICK = {"preset": "none", "training": {"epochs": 2}, "acceleration": {"threads": 1, "keep_influence": 2}}
+QUICK = {"preset": "none", "training": {"epochs": 2}, "acceleration": {"keep_influence": 2}}
 
 
 @pytest.fixture(scope="module")

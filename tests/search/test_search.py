@@ -134,7 +134,7 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
 
 def test_a_metric_that_the_final_evaluation_leaves_out_is_none(graph: str) -> None:
     values = settings_of(graph, {"model.embedding_dim": [4, 8]}, metric="ndcg@5")
-    few = {**values["evaluation"], "metrics": ["recall"], "final_metrics": "same"}
+    few = {**values["evaluation"], "metrics": ["recall"]}
     assert open_search(values, "settings.yaml").metric == "ndcg@5"
     with pytest.raises(SettingsError, match="ndcg@5 cannot be maximised; it is one of recall@5 "):
         open_search({**values, "evaluation": few}, "settings.yaml")

@@ -109,8 +109,6 @@ def _materialized(
 ) -> dg.MaterializeResult[Reference]:
     directory = Path(str(model["run_dir"])) / "embeddings"
     files = {Path(name).suffix[1:]: str(directory / name) for name in exported["files"]}
-    if "parquet" not in files:
-        raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     rows, vectors = read_vectors(plan.root / files["parquet"])
     graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
     alignment = exported.get("alignment") or {}

@@ -20,11 +20,11 @@ from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.training.machine import require_cores
+from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
 # The component, the upstream asset and the accelerator resource set these.
-NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
+NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device")
 
 FINITE = Check(
     "loss_finite",
@@ -96,9 +96,7 @@ def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: Launcher
     """Raise :class:`SettingsError` now for settings with which the training could not start, or which would fail only
     after it."""
     if not launcher.elsewhere:
-        require_cores(settings.acceleration, "the Launchpad")
-    if not settings.export.parquet:
-        raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
+        require_processes(settings.acceleration.processes, "the Launchpad")
     if plan.publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
     if plan.publish and not is_url(plan.publish) and (plan.root / plan.publish).is_dir():

@@ -90,9 +90,9 @@ def _another_seed(
     resolved = manifest["resolved"]
     changed = {
         "preset": "none",
-        "training": {"seed": seed, "init_from": "", "force": False},
-        "acceleration": {"batching": resolved["batching"], "processes": 1, "keep_runs": 100},
+        "training": {"seed": seed, "init_from": ""},
+        "acceleration": {"batching": resolved["batching"], "processes": 1, "resume": "auto"},
     }
     result = train(merge(values, changed), "the unit of drift", root=str(root), outlets=outlets, stop=stop)
-    export_run(restore(result["run_dir"]), ExportSettings(csv=False, parquet=True, npy=False, align="none"))
+    export_run(restore(result["run_dir"]), ExportSettings(csv=False, align="none"))
     return read_embeddings(Path(result["run_dir"]) / "embeddings")

@@ -81,7 +81,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     taken["data"] = str(graph.path)
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
-    configure_torch(job.settings.acceleration, job.device, 1)
+    configure_torch(job.device, 1)
     recipe.to(job.device)
     model = recipe.build(Execution())
     store = CheckpointStore(run.checkpoints)

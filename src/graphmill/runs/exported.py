@@ -34,7 +34,7 @@ class Run:
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
     (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. If its device fails, they
-    restore it on the CPU, with a warning (``acceleration.allow_fallback``).
+    restore it on the CPU, with a warning (``acceleration.device: auto``).
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -48,7 +48,7 @@ class Option:
     """One configuration of a training with its predicted memory and time."""
 
     batching: str
-    loss_chunks: int
+    micro_batches: int
     checkpointing: bool
     heap: Heap
     estimate: Estimate
@@ -67,7 +67,7 @@ class Plan:
         """The engine's sizes: the plan's, or those that the settings ask for."""
         if self.option is None:
             return _asked(job, self.batching)
-        return Execution(self.option.loss_chunks, self.option.checkpointing)
+        return Execution(self.option.micro_batches, self.option.checkpointing)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest."""
@@ -158,10 +158,10 @@ def options(
         """The options with these heaps that need less memory than the last option."""
         nonlocal last
         for heap in heaps:
-            peak, parts = peak_memory_of(cost, training.optimizer, heap=heap, device=job.device.type)
+            peak, parts = peak_memory_of(cost, training.OPTIMIZER, heap=heap, device=job.device.type)
             if last is None or peak < 0.99 * last.estimate.peak:
-                estimate = Estimate(peak, parts, step_seconds(cost, training.optimizer, machine) if machine else 0.0)
-                last = Option(batching, execution.loss_chunks, execution.checkpointing, heap, estimate)
+                estimate = Estimate(peak, parts, step_seconds(cost, training.OPTIMIZER, machine) if machine else 0.0)
+                last = Option(batching, execution.micro_batches, execution.checkpointing, heap, estimate)
                 yield last
 
     while True:
@@ -169,11 +169,11 @@ def options(
         yield from smaller(cost, choice if cost.ragged else choice[:1])
         if last is before and last is not None:
             # Smaller chunks free nothing more: go on to the next rung.
-            limit = execution.loss_chunks = last.loss_chunks
-        if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
+            limit = execution.micro_batches = last.micro_batches
+        if shrink(execution, most_micro_batches=max(limit, execution.micro_batches)) is None:
             break
     if last is not None and not cost.ragged:
-        execution.loss_chunks, execution.checkpointing = last.loss_chunks, last.checkpointing
+        execution.micro_batches, execution.checkpointing = last.micro_batches, last.checkpointing
         yield from smaller(_own_cost(job, graph, batching, execution), choice[1:])
 
 
@@ -200,7 +200,7 @@ class RunEstimate:
             parts = ", ".join(f"{name} {format_size(size)}" for name, size in o.estimate.parts.items())
             seconds = o.estimate.seconds
             figures = [format_size(o.estimate.peak), f"{seconds:.3g}", f"{seconds * self.steps:.3g}", parts]
-            rungs = [o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap]
+            rungs = [o.batching, str(o.micro_batches), "yes" if o.checkpointing else "no", o.heap]
             out.append(["→" if mine else "", *rungs, *figures])
         return out
 
@@ -225,7 +225,7 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
             "(seconds_per_step, peak_memory_bytes)"
         )
     graph = open_graph(job, where)
-    configure_torch(job.settings.acceleration, job.device, job.settings.acceleration.processes)
+    configure_torch(job.device, job.settings.acceleration.processes)
     machine = probe_machine(job.device, job.precision)
     # A training starts with the allocator's environment, which this process may not have.
     choice = _heaps(job, {**os.environ, **allocator_environment()})
@@ -260,8 +260,8 @@ def open_graph(job: Job, where: str) -> TypedGraph:
 def describe(option: Option) -> str:
     """An option in a few words."""
     parts = [option.batching]
-    if option.loss_chunks > 1:
-        parts.append(f"loss in {option.loss_chunks} chunks")
+    if option.micro_batches > 1:
+        parts.append(f"loss in {option.micro_batches} chunks")
     if option.checkpointing:
         parts.append("checkpointing")
     if option.heap == "returned":
@@ -270,7 +270,7 @@ def describe(option: Option) -> str:
 
 
 def _rungs(option: Option) -> tuple[str, int, bool, Heap]:
-    return option.batching, option.loss_chunks, option.checkpointing, option.heap
+    return option.batching, option.micro_batches, option.checkpointing, option.heap
 
 
 def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
@@ -321,8 +321,8 @@ def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
 
 def _asked(job: Job, batching: str) -> Execution:
     acceleration = job.settings.acceleration
-    chunks = acceleration.loss_chunks if batching == "full" else 1
-    return Execution(loss_chunks=chunks, checkpointing=acceleration.gradient_checkpointing)
+    chunks = acceleration.micro_batches if batching == "full" else 1
+    return Execution(micro_batches=chunks, checkpointing=acceleration.gradient_checkpointing)
 
 
 def _remedy(job: Job, option: Option, budget: int) -> str:
@@ -331,7 +331,6 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     if parts.get("libraries", 0) >= budget:
         return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
     width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
-    batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
     length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
     # auto has tried edge_sampled, and it was not smaller.
     other = "" if job.settings.acceleration.batching == "auto" else "choose acceleration.batching: edge_sampled, or "
@@ -342,8 +341,8 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     }
     remedies = {
         "weights and optimizer": f"lower {width}, or leave nodes out of the graph",
-        "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
-        "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
+        "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.batch_size{length}, or {width}",
+        "evaluation": f"lower {width}",
         "graph and sampler": "leave nodes or edges out of the graph",
     }
     return remedies[max(remedies, key=lambda name: parts.get(name, 0))]

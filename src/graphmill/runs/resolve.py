@@ -110,7 +110,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     name = settings.recipe
     acceleration = settings.acceleration
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    choice = choose_device(acceleration.device, allow_fallback=acceleration.allow_fallback, local_rank=rank)
+    choice = choose_device(acceleration.device, local_rank=rank)
     preset, why = settings.preset, "as asked for"
     if preset == "auto":
         # By total memory, not by free memory: the same command must always give the same training.

@@ -46,8 +46,8 @@ def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
     """The cost for each number of workers, on the rung of ``option``; [] if the system cannot be sharded."""
     if not job.settings.shards_rows:
         return []
-    cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
-    widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
+    cost = cost_of(job, graph, "full", Execution(option.micro_batches, option.checkpointing))
+    widths, optimizer = layer_widths(job.settings), job.settings.training.OPTIMIZER
     found: list[Shard] = []
     heap: Heap = "returned" if "returned" in heaps() else option.heap  # the mode of each worker
     for workers in WORKERS:

@@ -29,7 +29,7 @@ def choose_start(
         InputError: ``resume: require``, and there is no checkpoint.
     """
     resume = settings.acceleration.resume
-    if settings.training.force or resume == "never":
+    if resume == "never":
         _clear(run, store)
         return "fresh"
     if store.list():
@@ -46,7 +46,7 @@ def longer(done: int, settings: Any) -> str:
         return ""
     return (
         f"training.epochs is {asked}, but this run has been trained for {done} epochs, and its vectors are of those; "
-        f"set training.force: true to train {asked} from the start"
+        f"set acceleration.resume: never to train {asked} from the start"
     )
 
 
@@ -61,7 +61,7 @@ def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
         return ""
     return (
         f"this run is done, and its best epoch and metrics are from evaluation.{', '.join(changed)}; "
-        "set training.force: true to train it again"
+        "set acceleration.resume: never to train it again"
     )
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from graphmill.training.signals import StopRequest
 
 NAME = "settings"
-KEEP_RUNS = 1_000_000
 STARTUP_TRIALS = 5
 """Number of finished trials before any trial is ended early, and number of failures in a row after which the search
 fails."""
@@ -85,8 +84,7 @@ class Search:
 
     def trial_values(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """The settings of one training of a trial whose settings are ``values``."""
-        # A trial's run is kept as long as the search, because the leaderboard names it.
-        return merge(values, {"training": {"seed": seed}, "acceleration": {"keep_runs": KEEP_RUNS}})
+        return merge(values, {"training": {"seed": seed}})
 
     def settings_for(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """The file's settings with a trial's values filled in, as a user would write them."""

@@ -6,7 +6,6 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
-    OPTIMIZER,
     AccelerationSettings,
     EvaluationSettings,
     ExportSettings,
@@ -22,7 +21,8 @@ PRESET = "Fills the fields that are not written"
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam with a constant learning rate, without weight decay; the loss has its own regularisation."""
 
-    optimizer: OptimizerName = setting("adam", OPTIMIZER)
+    OPTIMIZER: ClassVar[OptimizerName] = "adam"
+
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
@@ -55,8 +55,6 @@ class SystemSettings(Settings):
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
         acceleration = self.acceleration
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError("acceleration.batch_size and batch_size_per_device are both set; keep one of them")
         if acceleration.compile != "off" and not self.compiles:
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
@@ -76,9 +74,7 @@ class SystemSettings(Settings):
 
     def step_size(self) -> int:
         """Rows of an optimizer step, summed over all processes."""
-        acceleration = self.acceleration
-        per_device = acceleration.batch_size_per_device * acceleration.processes
-        return acceleration.batch_size or per_device or self.base_batch
+        return self.acceleration.batch_size or self.base_batch
 
 
 class LinkSettings(SystemSettings):

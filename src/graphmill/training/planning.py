@@ -20,9 +20,9 @@ HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
 }  # fmt: skip
 """Ratio of resident memory to memory in use, by mode of the heap (``training/allocator.py``); fragmentation makes it
 larger than 1. The first figure is for steps of equal sizes, the second for steps of different sizes (sampled batching)."""
-MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1}
 """Size of the optimizer state as a multiple of the weights."""
-OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5, "sgd": 5}
+OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5}
 """Reads and writes per weight in one update: of the weight, gradient and moments, and for the norm that clipping needs."""
 
 

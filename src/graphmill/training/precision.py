@@ -28,12 +28,6 @@ def resolve_precision(requested: str, device: torch.device) -> str:
     return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
 
 
-def safer_precision(current: str, device: torch.device) -> str | None:
-    """The next safer precision that this device has, or None when there is none."""
-    without = {"bf16"} if device.type == "cuda" and not torch.cuda.is_bf16_supported() else set()
-    return next((name for name in SAFER[current] if name not in without), None)
-
-
 @dataclass
 class LossScaler:
     """Scales the loss so that small fp16 gradients do not vanish. The scale halves on overflow, and doubles after

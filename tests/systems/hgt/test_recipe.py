@@ -177,13 +177,13 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
 
     same = digest()
     for execution in (
-        {"loss_chunks": 7},
+        {"micro_batches": 7},
         {"checkpoint_every_epochs": 3},
         {"gradient_checkpointing": True},
         {"processes": 2},
     ):
         assert digest(acceleration=execution) == same
-    assert digest(training={"epochs": 50, "patience_epochs": 1, "force": True}) == same
+    assert digest(training={"epochs": 50, "patience_epochs": 1}) == same
     assert digest(evaluation={"eval_every": 1}) == same
     for identity in ({"model": {"dropout": 0.1}}, {"training": {"seed": 1}}, {"acceleration": {"precision": "bf16"}}):
         assert digest(**identity) != same

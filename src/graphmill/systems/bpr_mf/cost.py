@@ -15,7 +15,7 @@ def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, executi
     table = (size.users + size.items) * d
     pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
     in_place = pairs_in_place(settings)
-    chunk = pairs / max(execution.loss_chunks, 1)
+    chunk = pairs / max(execution.micro_batches, 1)
     rows = (2.0 + negatives) * pairs
     return Cost(
         weights=table * WIDE,

@@ -44,7 +44,7 @@ def step_cost(
     batch = settings.step_size() // a.processes
     parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)
-    chunk = batch / max(execution.loss_chunks, 1)
+    chunk = batch / max(execution.micro_batches, 1)
     read = min(graph.num_nodes, 2 * batch + candidates * len(graph.node_types))
     edges = sum(relation.edges for relation in graph.relations)
     held_out = float(sum(r["split"]["valid"] + r["split"]["test"] for r in graph.manifest["relations"]))

@@ -22,14 +22,14 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     entities, relations, d = graph.num_nodes, 2 * len(graph.relations), m.embedding_dim
     height, width = 2 * m.shape[0] - m.kernel_height + 1, m.shape[1] - m.kernel_width + 1
     maps = m.output_channels * height * width
-    table = entities * (d + m.entity_bias)
+    table = entities * (d + 1)
     small = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     parameters = table + relations * d + maps * d + small
-    device = choose_device(a.device, allow_fallback=True).device
+    device = choose_device(a.device, or_cpu=True).device
     if settings.objective.loss == "softmax":
-        block = states_per_block(batch, entities, execution.loss_chunks, device) * entities
+        block = states_per_block(batch, entities, execution.micro_batches, device) * entities
     else:
-        block = entities_per_block(batch, entities, parts=execution.loss_chunks, device=device) * batch
+        block = entities_per_block(batch, entities, parts=execution.micro_batches, device=device) * batch
     sampled = settings.objective.loop == "slcwa"
     # The stored stages of the feature map: convolution, norm, ReLU, dropout; its gradient and a copy in the backward
     # pass.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.dragon.model import NUM_LAYERS
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
@@ -18,7 +19,7 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     m, size = settings.model, sizes_of(graph, settings.model.modalities)
     users, items, edges, d = size.users, size.items, size.edges, m.embedding_dim
     sets = len(size.widths)
-    width = d * (sets if m.fusion == "concatenate" else 1)
+    width = d * sets
     hidden = _HIDDEN * d
     parameters = sets * users * (d + 1) + sum((f + 1) * hidden + (hidden + 1) * d for f in size.widths)
     by_id = (users + items) * m.identity_dim
@@ -28,7 +29,7 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     rows = settings.step_size() / settings.acceleration.processes
     negatives = settings.objective.negatives_per_positive
     # Rows of the homogeneous graphs that a chunk uses, each once.
-    chunk = rows / max(execution.loss_chunks, 1)
+    chunk = rows / max(execution.micro_batches, 1)
     some_users, some_items = min(chunk, users), min(chunk * (1 + negatives), items)
     parts = some_users / max(users, 1) * alike + some_items / max(items, 1) * near
     # Normalised and concatenated, propagated, weighted; hidden layers.
@@ -38,7 +39,7 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     if m.identity_dim:
         loss += pairs_kept(chunk, negatives, m.identity_dim, pairs_in_place(settings))
     dense = sum(2.0 * items * (f * hidden + hidden * d) for f in size.widths)
-    moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
+    moved = 2.0 * (NUM_LAYERS * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
     held = sum(items * f for f in size.widths) * WIDE + edges * size.bytes_per_edge + (near + alike) * _ENTRY
     evaluation = (users + items) * (sets * d * 3 + width * 2) + 2 * by_id + SCORES
     if m.identity_dim:  # both parts, and their concatenation

@@ -19,7 +19,7 @@ from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.complex_part import with_complex
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
-from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
 from graphmill.systems.hgt.softmax_cost import (
     decoder_numbers,
     learned_width,
@@ -56,7 +56,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     if settings.objective.loss == "softmax":
         held += int(softmax_held(settings, counts, degrees))
     width = m.hidden_dim * _WIDE
-    chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
+    chunks = max(execution.micro_batches, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
     ranking = max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
@@ -147,7 +147,7 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
     For all nodes: a layer's input, keys, values and result. For one chunk of receivers: queries, sums, messages, what is
     computed from these, and a relation's sources side by side.
     """
-    m, rows = settings.model, settings.acceleration.inference_rows
+    m, rows = settings.model, INFERENCE_ROWS
     width = m.hidden_dim * _WIDE
     sizes = np.array([[r.edges, np.count_nonzero(r.outgoing), np.count_nonzero(r.incoming)] for r in degrees], float)
     share = np.array([min(1.0, rows / max(counts[r.target_type], 1.0)) for r in degrees])
@@ -159,11 +159,11 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
 
 
 def _threads(settings: HgtSettings) -> int:
-    return settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
+    return max(1, allowed_cores() // settings.acceleration.processes)
 
 
 def _on_cpu(settings: HgtSettings) -> bool:
-    return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu"
+    return choose_device(settings.acceleration.device, or_cpu=True).device.type == "cpu"
 
 
 def _one_pass(settings: HgtSettings) -> bool:

@@ -10,7 +10,7 @@ from graphmill.systems.base import LinkSettings
 from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
 from graphmill.systems.hgt.sampling_settings import HgtSampling
 from graphmill.training.settings import (
-    LOSS_CHUNKS,
+    MICRO_BATCHES,
     AccelerationSettings,
     TrainingSettings,
 )
@@ -165,6 +165,8 @@ _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 _COMPLEX_STEPS = 1_000
+INFERENCE_ROWS = 16_384
+"""Nodes whose final embeddings are computed at once, layer by layer. Fewer need less memory and repeat more work."""
 
 
 class HgtTraining(TrainingSettings):
@@ -198,20 +200,13 @@ class HgtAcceleration(AccelerationSettings):
     """HGT's acceleration defaults."""
 
     LESS_MEMORY: ClassVar[str] = (
-        "Reduce sampling.edge_sample_size, raise acceleration.loss_chunks, choose acceleration.batching: edge_sampled, or "
+        "Reduce sampling.edge_sample_size, raise acceleration.micro_batches, choose acceleration.batching: edge_sampled, or "
         "a smaller model"
     )
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
         "auto", "What the messages of one step run over: the whole graph, or a sample per micro-batch"
     )
-    loss_chunks: int = setting(4, LOSS_CHUNKS, identity=False, ge=1)
-    inference_rows: int = setting(
-        16_384,
-        "Number of nodes whose final embeddings are computed at once, layer by layer; a smaller number needs less "
-        "memory and repeats more work",
-        identity=False,
-        ge=1,
-    )
+    micro_batches: int = setting(4, MICRO_BATCHES, identity=False, ge=1)
     gradient_checkpointing: bool = setting(
         False, "Only with layers: recompute each in the backward pass", identity=False
     )
@@ -295,10 +290,10 @@ class HgtSettings(LinkSettings):
                 "set model.pair_features: false and model.complex_dim: 0"
             )
         acceleration = self.acceleration
-        if acceleration.batch_size or acceleration.batch_size_per_device:
+        if acceleration.batch_size:
             raise ValueError(
-                "HGT's step is sampling.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
-                "do not apply, leave them at 0"
+                "HGT's step is sampling.edge_sample_size pairs per relation; acceleration.batch_size does not apply, "
+                "leave it at 0"
             )
         hops, layers = len(self.sampling.num_neighbors), self.model.num_layers
         if acceleration.sharding == "rows" and acceleration.batching != "full":

@@ -28,7 +28,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     m, o, size = settings.model, settings.objective, sizes_of(graph)
     knowledge, nodes = knowledge_view(graph), graph.num_nodes
     facts, relations = len(knowledge), 2 + 2 * len(knowledge.names)
-    edges, d, k = 2 * (size.edges + facts), m.embedding_dim, m.relation_dim
+    edges, d, k = 2 * (size.edges + facts), m.embedding_dim, m.embedding_dim
     dims = [d, *m.layer_dims]
     table = nodes * d
     layers = dense = kept = inputs = moved = 0.0
@@ -58,13 +58,13 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
     # Of what is looked up: each state, its gradient and the vector that is scaled, and the vector's gradient.
-    chunk = pairs / max(execution.loss_chunks, 1)
+    chunk = pairs / max(execution.micro_batches, 1)
     loss = looked_up * sum(dims) * 4 + pairs_kept(chunk, negatives, sum(dims), compiled)
     states = inputs + 6.0 * nodes * widest if execution.checkpointing else kept + 3.0 * nodes * widest
     first = settings.step_size()
-    second = o.facts_per_step(first, size.edges, facts)
+    second = o.kg_batch_size or 2 * first
     given = float(settings.training.steps_per_epoch)
-    steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
+    steps = (given or max(size.edges / first, 1.0), given or edges / second + 1)
     share = [s / sum(steps) for s in steps]
     # All states, concatenated and scaled; before them the attention: projected heads and tails, translations and
     # translated heads, for one relation or a group, and logits.
@@ -73,7 +73,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
         # The second phase's optimizer also has moments of the vectors.
-        held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
+        held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + 2 * table * WIDE,
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
         evaluation=int(evaluated * WIDE),

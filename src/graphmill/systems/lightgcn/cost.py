@@ -16,7 +16,7 @@ def step_cost(
     size, d, layers = sizes_of(graph), settings.model.embedding_dim, settings.model.num_layers
     table = (size.users + size.items) * d
     pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
-    chunk = pairs / max(execution.loss_chunks, 1)
+    chunk = pairs / max(execution.micro_batches, 1)
     in_place = pairs_in_place(settings, precision)
     rows = (2.0 + negatives) * pairs
     # Vectors of two layers; the final vectors and their gradient; the tables' gradient; table rows for the norm.

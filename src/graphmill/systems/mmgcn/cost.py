@@ -40,7 +40,7 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
     trained = weights + (tables if m.trainable_embeddings else 0)
     rows = settings.step_size() / settings.acceleration.processes
     in_place = pairs_in_place(settings, precision)
-    chunk = rows / max(execution.loss_chunks, 1)
+    chunk = rows / max(execution.micro_batches, 1)
     loss = pairs_kept(chunk, settings.objective.negatives_per_positive, d, in_place)
     if m.trainable_embeddings and settings.objective.regularisation > 0:  # the ID table's rows for the norm, each once
         loss += min(chunk * (2 + settings.objective.negatives_per_positive), nodes) * d * 3

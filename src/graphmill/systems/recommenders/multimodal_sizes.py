@@ -53,7 +53,7 @@ def pairs_in_place(settings: RecommenderSettings, precision: str = "fp32") -> bo
 
     ``precision``: of the vectors; tables are always fp32.
     """
-    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    device = choose_device(settings.acceleration.device, or_cpu=True).device
     return device.type == "cpu" and precision == "fp32" and has_numba()
 
 

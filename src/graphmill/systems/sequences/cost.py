@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.sequences.hyper_connections import STREAMS
 from graphmill.systems.sequences.next_item_losses import BLOCK_BYTES
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.training.contract import Execution
@@ -22,7 +23,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     rows, attended = sequences * lengths.mean(), sequences * (lengths**2.0).mean()
     d, blocks, heads = m.embedding_dim, m.num_blocks, m.num_heads
     span = m.time_span if isinstance(m, TisasrecModel) else 0
-    streams = m.mhc_streams if m.mhc != "off" else 1
+    streams = STREAMS if m.mhc != "off" else 1
     tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
     parameters = tables + blocks * (6 * d * d + 12 * d)
     # Stored per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks.
@@ -34,16 +35,16 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     wide = rows * items
     loss = {
         "softmax": 0.25 * wide + 3 * rows * d,
-        "sampled_softmax": 3 * rows * o.sampled_items,
-    }.get(o.loss, 2 * rows * d + min(rows * d * (2 + 2 * o.negatives_per_positive), BLOCK_BYTES // 2))
+        "sampled_softmax": 3 * rows * o.drawn,
+    }.get(o.loss, 2 * rows * d + min(rows * d * (2 + 2 * o.drawn), BLOCK_BYTES // 2))
     dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
-    scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
+    scored = wide if o.loss == "softmax" else rows * (o.drawn if o.loss == "sampled_softmax" else 0)
     # Memory traffic of eight numbers per score, fewer than its operations: a score stays in the cache between them.
     products = dense * (3 + execution.checkpointing) + 3 * 2.0 * scored * d
     return Cost(
         weights=int(parameters * _WIDE),
         held=interactions * 48,
-        step=int((states + loss / max(execution.loss_chunks, 1) + 4 * rows * d) * _WIDE),
+        step=int((states + loss / max(execution.micro_batches, 1) + 4 * rows * d) * _WIDE),
         gradients=int(parameters * _WIDE),
         evaluation=int(_ENCODED * (lengths.mean() * 8 * d + 4 * items) * _WIDE),
         flop=products,
