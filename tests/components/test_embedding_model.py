@@ -377,12 +377,6 @@ def test_wrong_embeddings_go_no_further(built: Project, how: str) -> None:
     assert not (built.root / "data" / "06_models" / "embeddings" / "out.csv").exists()
 
 
-def test_export_without_parquet_is_refused_in_a_sentence(built: Project) -> None:
-    reply = {"result": {"epoch": 1, "dim": DIM, "files": {"embeddings.csv": {"bytes": 1}}}}
-    result = run_model(built, "model", "embeddings", train=trained(), export=reply)
-    assert "set export.parquet: true" in failure(result)
-
-
 # -- validation and ranking ------------------------------------------------------------------------------------------
 
 
