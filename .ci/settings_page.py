@@ -45,10 +45,8 @@ def settings_markdown() -> str:
     for name, model in SHARED.items():
         parts.append(f"### `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
     for recipe, entry in registry.RECIPES.items():
-        parts.append(
         about = f"{entry.about}. Optimizer: {_optimizer(recipe)}. Presets: {_presets(recipe)}.{_sharding(recipe)}"
         parts.append(f"## Recipe `{recipe}`\n\n{about}\n")
-        )
         for name, field in registry.settings_model(recipe).model_fields.items():
             model = field.annotation  # type: ignore[assignment]
             if not (isinstance(model, type) and issubclass(model, Settings)):
