@@ -188,7 +188,6 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     best = yaml.safe_load((wanted.folder / "best.yaml").read_text())
     assert best["training"]["learning_rate"] == found.best.chosen["training.learning_rate"]
     assert "search" not in best
-    assert "keep_runs" not in best.get("acceleration", {})
     kept = json.loads((wanted.folder / "test.json").read_text())
     assert (kept["run"], kept["figures"].keys()) == (found.best.runs[0], found.test.keys())
     with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]

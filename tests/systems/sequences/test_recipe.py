@@ -222,7 +222,6 @@ def test_the_low_memory_example_trains_exports_and_recommends(watched, tmp_path,
     values |= {"data": str(watched.path)}
     values["training"] |= {"epochs": 1}
     values["model"] |= {"embedding_dim": 8}
-    values["acceleration"] = {"threads": 1}
     result = train(values, "low_memory.yaml", root=str(tmp_path))
     restored = restore(result["run_dir"])
     assert restored.job.settings.acceleration.batch_size == 64
