@@ -39,20 +39,17 @@ def baseline_rankings(
     names: Sequence[str] = LINK_BASELINES,
     *,
     seed: int = 0,
-    minutes: float = 2.0,
 ) -> dict[str, LinkRanking]:
     """Degree and the named baselines of the links of ``split``, each at its best settings by validation.
 
     ``width``: of the spectral vectors. What is computed is kept in ``folder`` and found again.
     """
-    baselines = of(graph, split, width, folder, seed=seed, minutes=minutes)
+    baselines = of(graph, split, width, folder, seed=seed)
     degree = rank_links(DegreeScorer(baselines.queries), baselines.queries, seed=seed)
     return {"degree": degree, **baselines.rankings(names)}
 
 
-def of(
-    graph: TypedGraph, split: str, width: int, folder: Path, *, seed: int = 0, minutes: float = 2.0
-) -> LinkBaselines:
+def of(graph: TypedGraph, split: str, width: int, folder: Path, *, seed: int = 0) -> LinkBaselines:
     """The baselines of a split, on one thread, with their progress on the terminal."""
     return LinkBaselines(graph, split, folder, width, seed=seed, outlets=[Terminal()])
 

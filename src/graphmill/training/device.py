@@ -71,11 +71,20 @@ def choose_device(requested: str, *, or_cpu: bool = False, local_rank: int = 0) 
     return DeviceChoice(device, requested, reason)
 
 
+def here(requested: str) -> str:
+    """The requested device, or ``auto`` if this machine has no such device."""
+    return "auto" if available_devices().get(requested) else requested
+
+
+def threads_of(processes: int) -> int:
+    """CPU threads of one of so many processes of this machine: OMP_NUM_THREADS, or all allowed cores divided by them."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) else max(1, allowed_cores() // processes)
+
+
 def configure_torch(device: torch.device, processes: int) -> int:
-    """Set threads and determinism for this process; returns the number of threads: all allowed cores divided by the
-    ``processes`` of this machine, or OMP_NUM_THREADS for one process (torchrun sets it for several)."""
-    asked = os.environ.get("OMP_NUM_THREADS", "") if processes == 1 else ""
-    threads = int(asked) if asked.isdigit() and int(asked) else max(1, allowed_cores() // processes)
+    """Set threads and determinism for this process; returns the number of threads."""
+    threads = threads_of(processes)
     torch.set_num_threads(threads)
     # Without it, cuBLAS may compute the same product in different orders. cuBLAS reads it at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

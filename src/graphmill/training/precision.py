@@ -9,7 +9,6 @@ import torch
 
 from graphmill.errors import SettingsError
 
-SAFER = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 
 

@@ -30,7 +30,7 @@ from graphmill.systems.hgt.softmax_cost import (
     spectral_width,
 )
 from graphmill.training.contract import Execution
-from graphmill.training.device import allowed_cores, choose_device
+from graphmill.training.device import choose_device, threads_of
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4  # bytes of fp32
@@ -159,7 +159,7 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
 
 
 def _threads(settings: HgtSettings) -> int:
-    return max(1, allowed_cores() // settings.acceleration.processes)
+    return threads_of(settings.acceleration.processes)
 
 
 def _on_cpu(settings: HgtSettings) -> bool:
