@@ -55,7 +55,7 @@ def shown(plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: Pr
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
     baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = plan.selection_metric if plan.selection_metric in model else next(iter(model))
-    on_test = report["selected_on"] == "test"
+    on_test = report.get("selected_on") == "test"
     best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
     rival = baselines[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")

@@ -54,9 +54,7 @@ def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
     """A note if the epoch or the metrics of a finished run are from other evaluation settings than those given now."""
     before = stored_settings(run).model_dump(mode="json")["evaluation"]
     now = settings.model_dump(mode="json")["evaluation"]
-    changed = [
-        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
-    ]
+    changed = [f"{name} {before[name]} (now {now[name]})" for name in now if before[name] != now[name]]
     if not changed:
         return ""
     return (

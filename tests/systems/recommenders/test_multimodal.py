@@ -135,7 +135,7 @@ def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> 
 
 @pytest.mark.parametrize("earlier", [False, True])
 def test_mmgcns_table_starts_from_both_tables_of_bpr_mf_and_from_its_own(graph: TypedGraph, earlier: bool) -> None:
-    """A user and an item may have one id, so the rows of the one table say which they are; those of release 0.1 did not."""
+    """A user and an item may have one id, so the rows of the one table say which they are."""
     recipe, alone = recipe_of("mmgcn", graph), recipe_of("bpr_mf", graph)
     model, there = recipe.build(Execution()), alone.build(Execution())
     if earlier:
