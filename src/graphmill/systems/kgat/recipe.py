@@ -76,7 +76,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         m, counts = self.settings.model, [kind.count for kind in self.graph.node_types]
         first = torch.from_numpy(self.facts.first_values.copy())
         layers = m.layer_dims, m.aggregation, m.message_dropout, m.leaky_slope, m.layer_length
-        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, m.embedding_dim, *layers)
+        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, *layers)
 
     def shard(self, ranks: Ranks) -> None:
         """Divides the nodes of all types into ranges, and with them each table and the attention of the edges."""
