@@ -45,7 +45,8 @@ def settings_markdown() -> str:
     for name, model in SHARED.items():
         parts.append(f"### `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
     for recipe, entry in registry.RECIPES.items():
-        parts.append(f"## Recipe `{recipe}`\n\n{entry.about}. Presets: {_presets(recipe)}.{_sharding(recipe)}\n")
+        about = f"{entry.about}. Optimizer: {_optimizer(recipe)}. Presets: {_presets(recipe)}.{_sharding(recipe)}"
+        parts.append(f"## Recipe `{recipe}`\n\n{about}\n")
         for name, field in registry.settings_model(recipe).model_fields.items():
             model = field.annotation  # type: ignore[assignment]
             if not (isinstance(model, type) and issubclass(model, Settings)):
@@ -64,6 +65,10 @@ def settings_markdown() -> str:
         parts.append(f"### Format `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
         parts += _nested(f"`{name}`", model)
     return "\n".join(parts)
+
+
+def _optimizer(recipe: str) -> str:
+    return str(getattr(registry.settings_model(recipe).model_fields["training"].annotation, "OPTIMIZER"))  # noqa: B009
 
 
 def _nested(where: str, model: type[Settings]) -> list[str]:

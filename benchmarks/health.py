@@ -68,7 +68,7 @@ def draw(folder: Path, csv: bool = True) -> None:
             "source": pa.array(["drawn"] * ROWS).dictionary_encode(),
         }
     )
-    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=csv, parquet=True), {})
+    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=csv), {})
 
 
 def report(file: Path) -> dict[str, float | str]:

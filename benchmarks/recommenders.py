@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import tempfile
 import time
@@ -108,7 +107,7 @@ def train_one(folder: Path, recipe: str, graph: Path, **sections: Any) -> dict[s
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
-    values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu", "threads": 1}}
+    values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu"}}
     with contextlib.redirect_stdout(sys.stderr):
         return dict(train(merge(values, sections), "benchmark", root=str(folder / "runs")))
 
@@ -133,7 +132,7 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
             "data": str(graph),
             "preset": "none",
             "training": {"seed": seed},
-            "acceleration": {"device": "cpu", "threads": int(os.environ.get("OMP_NUM_THREADS", 0))},
+            "acceleration": {"device": "cpu"},
         }
         settings = parse_settings(values, "benchmark")
         assert isinstance(settings, RecommenderSettings)

@@ -37,7 +37,7 @@ SPACE: dict[str, Any] = {
 }
 BASE: dict[str, Any] = {
     "training": {"epochs": 40, "seed": 0},
-    "evaluation": {"baselines": False, "eval_every": 5, "final_metrics": "same"},
+    "evaluation": {"baselines": [], "eval_every": 5},
 }
 METRIC = "recall@20"
 SEEDS = range(10)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -46,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "movies": {"preset": "quality", "model": {"max_length": 50}, "training": {"epochs": 100, "patience_epochs": 20}},
     "sports": {
         "model": {"max_length": 50, "embedding_dim": 64, "dropout": 0.4},
-        "objective": {"loss": "sampled_softmax", "sampled_items": 2048},
+        "objective": {"loss": "sampled_softmax", "negatives": 2048},
         "training": {"epochs": 20, "patience_epochs": 4, "learning_rate": 0.001},
         "acceleration": {"batch_size": 128},
         "evaluation": {"eval_every": 1},
@@ -69,7 +70,7 @@ def settings_of(data: str, form: str) -> dict[str, Any]:
     if form == "default":
         return {}
     if form == "gbce":
-        return merge(SETTINGS[data], {"objective": {"loss": "gbce", "negatives_per_positive": 256}})
+        return merge(SETTINGS[data], {"objective": {"loss": "gbce", "negatives": 256}})
     return PAPER if form == "paper" else SETTINGS[data]
 
 
@@ -82,6 +83,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     with tempfile.TemporaryDirectory() as folder:
         tables = read_sequence(data_file(data))
         graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
@@ -89,8 +91,8 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
             "recipe": system,
             "data": str(graph.path),
             "training": {"seed": seed},
-            "acceleration": {"device": "cpu", "threads": threads},
-            "evaluation": {"baselines": seed == 0 and form == "own"},
+            "acceleration": {"device": "cpu"},
+            "evaluation": {} if seed == 0 and form == "own" else {"baselines": []},
         }
         with contextlib.redirect_stdout(sys.stderr):
             report = train(merge(settings_of(data, form), own), "benchmark", root=str(Path(folder) / "runs"))

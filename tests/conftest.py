@@ -11,6 +11,8 @@ from hypothesis import settings
 
 # Before torch is imported: threads that wait by spinning starve the processes that these tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# One thread for each training, so that figures do not depend on the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell's background job ignores Ctrl-C and hands that on to every process that these tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

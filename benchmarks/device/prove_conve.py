@@ -105,13 +105,13 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
     There are few evaluations, and no checkpoint but of the best and the last epoch.
     """
     own = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    never = {"checkpoint_every_epochs": 0, "checkpoint_every_seconds": 0}
+    never = {"checkpoint_every_epochs": 0}
     fixed = {
         "recipe": "conve",
         "preset": "none",
         "training": {},
         "evaluation": {"eval_every": 20, "max_queries": 3000, "baselines": []},
-        "acceleration": {"device": device.type, "allow_fallback": False, "precision": "", **never},
+        "acceleration": {"device": device.type, "precision": "", **never},
     }
     over = json.loads(os.environ.get("CONVE_SETTINGS", "{}"))
     said = [f"{key} {value}" for section in over.values() for key, value in section.items()]

@@ -74,7 +74,7 @@ def _values(of: Any, device: torch.device, *more: dict[str, Any]) -> dict[str, A
     from tests.training.runs import settings_of
     from tests.training.test_cuda import without_dropout
 
-    on = {"device": device.type, "allow_fallback": False, "precision": "fp32"}
+    on = {"device": device.type, "precision": "fp32"}
     length = {"epochs": 2, "steps_per_epoch": 10, "warmup_steps": 2, "lr_decay_epochs": 0}
     fixed = {"acceleration": on, "training": length}
     return settings_of(of, _graph(of.graph), without_dropout(of.recipe), fixed, *more)
@@ -133,7 +133,7 @@ def resume(device: torch.device, tiny: bool) -> str:
     compute = engine.compute_gradient
     for name, of in _cases(tiny, "bpr-mf", "hgt-full", "conve-kvsall", "sasrec", "kgat").items():
         with case(case=name):
-            values = _values(of, device, {"acceleration": {"deterministic": "on"}})
+            values = _values(of, device)
             whole = _losses(train(values, "prove", root=str(FOLDER / f"{name}-whole")))
             stop = StopRequest()
             engine.compute_gradient = _stopping(compute, stop, after=5)
@@ -178,7 +178,7 @@ def _long(tiny: bool, device: torch.device, **training: int) -> dict[str, Any]:
         "model": {"hidden_dim": width, "embedding_dim": width, "num_layers": 2, "dropout": 0.0},
         "training": training,
         "evaluation": {"eval_every": 9, "max_queries": 5},
-        "acceleration": {"device": device.type, "allow_fallback": False, "precision": "fp32", "batching": "full"},
+        "acceleration": {"device": device.type, "precision": "fp32", "batching": "full"},
     }
 
 
@@ -192,7 +192,7 @@ def oom(device: torch.device, tiny: bool) -> str:
 
     values = merge(
         _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4),
-        {"acceleration": {"deterministic": "on", "loss_chunks": 1}},
+        {"acceleration": {"micro_batches": 1}},
     )
     plain = train(values, "prove", root=str(FOLDER / "plain"))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 28_000

@@ -123,7 +123,7 @@ class Trained:
     """A recipe on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
 
     def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
-        on_device = {"device": device.type, "allow_fallback": False, "precision": precision, "on_oom": "stop"}
+        on_device = {"device": device.type, "precision": precision}
         values = {"recipe": label.split()[0], "preset": "none", **own}
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")

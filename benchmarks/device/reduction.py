@@ -59,7 +59,7 @@ class _Timed(Ranks):
 def rank(name: str, folder: Path) -> None:
     """Under torchrun: medians of a step and of its reductions, seconds, and the bytes; printed by rank 0."""
     torch.set_num_threads(1)
-    joined = join("gloo", "cpu")
+    joined = join("cpu")
     ranks = _Timed(**vars(joined))
     recipe_name, own, kind, sizes = WORKLOADS[name]
     graph = getattr(made_up_graphs, kind)(folder / str(ranks.rank), *sizes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.parts.card import Row, fresh, row, store
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # all its figures are of one thread
+
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -49,7 +53,7 @@ def baseline_rows(data: str, folder: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         graph = graph_of(data, folder, Path(scratch) / "graph")
         baselines = LinkBaselines(
-            graph, "test", Path(scratch), 512, sides="both", average="micro", threads=1, outlets=[Terminal()]
+            graph, "test", Path(scratch), 512, sides="both", average="micro", outlets=[Terminal()]
         )
         with contextlib.redirect_stdout(sys.stderr):
             found = baselines.rankings()
@@ -68,9 +72,9 @@ def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str
             "preset": preset,
             "data": str(graph.path),
             "training": {"seed": seed},
-            "acceleration": {"device": "cpu", "threads": 1},
+            "acceleration": {"device": "cpu"},
             "evaluation": {"eval_every": 10},
-            "export": {"csv": False, "parquet": False},
+            "export": {"csv": False},
         }
         with contextlib.redirect_stdout(sys.stderr):
             report = train(merge(own, changes), "benchmark", root=str(Path(scratch) / "runs"))

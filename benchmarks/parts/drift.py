@@ -10,6 +10,7 @@ be.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,12 +35,15 @@ from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # all its figures are of one thread
+
+
 SYSTEMS: dict[str, dict[str, Any]] = {
     "complex": {"recipe": "complex", "model": {"embedding_dim": 64}, "training": {"epochs": 12}},
     "hgt": {"recipe": "hgt", "preset": "none", "objective": {"loss": "softmax"},
             "model": {"embedding_dim": 64, "num_layers": 0, "learned_share": 0.0}, "training": {"epochs": 2}},
 }  # fmt: skip
-COMMON = {"export": {"csv": False, "align": "none"}, "acceleration": {"device": "cpu", "threads": 1}}
+COMMON = {"export": {"csv": False, "align": "none"}, "acceleration": {"device": "cpu"}}
 
 
 def graph_with(share_lost: float, folder: Path) -> TypedGraph:

@@ -4,7 +4,7 @@ what it owes to the features.
 ``python -m benchmarks.recommenders multimodal --json``. Each run is a whole training as a user starts it, in a fresh
 process: a settings file of ``examples/recommenders/``, the split of the data, the best epoch by validation Recall@20,
 test read once, every item ranked with training items masked (MMRec's protocol). Three seeds, each beside the same with
-``shuffle_features`` (every item has another's). Seed 0 has the baselines of the same split, tuned on validation, BPR-MF's
+shuffled features (every item has another's). Seed 0 has the baselines of the same split, tuned on validation, BPR-MF's
 five forms among them. A test Recall@20 above 0.12 would be a leak: validation and test of this data set share their
 trends.
 
@@ -28,12 +28,16 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import yaml
 
 from benchmarks.parts.card import DATASETS, ROOT, Row, fresh, paired_difference, row, store
 from graphmill.systems.dragon.settings import PRESETS as DRAGON
 from graphmill.systems.mmgcn.settings import PRESETS as MMGCN
+from graphmill.systems.recommenders import multimodal
+from graphmill.systems.recommenders.modalities import Modality, modalities
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -73,6 +77,13 @@ def large_settings(system: str, size: int) -> dict[str, Any]:
     }
 
 
+def _shuffled(view: Any, names: Sequence[str], *, seed: int) -> list[Modality]:
+    """The feature sets, with each item's features given to another."""
+    sets = modalities(view, names)
+    orders = [np.random.default_rng(seed).permutation(len(each.features)) for each in sets]
+    return [Modality(m.name, m.features[order], m.present[order]) for m, order in zip(sets, orders, strict=True)]
+
+
 def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bool) -> dict[str, float]:
     """One training; its best epoch, and valid and test figures at it. ``large``: its batch, where it is not the file's."""
     from graphmill.graph.build import build_graph
@@ -91,13 +102,13 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
         own: dict[str, Any] = {
             "data": str(graph),
             "training": {"seed": seed},
-            "model": {"shuffle_features": shuffled},
-            "acceleration": {"device": "cpu", "threads": 1},
-            "evaluation": {"baselines": baselines},
+            "acceleration": {"device": "cpu"},
+            "evaluation": {} if baselines else {"baselines": []},
         }
-        with contextlib.redirect_stdout(sys.stderr):
+        given = partial(_shuffled, seed=seed) if shuffled else modalities
+        with contextlib.redirect_stdout(sys.stderr), patch.object(multimodal, "modalities", given):
             if system in STARTS:
-                first = {**own, "model": {}, "evaluation": {"baselines": []}}
+                first = {**own, "evaluation": {"baselines": []}}
                 start = train(merge(_example(STARTS[system]), first), "benchmark", root=str(Path(folder) / "starts"))
                 own["training"]["init_from"] = str(start["run_dir"])
             values = merge(merge(settings, large_settings(system, large) if large else {}), own)

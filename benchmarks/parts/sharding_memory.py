@@ -20,6 +20,9 @@ import numpy as np
 
 from benchmarks.parts.card import ROOT, Row, row
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # all its figures are of one thread
+
+
 NODES, EDGES, WIDTH = 129_375, 8_100_498, 512
 """PrimeKG's nodes and directed edges; here half of them are users, half items, or a third entities."""
 LAYERS, STEPS = 2, 2
@@ -95,7 +98,7 @@ def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
     """A short training: two steps, an evaluation, the final figures."""
     model: dict[str, Any] = {"embedding_dim": WIDTH, "num_layers": LAYERS}
     if system == "kgat":
-        model = {"embedding_dim": WIDTH, "layer_dims": [64, 32], "relation_dim": 64}
+        model = {"embedding_dim": WIDTH, "layer_dims": [64, 32]}
     more: dict[str, Any] = {}
     if system == "hgt":
         model = {"hidden_dim": WIDTH, "embedding_dim": WIDTH, "num_layers": LAYERS}
@@ -111,7 +114,7 @@ def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
         "model": model,
         "training": {"epochs": 1, "steps_per_epoch": STEPS},
         "acceleration": {
-            "device": "cpu", "threads": 1, "batching": "full", "keep_last": 1, "keep_best": 0, "loss_chunks": 4, **shares,
+            "device": "cpu", "batching": "full", "micro_batches": 4, **shares,
         },
         "evaluation": {"baselines": []},
         **more,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.errors import SettingsError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
+from graphmill.training.run_files import read_run_file
 from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
@@ -166,109 +167,41 @@ def _suited(tables: IngestResult) -> dict[str, Any]:
 
 
 def generate_hgt_embeddings_batched(
-    edges_csv: str,
-    output_csv: str,
+    edges_csv: str | Path,
+    output_csv: str | Path,
     *,
     embedding_dim: int = 512,
-    hidden_dim: int | None = None,
-    num_layers: int | None = None,
-    num_heads: int | None = None,
-    num_epochs: int | None = None,
-    learning_rate: float | None = None,
-    device: str | None = None,
-    edge_sample_size: int | None = None,
-    node_batch_size: int = 2048,
-    num_neighbors: Sequence[int] = (10, 10),
-    accumulation_steps: int = 4,
-    loss: str = "",
-    contrastive_weight: float | None = None,
-    similarity_threshold: float | None = None,
+    num_epochs: int = 0,
+    device: str = "",
     include_node_types: Sequence[str] = ("drug", "disease", "gene/protein", "pathway", "biological_process"),
-    limit_nodes: int | None = None,
-    use_batched_mps: bool = True,
+    limit_nodes: int = 0,
     seed: int = 0,
-    work_dir: str = "",
+    work_dir: str | Path = "",
+    **sections: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train HGT on an edge CSV in PrimeKG's format and write an embedding CSV, in one call.
 
-    ``loss`` is "softmax" (the default) or "link_contrastive". Only "link_contrastive" uses ``contrastive_weight`` (0.5)
-    and ``similarity_threshold`` (0.1); if one of these is given, it becomes the default loss. An argument that is None gets
-    the loss's default (docs/reference/settings.md). For softmax these are ``hidden_dim`` 64, ``num_layers`` 0,
-    ``num_heads`` 4, ``num_epochs`` 2 (of ten steps), ``learning_rate`` 0.005 and ``edge_sample_size`` 200; for
-    link_contrastive 256, 2, 8, 100, 0.001 and 5,000. ``use_batched_mps`` selects ``batching: edge_sampled`` if there are
-    layers, whose messages it samples; otherwise batching is full. ``node_batch_size`` and ``num_neighbors`` are stored in
-    the settings, but only ``neighbor_sampled`` batching uses them.
-    Widths are rounded up to a multiple of ``num_heads``. Files are kept in ``work_dir`` (default: a folder beside
-    ``output_csv``, named after it), so that the same call reuses or continues its earlier work.
+    Args:
+        edges_csv: the edges; output_csv: the file to write, with a row for each node.
+        embedding_dim: width of the vectors. num_epochs, device: 0 and "" mean the default.
+        include_node_types: node types to keep. limit_nodes: keep only so many nodes; 0: all.
+        work_dir: folder for graph and run (default: one beside ``output_csv``, named after it). The same call reuses or
+            continues its earlier work.
+        sections: further settings by section, as for :func:`train`.
 
     Returns:
         total_nodes, output_file, embedding_dim, run_dir, metrics, seconds.
     """
     import shutil
 
-    from graphmill.graph.build import build_graph
-    from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.kg_columns import KgCsvSettings
-    from graphmill.ingest.kg_csv import read_kg_csv
-    from graphmill.runs.export import export_run, restore
-    from graphmill.runs.fallback import once_more_on_the_cpu
-    from graphmill.runs.train import train
-    from graphmill.settings import parse
-
     output = Path(output_csv)
     folder = Path(work_dir) if work_dir else output.with_suffix(".graphmill")
-    tables = read_kg_csv(edges_csv, KgCsvSettings(limit_nodes=limit_nodes or 0))
-    chosen = parse(GraphSettings, {"include_node_types": list(include_node_types)}, "include_node_types")
-    graph = build_graph(tables.nodes, tables.edges, chosen, folder / "graph")
-
-    objective = {
-        "loss": loss,
-        "contrastive_weight": contrastive_weight,
-        "similarity_threshold": similarity_threshold,
-    }
-
-    def given(**values: Any) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if value not in ("", None)}
-
-    earlier = loss == "link_contrastive" or contrastive_weight is not None or similarity_threshold is not None
-    contrasts = earlier and loss != "softmax"
-    heads = num_heads or (8 if contrasts else 4)
-    layers = num_layers or (2 if contrasts and num_layers is None else 0)
-
-    def up(width: int | None) -> int | None:
-        return None if width is None else -(-width // heads) * heads
-
-    result = train(
-        {
-            "recipe": "hgt",
-            "data": str(graph.path),
-            "model": given(
-                embedding_dim=up(embedding_dim), hidden_dim=up(hidden_dim), num_layers=num_layers, num_heads=num_heads
-            ),
-            "objective": given(**objective),
-            "training": given(epochs=num_epochs, learning_rate=learning_rate, seed=seed),
-            "acceleration": {
-                "device": device or "auto",
-                "batching": "edge_sampled" if use_batched_mps and layers else "full",
-                "loss_chunks": accumulation_steps,
-            },
-            "sampling": given(
-                edge_sample_size=edge_sample_size,
-                node_batch_size=node_batch_size,
-                num_neighbors=list(num_neighbors),
-                accumulation_steps=accumulation_steps,
-            ),
-        },
-        "generate_hgt_embeddings_batched",
-    )
-    manifest = once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
+    tables = read_edges(edges_csv, "kg_csv", limit_nodes=limit_nodes)
+    graph = build_graph(tables, folder / "graph", include_node_types=list(include_node_types))
+    given: dict[str, Any] = {**sections, "model": {"embedding_dim": embedding_dim, **sections.get("model", {})}}
+    run = train(graph, "hgt", epochs=num_epochs, device=device, seed=seed, progress=False, **given)
     output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(Path(result["run_dir"]) / "embeddings" / "embeddings.csv", output)
-    return {
-        "total_nodes": manifest["rows"],
-        "output_file": str(output),
-        "embedding_dim": manifest["dim"],
-        "run_dir": result["run_dir"],
-        "metrics": result["metrics"],
-        "seconds": result["seconds"],
-    }
+    shutil.copyfile(run.path / "embeddings" / "embeddings.csv", output)
+    about = {"total_nodes": len(run), "output_file": str(output), "embedding_dim": run.manifest["dim"]}
+    report = read_run_file(run.path, "report.json")
+    return about | {"run_dir": str(run.path), "metrics": report["metrics"], "seconds": report["seconds"]}

@@ -7,15 +7,13 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 """
 
 import reprlib
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from graphmill.errors import InputError, SettingsError
 
@@ -23,47 +21,6 @@ LARGEST_NUMBER = 2**63 - 1
 """Of whole numbers: what every array and every seed can hold."""
 LONGEST_TEXT = 4095
 """Characters of a path, as Linux bounds it."""
-
-
-@dataclass(frozen=True)
-class Retired:
-    """A removed setting of an earlier release: its default, and its replacement.
-
-    Files with the default are read as before, and fingerprints do not change; any other value is refused.
-    """
-
-    default: Any
-    instead: str
-    identity: bool = True
-
-
-class _RetiredError(ValueError):
-    """A removed setting is used; the message begins with its name."""
-
-
-class RenamedSetting(UserWarning):
-    """A setting has its name of an earlier release; the message gives the current name."""
-
-
-_OUR_OWN_FILE: ContextVar[bool] = ContextVar("our own file", default=False)
-
-
-@contextmanager
-def written_by_graphmill() -> Iterator[None]:
-    """A context for reading settings that an earlier release wrote: renamed settings give no warning."""
-    token = _OUR_OWN_FILE.set(True)
-    try:
-        yield
-    finally:
-        _OUR_OWN_FILE.reset(token)
-
-
-def reads_own_file() -> bool:
-    """Whether :func:`written_by_graphmill` is in force."""
-    return _OUR_OWN_FILE.get()
-
-
-Renamed = dict[str, str | tuple[str, ...]]
 
 
 class Settings(BaseModel):
@@ -83,48 +40,6 @@ class Settings(BaseModel):
     def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
         return _as_meant(cls.model_fields[str(info.field_name)].annotation, value)
 
-    RETIRED: ClassVar[dict[str, Retired]] = {}
-    RENAMED: ClassVar[Renamed] = {}
-    """Old name → name of today, or several; both dotted from this model where a setting moved to another section.
-
-    Files are read by either; the old name wins, since it is what was added to defaults and presets. Fingerprints have the
-    old one.
-    """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_of_today(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        values = with_names_of_today(cls, values)
-        for name, retired in cls.RETIRED.items():
-            if name in values and values[name] != retired.default:
-                raise _RetiredError(f"{name}: {shown(values[name])} is no longer available: {retired.instead}")
-        return {name: value for name, value in values.items() if name not in cls.RETIRED}
-
-
-def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with each renamed setting of ``model`` under its current name; each gives a warning."""
-    out = dict(values)
-    for old, new in model.RENAMED.items():
-        *parents, name = old.split(".")
-        section = _at(out, parents)
-        if not isinstance(section, Mapping) or name not in section:
-            continue
-        value, names = section[name], (new,) if isinstance(new, str) else new
-        out = _without(out, old)
-        for path in names:
-            out = put(out, path, value)
-        if not _OUR_OWN_FILE.get():
-            warnings.warn(f"{old} is now called {' and '.join(names)}; the old name is still read", RenamedSetting, 2)
-    return out
-
-
-def name_of_today(model: type[Settings], path: str) -> str:
-    """The dotted ``path`` of a setting; if it was renamed, with the first of its current names."""
-    new = model.RENAMED.get(path, path)
-    return new if isinstance(new, str) else new[0]
-
 
 def put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy of nested ``values`` with ``value`` at the dotted ``path``; a value in place of a section is kept, and
@@ -134,13 +49,6 @@ def put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     if rest and not isinstance(below, Mapping):
         return dict(values)
     return {**values, name: put(below, rest, value) if rest else value}
-
-
-def _without(values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    name, _, rest = path.partition(".")
-    if rest:
-        return {**values, name: _without(values[name], rest)}
-    return {key: value for key, value in values.items() if key != name}
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -160,6 +68,13 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     else:
         bounds["default"] = default
     return Field(description=text, json_schema_extra={"identity": identity}, **bounds)
+
+
+def require_unset(settings: Settings, names: Iterable[str], section: str, why: str) -> None:
+    """Raise ``ValueError`` for a field of ``names`` that differs from its default: with ``why`` it is not read."""
+    for name in names:
+        if getattr(settings, name) != type(settings).model_fields[name].get_default(call_default_factory=True):
+            raise ValueError(f"{section}.{name} is not read with {why}; leave it out")
 
 
 def _as_meant(annotation: Any, value: Any) -> Any:
@@ -192,25 +107,14 @@ def is_identity(model: type[Settings], name: str) -> bool:
 
 
 def identity_of(settings: Settings) -> dict[str, Any]:
-    """The identity fields of ``settings`` as plain values, including nested models, under their original names."""
+    """The identity fields of ``settings`` as plain values, including nested models."""
     out: dict[str, Any] = {}
     for name in type(settings).model_fields:
         if not is_identity(type(settings), name):
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    out |= {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
-    for old in type(settings).RENAMED:
-        place = name_of_today(type(settings), old)
-        if (value := _at(out, place.split("."))) is not None:
-            out = put(_without(out, place), old, value)
     return {name: value for name, value in out.items() if value != {}}
-
-
-def _at(values: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        values = values.get(name) if isinstance(values, Mapping) else None
-    return values
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:
@@ -229,9 +133,9 @@ def _sentence(problem: Any, model: type[Settings]) -> str:
     path = ".".join(part if str(part).isprintable() else repr(part) for part in map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         known = _siblings(model, problem["loc"][:-1])
-        return f"unknown setting '{path}' (known here: {', '.join(known)})"
-    if isinstance(why := problem.get("ctx", {}).get("error"), _RetiredError):
-        return f"{path}.{why}" if path else str(why)
+        near = get_close_matches(str(problem["loc"][-1]), known, 1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        return f"unknown setting '{path}' ({meant}known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     value = problem.get("input")

@@ -9,7 +9,7 @@ from benchmarks import fold_in
 from graphmill.api import build_graph, read_interactions
 from graphmill.ingest.samples import write_sample
 
-SMALL = {"preset": "none", "acceleration": {"device": "cpu", "threads": 1, "batch_size": 512}}
+SMALL = {"preset": "none", "acceleration": {"device": "cpu", "batch_size": 512}}
 
 
 def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ SETTINGS = {
     "preset": "none",
     "model": {"embedding_dim": 256, "hidden_dim": 16, "num_heads": 2},
     "training": {"epochs": 1, "steps_per_epoch": 4, "learning_rate": 0.005},
-    "acceleration": {"edge_sample_size": 100, "device": "cpu", "threads": 1},
+    "sampling": {"edge_sample_size": 100},
+    "acceleration": {"device": "cpu"},
 }
 
 

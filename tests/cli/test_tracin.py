@@ -23,7 +23,7 @@ def test_training_explaining_and_the_torch_files(tmp_path: Path, repository: Pat
             {
                 "recipe": "conve",
                 "data": str(graph.path),
-                "model": {"embedding_dim": 16, "output_channels": 4, "embedding_height": 4, "embedding_width": 4},
+                "model": {"embedding_dim": 16, "output_channels": 4, "embedding_height": 4},
                 "training": {"epochs": 2, "steps_per_epoch": 3},
                 "acceleration": {"keep_influence": 2},
             }

@@ -140,8 +140,7 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
     for name in ("recipe", "data", "preset"):
         assert name not in shown
         expected.pop(name)
-    for name in ("device", "allow_fallback"):
-        expected["acceleration"].pop(name)
+    expected["acceleration"].pop("device")
     assert shown == expected
     assert shown["training"]["epochs"] == 7
 
@@ -151,7 +150,7 @@ def test_a_preset_fills_what_is_not_written() -> None:
     defaults = launchpad_defaults("hgt", written)
     settings: Any = defaults.settings
     assert settings.sampling.edge_sample_size == 77
-    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.loss_chunks) == (True, 8)
+    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.micro_batches) == (True, 8)
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 
@@ -178,7 +177,7 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
     defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
     settings: Any = defaults.settings
-    assert (settings.preset, settings.acceleration.loss_chunks, settings.training.epochs) == (preset, chunks, 7)
+    assert (settings.preset, settings.acceleration.micro_batches, settings.training.epochs) == (preset, chunks, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
     assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
@@ -367,12 +366,6 @@ def test_wrong_embeddings_go_no_further(built: Project, how: str) -> None:
     assert how in {name for name, evaluation in checks(result).items() if not evaluation.passed}
     assert "toy__hgt_validation" not in ran(result)
     assert not (built.root / "data" / "06_models" / "embeddings" / "out.csv").exists()
-
-
-def test_export_without_parquet_is_refused_in_a_sentence(built: Project) -> None:
-    reply = {"result": {"epoch": 1, "dim": DIM, "files": {"embeddings.csv": {"bytes": 1}}}}
-    result = run_model(built, "model", "embeddings", train=trained(), export=reply)
-    assert "set export.parquet: true" in failure(result)
 
 
 # -- validation and ranking ------------------------------------------------------------------------------------------

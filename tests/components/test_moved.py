@@ -11,8 +11,6 @@ from tests.components.conftest import Project, failure
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
     "training": {"epochs": 2, "steps_per_epoch": 2},
-    "objective": {"contrastive_weight": 0.0},
-    "acceleration": {"threads": 1},
     "evaluation": {"baselines": []},
 }
 PARTS = ("embeddings", "validation", "ranking", "links", "drift", "promoted")

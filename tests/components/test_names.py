@@ -89,7 +89,6 @@ def _yaml(attributes: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("export", "publish", "words"),
     [
-        ({"parquet": False}, "", "export.parquet is off, but the assets downstream read it"),
         ({"csv": False}, "out.csv", "'publish' in the defs.yaml copies the CSV, but export.csv is off"),
         ({}, "data", "publish: data is a folder"),
     ],

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "preset": "none",
     "model": {"embedding_dim": 8},
     "training": {"epochs": 3, "learning_rate": 0.01},
-    "acceleration": {"threads": 1, "batch_size": 64},
+    "acceleration": {"batch_size": 64},
 }
 SPACE = {"training.learning_rate": {"low": 0.001, "high": 0.1, "log": True}, "model.embedding_dim": [4, 8]}
 SOURCE = {"name": "views", "format": "sequence", "path": "data/views.tsv"}

@@ -456,12 +456,12 @@ def test_the_worker_gets_the_models_settings_and_what_the_launchpad_says(
         return run(self, context, extras=extras, **rest)
 
     monkeypatch.setattr(FakeWorker, "run", spy)
-    given = {"settings": {"training": {"epochs": 7}}, "acceleration_report": {"singles": ["training.beta1=0.8"]}}
+    given = {"settings": {"training": {"epochs": 7}}, "acceleration_report": {"singles": ["training.seed=8"]}}
     system = System(project, "conve", **given)
     write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5))
     assert system.run("acceleration_report", {"epochs": 5}, acceleration_report={}).success
     (extras,) = seen
-    assert extras["report"] == {"epochs": 5, "baseline": [], "accelerated": [], "singles": ["training.beta1=0.8"]}
+    assert extras["report"] == {"epochs": 5, "baseline": [], "accelerated": [], "singles": ["training.seed=8"]}
     assert extras["settings"]["training"]["epochs"] == 7
     assert extras["settings"]["acceleration"]["device"] == "cpu", "the accelerator resource's"
     assert Path(extras["settings"]["data"]).name == "graph"

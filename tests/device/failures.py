@@ -76,7 +76,7 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
             "reused": again["reused"],
             "later": more["device"],
         }
-    strict = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False}}
+    strict = {**values, "acceleration": {**values["acceleration"], "device": kind}}
     try:
         with failing(4, FAILURES["a kernel"]):
             train(strict, "failing", root=str(folder / "strict"))
@@ -119,7 +119,7 @@ AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
 """What comes after a training, by case: the worker's mode, the recipe's method that fails in it, the rest of the job."""
 
 
-def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
+def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
     """Each mode with a device that fails: what is said, and what the result has; and without leave to fall back."""
     from typer.testing import CliRunner
 
@@ -151,7 +151,7 @@ def after_training(values: dict[str, dict[str, Any]], folder: Path) -> dict[str,
             found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
             said = [str(each.message) for each in warned if "failed" in str(each.message)]
             found["in Python"] = {"said": said, "rows": rows}
-    strict = {**values["bpr-mf"]["acceleration"], "allow_fallback": False}
+    strict = {**values["bpr-mf"]["acceleration"], "device": kind}
     run = train({**values["bpr-mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
     recipe = type(restore(run).recipe)
     try:
@@ -199,7 +199,7 @@ def casts_together(values: dict[str, Any], folder: Path) -> float:
     from graphmill.runs.train import train
     from graphmill.systems.hgt import model
 
-    low = {"precision": "bf16", "allow_fallback": False}
+    low = {"precision": "bf16"}
     asked = {**values, "acceleration": {**values["acceleration"], **low}}
     together, cast = train(asked, "together", root=str(folder / "together")), model.cast_together
     model.cast_together = lambda layers: nullcontext()
@@ -213,7 +213,7 @@ def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     """A device with less memory than the run takes: the ladder, and the losses with and without."""
     from graphmill.runs.train import train
 
-    one = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False, "loss_chunks": 1}}
+    one = {**values, "acceleration": {**values["acceleration"], "micro_batches": 1, "device": kind}}
     pretend.DEVICE.tally.clear()
     plain = train(one, "plain", root=str(folder / "plain"))
     peak, whole = pretend.DEVICE.tally.peak_bytes, pretend.DEVICE.total
@@ -228,29 +228,6 @@ def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
         "peak": plain["peak_device_memory_bytes"],
         "notes": short["notes"],
     }
-
-
-def rolls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A loss that is not finite in half precision: back to the checkpoint, and on in fp32."""
-    from graphmill.runs.train import train
-    from graphmill.training import engine
-
-    low = {"precision": "bf16", "on_nonfinite": "safer_precision", "allow_fallback": False}
-    compute, broken = engine.compute_gradient, [0]
-
-    def bad(*arguments: Any, **options: Any) -> Any:
-        gradient = compute(*arguments, **options)
-        broken[0] += 1
-        if broken[0] == 5:
-            gradient.norm = float("nan")
-        return gradient
-
-    engine.compute_gradient = bad
-    try:
-        result = train({**values, "acceleration": {**values["acceleration"], **low}}, "bad", root=str(folder / "back"))
-    finally:
-        engine.compute_gradient = compute
-    return {"precision": result["precision"], "steps": result["steps_done"], "notes": result["notes"]}
 
 
 def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -332,12 +309,12 @@ def main(kind: str) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full", "complex")}
-        on = {"acceleration": {"device": kind, "precision": "fp32", "loss_chunks": 1}}
+        on = {"acceleration": {"device": "auto", "precision": "fp32", "micro_batches": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
             found = {"falls back": falls_back(kind, values["bpr-mf"], folder)}
-            found["after"] = after_training(values, folder)
+            found["after"] = after_training(kind, values, folder)
             found["compares"] = compares(values["bpr-mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             found["draws ahead"] = draws_ahead(kind)
@@ -345,9 +322,6 @@ def main(kind: str) -> None:
                 found["doctor"] = looks_like_a_mac()
                 found["copies"] = copies(kind)
             if kind == "cuda":
-                pretend.DEVICE.tally.clear()
-                found["rolls back"] = rolls_back(kind, values["bpr-mf"], folder)
-                found["rolls back"]["problems"] = dict(pretend.DEVICE.tally.problems)
                 found["skips"] = skips(values["complex"], folder)
                 found["casts"] = casts_together(values["hgt-full"], folder)
     print(json.dumps(found))

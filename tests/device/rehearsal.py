@@ -114,9 +114,9 @@ def _life(
 
     case = {**CASES, **MANY_RELATIONS}[name]
     graph = case.graph(folder / "graph")
-    on_device = {"device": kind, "allow_fallback": False, "precision": precision}
+    on_device = {"device": kind, "precision": precision}
     parts = 4 if name in MANY_RELATIONS else 2  # micro-batches
-    on_device["loss_chunks"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
+    on_device["micro_batches"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
     sampling = {"sampling": {"accumulation_steps": parts}} if case.recipe == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}

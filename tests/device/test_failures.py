@@ -76,9 +76,6 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
     assert {what for what, _ in drawn} == {"a thread that draws batches uses the device"}
     assert len(drawn) == 1, "both ways of one line"
     if kind == "cuda":
-        assert found["rolls back"]["precision"] == "fp32"
-        assert found["rolls back"]["steps"] == 8
-        assert found["rolls back"]["problems"] == {}
         skipped = found["skips"]
         assert skipped["same"] == [False, False, True, False], "skipped on the device, and read at the epoch's end"
         assert skipped["error"] == "NonFiniteError"

@@ -27,7 +27,7 @@ def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
     with tempfile.TemporaryDirectory() as folder:
         graph = case.graph(Path(folder) / "graph")
         for kind in ("cpu", pretended):
-            on = {"device": kind, "allow_fallback": False, "precision": "fp32"}
+            on = {"device": kind, "precision": "fp32"}
             values = settings_of(case, graph, without_dropout(case.recipe), {"acceleration": on, "training": length})
             if kind == pretended:
                 with device:

@@ -97,7 +97,6 @@ def test_a_device_is_asked_for_without_a_way_out_and_its_run_is_exported(
     result = compare_devices._run(values, "test", "cpu", 1, str(tmp_path))
     settings = RunDirectory(result["run_dir"]).read_json("settings.json")
     assert settings["acceleration"]["device"] == "cpu"
-    assert settings["acceleration"]["allow_fallback"] is False
     assert settings["training"]["seed"] == 1
     assert (Path(result["run_dir"]) / "embeddings" / "embeddings.parquet").is_file()
 

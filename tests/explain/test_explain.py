@@ -52,7 +52,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restore
                 | ({"complex_dim": 0} if loss == "softmax" else {}),
                 "objective": objective,
                 "training": {"epochs": epochs, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
-                "acceleration": {"device": "cpu", "threads": 1, "batching": "full"},
+                "acceleration": {"device": "cpu", "batching": "full"},
                 "evaluation": {"eval_every": epochs}, "export": {"csv": False},
             }  # fmt: skip
             path = train(values, "test", root=str(folder / loss))["run_dir"]

@@ -25,7 +25,7 @@ NODES = pa.table(
     }
 )
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-ALL = ExportSettings(csv=True, parquet=True, npy=True)
+ALL = ExportSettings(csv=True)
 
 
 def blocks(vectors: np.ndarray = VECTORS) -> list[EmbeddingBlock]:
@@ -34,7 +34,7 @@ def blocks(vectors: np.ndarray = VECTORS) -> list[EmbeddingBlock]:
 
 def test_every_format_reads_back_to_the_same_rows(tmp_path: Path) -> None:
     export_embeddings(blocks(), NODES, 3, tmp_path, ALL, {"fingerprint": "f"})
-    for name in ("embeddings.parquet", "embeddings.csv", "embeddings.npy"):
+    for name in ("embeddings.parquet", "embeddings.csv"):
         found = read_embeddings(tmp_path / name)
         assert np.array_equal(np.asarray(found.vectors), VECTORS), name
         assert [str(i) for i in found.ids] == NODES.column("id").to_pylist()

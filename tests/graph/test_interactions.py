@@ -90,13 +90,6 @@ def test_users_without_training_items_are_not_asked_and_repeated_items_not_held_
     assert (about["users_without_training"], about["users_without_interaction"]) == (1, 1)
 
 
-def test_what_is_masked_at_the_test(tmp_path: Path) -> None:
-    view = interaction_view(built(tmp_path / "g", [(0, 0, 0), (0, 1, 1), (0, 2, 2)], 1, 4))
-    assert view.known("test").columns.tolist() == [0]
-    assert view.known("test", mask_validation=True).columns.tolist() == [0, 1]
-    assert view.known("valid", mask_validation=True).columns.tolist() == [0]
-
-
 def test_several_sets_of_item_features_are_named(tmp_path: Path) -> None:
     def table(rows: list[int], width: int) -> pa.Table:
         values = pa.array(np.arange(len(rows) * width, dtype=np.float32))

@@ -18,8 +18,7 @@ from tests.systems.conve.test_model import lively
 
 @pytest.fixture(
     scope="module",
-    params=[(True, "bce"), (False, "bce"), (True, "softmax"), (False, "softmax")],
-    ids=["bias", "no-bias", "softmax-bias", "softmax-no-bias"],
+    params=["bce", "softmax"],
 )
 def setup(request, tmp_path_factory: pytest.TempPathFactory):
     graph = random_graph(Path(tmp_path_factory.mktemp("traced")) / "graph", entities=7, relations=2, triples=40, seed=3)
@@ -27,9 +26,8 @@ def setup(request, tmp_path_factory: pytest.TempPathFactory):
         "embedding_dim": 12,
         "output_channels": 3,
         "kernel_height": 2,
-        "entity_bias": request.param[0],
     }
-    recipe = recipe_on(graph, model=model_settings, objective={"loss": request.param[1]})
+    recipe = recipe_on(graph, model=model_settings, objective={"loss": request.param})
     return recipe, lively(recipe.build(Execution())).double().eval()
 
 
@@ -73,8 +71,7 @@ def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
             tower, ({f"model.{n}": p for n, p in parameters.items()}, held), (head[None], relation[None])
         )
         scores = x[0] @ parameters["entities"].T
-        if "entity_bias" in parameters:
-            scores = scores + parameters["entity_bias"]
+        scores = scores + parameters["entity_bias"]
         if softmax:
             smoothed = (1.0 - smoothing) * target + smoothing * target.sum() / number
             return -(smoothed * torch.log_softmax(scores, dim=0)).sum()

@@ -17,7 +17,9 @@ from graphmill.orchestration import demo
 from graphmill.orchestration.home import dagster_home
 from tests.ui.conftest import REPOSITORY
 
-LESS: dict[str, dict[str, Any]] = {"training": {"epochs": 3}, "acceleration": {"threads": 1}}
+LESS: dict[str, dict[str, Any]] = {
+    "training": {"epochs": 3},
+}
 
 
 @pytest.fixture

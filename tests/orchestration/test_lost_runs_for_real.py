@@ -36,8 +36,7 @@ PATIENCE = 300.0  # for what takes long on a loaded machine, and is not what is 
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
     "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0, "lr_decay_epochs": 3},
-    "objective": {"contrastive_weight": 0.0},
-    "acceleration": {"threads": 1, "checkpoint_every_epochs": 5},
+    "acceleration": {"checkpoint_every_epochs": 5},
     "evaluation": {"eval_every": 100000},
 }
 DEFS = [

@@ -7,8 +7,8 @@ from graphmill.orchestration.resources import AcceleratorResource
 
 
 def test_it_overrides_the_device_of_the_settings() -> None:
-    resource = AcceleratorResource(device="cpu", allow_fallback=False)
-    assert resource.overrides() == {"acceleration.device": "cpu", "acceleration.allow_fallback": False}
+    resource = AcceleratorResource(device="cpu")
+    assert resource.overrides() == {"acceleration.device": "cpu"}
 
 
 @pytest.mark.parametrize(("index", "already", "shown"), [(0, "", ""), (2, "", "2"), (1, "4,7", "7"), (0, "4,7", "")])

@@ -26,9 +26,7 @@ from tests.ui.conftest import write_project
 SMALL: dict[str, Any] = {
     "preset": "none",
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
-    "objective": {"contrastive_weight": 0.0},
     "training": {"epochs": 2, "steps_per_epoch": 2},
-    "acceleration": {"threads": 1},
 }
 
 

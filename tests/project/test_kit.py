@@ -33,7 +33,7 @@ SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
     "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0},
     "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0},
-    "acceleration": {"threads": 1, "checkpoint_every_epochs": 5},
+    "acceleration": {"checkpoint_every_epochs": 5},
     "evaluation": {"eval_every": 100000, "baselines": []},
 }
 PATIENCE = 300.0

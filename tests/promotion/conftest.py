@@ -1,6 +1,6 @@
 """A folder with a tiny graph and runs of HGT without layers on it, as a project has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,13 @@ from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
 TrainRun = Callable[..., Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_runs_are_kept() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphmill.runs.train.KEEP_RUNS", 20)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,7 @@ def trained(outputs: Path) -> TrainRun:
     def run(graph: str = "graph", **sections: Any) -> Path:
         case = CASES["hgt-no-messages"]
         values = settings_of(case, TypedGraph.open(outputs / "toy" / graph))
-        values = merge(merge(values, {"export": {"csv": False}, "acceleration": {"keep_runs": 20}}), sections)
+        values = merge(merge(values, {"export": {"csv": False}}), sections)
         path = train(values, "test", root=str(outputs / "toy" / "hgt"))["run_dir"]
         export_run(restore(path))
         return Path(path)

@@ -148,7 +148,7 @@ mount -o remount,ro "$1"
 def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
     values: dict[str, Any], tmp_path: Path
 ) -> None:
-    plain = merge(values, {"model": {"dropout": 0.0}, "acceleration": {"loss_chunks": 1}})
+    plain = merge(values, {"model": {"dropout": 0.0}, "acceleration": {"micro_batches": 1}})
     whole = outcome(run(plain, tmp_path / "whole"))
     step = prepare(plain, "test").recipe
     largest = sum(array.nbytes for array in step.step(step.phases[0], 0, 0).arrays().values())

@@ -150,15 +150,15 @@ def test_every_rung_of_the_planner_needs_less_than_the_one_before(graph: TypedGr
         rungs = list(options(job_of(graph, objective={"loss": loss}), graph, batching, ["kept", "returned"]))
         peaks = [o.estimate.peak for o in rungs]
         assert peaks == sorted(peaks, reverse=True)
-        assert len({(o.loss_chunks, o.checkpointing, o.heap) for o in rungs}) == len(rungs)
+        assert len({(o.micro_batches, o.checkpointing, o.heap) for o in rungs}) == len(rungs)
         if batching != "full":
-            assert {o.loss_chunks for o in rungs} == {1}
+            assert {o.micro_batches for o in rungs} == {1}
 
 
 @pytest.mark.usefixtures("large_loss")
 def test_chunks_come_first_then_checkpointing_then_a_heap_that_hands_back(graph: TypedGraph) -> None:
     rungs = list(options(job_of(graph), graph, "full", ["kept", "returned"]))
-    changes = [(o.loss_chunks > 4, o.checkpointing, o.heap == "returned") for o in rungs]
+    changes = [(o.micro_batches > 4, o.checkpointing, o.heap == "returned") for o in rungs]
     assert changes[0] == (False, False, False)
     assert changes == sorted(changes, key=lambda change: change[::-1])
     assert changes[-1] == (True, True, True)
@@ -205,12 +205,15 @@ def test_without_a_budget_and_with_room_a_run_is_as_asked_for(
     monkeypatch.setattr(planning, "free_memory", lambda device: 64 * GIB)
     plan = plan_run(job_of(graph), graph, "x")
     assert plan.batching == "full"
-    assert plan.option.execution().sizes() == {"loss_chunks": 4, "checkpointing": False}
+    assert plan.option.execution().sizes() == {"micro_batches": 4, "checkpointing": False}
     assert "64" in plan.reason or "fits" in plan.reason
 
 
 def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) -> None:
-    sections = {"model": {"embedding_dim": 4096}, "objective": {"negatives_per_positive": 200}}
+    sections = {
+        "model": {"embedding_dim": 4096},
+        "objective": {"loss": "link_contrastive", "negatives_per_positive": 200},
+    }
     job = job_of(graph, **sections)
     taken = []
     for batching in BATCHINGS:
@@ -388,13 +391,13 @@ def test_the_plan_is_recorded_and_the_run_goes_on_and_is_restored_by_it(
 def test_the_rungs_of_the_plan_are_those_of_the_engine(
     graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare(small(graph, batching="full", loss_chunks=3), "x", root=str(tmp_path))
-    assert prepared.plan.option.execution().sizes() == {"loss_chunks": 3, "checkpointing": False}
+    prepared = prepare(small(graph, batching="full", micro_batches=3), "x", root=str(tmp_path))
+    assert prepared.plan.option.execution().sizes() == {"micro_batches": 3, "checkpointing": False}
     rungs = list(options(prepared.job, graph, "full", planning._heaps(prepared.job)))
     monkeypatch.setattr(planning, "free_memory", lambda device: rungs[-1].estimate.peak)
-    fitted = prepare(small(graph, batching="full", loss_chunks=3), "x", root=str(tmp_path))
+    fitted = prepare(small(graph, batching="full", micro_batches=3), "x", root=str(tmp_path))
     sizes = fitted.plan.option.execution().sizes()
-    assert sizes == {"loss_chunks": rungs[-1].loss_chunks, "checkpointing": rungs[-1].checkpointing}
+    assert sizes == {"micro_batches": rungs[-1].micro_batches, "checkpointing": rungs[-1].checkpointing}
     # Chunks and checkpointing are no part of what a training is.
     assert fitted.fingerprint == prepared.fingerprint
 

@@ -21,6 +21,7 @@ from graphmill.runs.export import evaluate_run, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_files import RUN_FORMAT
 from graphmill.usage.compare import compare_picture, compare_runs
 from tests.runs.processes import in_own_mounts
 from tests.training.runs import assert_same, outcome, run
@@ -113,9 +114,12 @@ def test_a_damaged_trace_changes_nothing_of_what_is_trained(
     assert compare_picture(found["run_dir"], alone["run_dir"])
 
 
-def test_a_run_of_a_newer_graphmill_is_refused(copied: Path) -> None:
-    rewrite(copied / "manifest.json", lambda m: {k: v for k, v in m.items() if k != "checksum"} | {"version": 7})
-    with pytest.raises(InputError, match=r"written by a newer graphmill \(version 7\): upgrade"):
+@pytest.mark.parametrize("version", [1, 7])
+def test_a_run_of_another_format_is_refused(copied: Path, version: int) -> None:
+    rewrite(copied / "manifest.json", lambda m: {k: v for k, v in m.items() if k != "checksum"} | {"version": version})
+    with pytest.raises(
+        InputError, match=rf"has run format {version}, and this graphmill reads format {RUN_FORMAT}: train"
+    ):
         restore(copied)
 
 

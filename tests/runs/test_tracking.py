@@ -61,6 +61,11 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Remembered, name, empty)
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.01)
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(recommender_graph(tmp_path_factory.mktemp("tracking") / "06_models" / "toy" / "graph").path)
@@ -73,7 +78,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def values(graph: str, epochs: int = 4, **tracker: Any) -> dict[str, Any]:
-    own = {"writer": OURS, "every_seconds": 0.01, **tracker}
+    own = {"writer": OURS, **tracker}
     common = {"recipe": "bpr_mf", "data": graph, "preset": "none", "tracker": own}
     return merge(merge(CASE.settings, common), {"training": {"epochs": epochs, "patience_epochs": 0}})
 
@@ -193,7 +198,6 @@ def test_an_mlflow_server_that_is_not_there(
         ({"writer": "no_such_module:Tracker"}, "tracker.writer: no_such_module:Tracker cannot be imported"),
         ({"writer": "mlflow", "address": "localhost:5000"}, "write http://HOST:PORT or sqlite:///FILE"),
         ({"writer": "mlflow", "address": "http://me:secret@host"}, "set MLFLOW_TRACKING_USERNAME"),
-        ({"every_seconds": 0}, "tracker.every_seconds = 0"),
     ],
 )
 def test_mistakes_are_found_before_the_training(

@@ -134,7 +134,7 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
 
 def test_a_metric_that_the_final_evaluation_leaves_out_is_none(graph: str) -> None:
     values = settings_of(graph, {"model.embedding_dim": [4, 8]}, metric="ndcg@5")
-    few = {**values["evaluation"], "metrics": ["recall"], "final_metrics": "same"}
+    few = {**values["evaluation"], "metrics": ["recall"]}
     assert open_search(values, "settings.yaml").metric == "ndcg@5"
     with pytest.raises(SettingsError, match="ndcg@5 cannot be maximised; it is one of recall@5 "):
         open_search({**values, "evaluation": few}, "settings.yaml")
@@ -188,7 +188,6 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     best = yaml.safe_load((wanted.folder / "best.yaml").read_text())
     assert best["training"]["learning_rate"] == found.best.chosen["training.learning_rate"]
     assert "search" not in best
-    assert "keep_runs" not in best.get("acceleration", {})
     kept = json.loads((wanted.folder / "test.json").read_text())
     assert (kept["run"], kept["figures"].keys()) == (found.best.runs[0], found.test.keys())
     with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]

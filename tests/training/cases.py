@@ -176,7 +176,7 @@ class Case:
 
 _HGT = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
-    "objective": {"contrastive_anchors": 16, "negatives_per_positive": 2},
+    "objective": {"loss": "link_contrastive", "contrastive_anchors": 16, "negatives_per_positive": 2},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
     "evaluation": {"eval_every": 2},
 }
@@ -193,7 +193,6 @@ _SOFTMAX = {
 
 _CONVE = {
     "model": {"embedding_dim": 12, "output_channels": 3, "kernel_height": 2},
-    "objective": {"negatives_per_positive": 4},
     "training": {"epochs": 4, "steps_per_epoch": 5, "learning_rate": 0.01},
     "acceleration": {"batch_size": 60},
     "evaluation": {"eval_every": 2},
@@ -221,7 +220,7 @@ _RECOMMENDERS = {
     "evaluation": {"eval_every": 2, "baselines": [], "top_k": [5], "selection_metric": "recall@5"},
 }
 
-_KGAT = merge(_RECOMMENDERS, {"model": {"relation_dim": 6, "layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
+_KGAT = merge(_RECOMMENDERS, {"model": {"layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
 
 CASES = {
     "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
@@ -233,7 +232,7 @@ CASES = {
             _KGAT,
             {
                 "model": {"aggregation": "graphsage"},
-                "objective": {"draw": "pairs", "mask_pairs": True},
+                "objective": {"mask_pairs": True},
                 # Ten times this, and rounding grows to 8 % of the loss within 50 steps: processors would differ.
                 "training": {"learning_rate": 0.001},
             },
@@ -252,7 +251,7 @@ CASES = {
         merge(
             _RECOMMENDERS,
             {
-                "model": {"fusion": "sum", "item_layers": 2, "item_neighbours": 4, "user_neighbours": 0},
+                "model": {"item_layers": 2, "item_neighbours": 4, "user_neighbours": 0},
                 "objective": {"negatives_per_positive": 3},
             },
         ),
@@ -260,7 +259,9 @@ CASES = {
     ),
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
     "conve-softmax": Case("conve", merge(_CONVE, {"objective": {"loss": "softmax"}}), row_split=False),
-    "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
+    "conve-slcwa": Case(
+        "conve", merge(_CONVE, {"objective": {"loop": "slcwa", "negatives_per_positive": 4}}), row_split=False
+    ),
     "complex": Case("complex", _COMPLEX),
     "complex-distmult": Case(
         "complex",
@@ -269,7 +270,7 @@ CASES = {
             {
                 "model": {"scoring": "distmult"},
                 "objective": {"candidates": 0},
-                "training": {"optimizer": "adam", "learning_rate": 0.01},
+                "training": {"learning_rate": 0.01},
             },
         ),
     ),
@@ -345,7 +346,7 @@ CASES = {
             _SEQUENCES,
             {
                 "model": {"mhc": "lite", "num_heads": 2, "time_span": 16},
-                "objective": {"loss": "bce", "l2_emb": 0.001},
+                "objective": {"loss": "bce"},
             },
         ),
         graph=sequence_graph,

@@ -16,7 +16,7 @@ THREADS = 1
 STEPS = 50
 LONG = {
     "training": {"epochs": 5, "steps_per_epoch": 10, "warmup_steps": 5, "patience_epochs": 0},
-    "acceleration": {"threads": THREADS, "checkpoint_every_epochs": 0},
+    "acceleration": {"checkpoint_every_epochs": 0},
     "evaluation": {"eval_every": 5},
 }
 

@@ -45,7 +45,7 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             model,
             [named[n] for n in names],
             batch,
-            execution=Execution(loss_chunks=2),
+            execution=Execution(micro_batches=2),
             precision=Precision("fp32", torch.device("cpu")),
             ranks=ranks,
             seed_parts=(0, phase.name, 1, 2),
@@ -113,7 +113,7 @@ def drift(values: dict[str, Any], ranks: Ranks) -> list[str]:
 def main(path: Path) -> None:
     """Do the jobs of the file in order, all ranks together."""
     torch.set_num_threads(1)
-    ranks = join("gloo")
+    ranks = join()
     # One process group for all jobs: the worker joins and leaves the one that is there.
     worker.join = lambda *_: ranks  # type: ignore[assignment]
     ranks.close = lambda: None  # type: ignore[method-assign]

@@ -26,7 +26,7 @@ from tests.training.cases import Case
 SHORT: dict[str, Any] = {
     "training": {"epochs": 3, "steps_per_epoch": 4, "warmup_steps": 2},
     # On a machine with a GPU "auto" would take it, and these suites hold bits and golden losses of the CPU.
-    "acceleration": {"device": "cpu", "threads": 1, "loss_chunks": 3, "checkpoint_every_seconds": 0},
+    "acceleration": {"device": "cpu", "micro_batches": 3},
     "evaluation": {"eval_every": 1},
 }
 # What differs between two runs that do the same: times and memory.

@@ -31,7 +31,7 @@ from graphmill.training.processes import Ranks, join
 from graphmill.training.step import compute_gradient
 
 
-def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> dict[str, Any]:
+def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """Per phase the whole gradient by name, losses and norm; figures of a validation; the bytes sent for the layers."""
     job = resolve(values, "sharding_program")
     recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
@@ -55,11 +55,10 @@ def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> di
                 model,
                 [named[n] for n in names],
                 recipe.step(phase, 1, 2),
-                execution=Execution(loss_chunks=2),
+                execution=Execution(micro_batches=2),
                 precision=Precision("fp32", torch.device("cpu")),
                 ranks=ranks,
                 seed_parts=(0, phase.name, 1, 2),
-                norm_type=norm_type,
             )
         exchanged = ranks.bytes_exchanged - exchanged
         of_all = ranks.sum_floats([float(exchanged), float(sum(asked))])
@@ -171,7 +170,7 @@ def kill_at(step: int, ranks: Ranks) -> None:
 def main(path: Path) -> None:
     """Do the jobs of the file in order, all ranks together."""
     torch.set_num_threads(1)
-    ranks = join("gloo")
+    ranks = join()
     worker.join = lambda *_: ranks  # type: ignore[assignment]
     ranks.close = lambda: None  # type: ignore[method-assign]
     for job in json.loads(path.read_text()):
@@ -181,7 +180,7 @@ def main(path: Path) -> None:
             for module in modules:
                 module.divide = lambda work, parts: (0, *[len(work) // 3 * (parts - 2)] * (parts - 1), len(work))  # type: ignore[attr-defined]
         if job.get("step"):
-            found = one_step(job["values"], ranks, float(job.get("norm_type", 2.0)))
+            found = one_step(job["values"], ranks)
             if ranks.main:
                 torch.save(found, path.parent / f"{job['name']}.pt")
         for module in modules:

@@ -116,13 +116,10 @@ def test_what_is_done_is_reused(values: dict[str, Any], tmp_path: Path, monkeypa
         assert again[name] == first[name] == fewer[name]
 
 
-@pytest.mark.parametrize("how", [{"training": {"force": True}}, {"acceleration": {"resume": "never"}}])
-def test_force_and_resume_never_start_over(
-    how: dict[str, Any], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_never_starts_over(values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = outcome(run(values, tmp_path))
     hooks = Hooks().install(monkeypatch)
-    result = run(merge(values, how), tmp_path)
+    result = run(merge(values, {"acceleration": {"resume": "never"}}), tmp_path)
     assert hooks.step == 12
     assert not result["reused"]
     assert outcome(result).steps == first.steps
@@ -139,20 +136,23 @@ def test_resume_require_refuses_where_there_is_nothing(values: dict[str, Any], t
 def test_other_settings_are_another_run(values: dict[str, Any], tmp_path: Path) -> None:
     one = prepare(values, "test", root=str(tmp_path))
     other = prepare(merge(values, {"training": {"seed": 1}}), "test", root=str(tmp_path))
-    same = prepare(merge(values, {"acceleration": {"num_workers": 2}}), "test", root=str(tmp_path))
+    same = prepare(merge(values, {"acceleration": {"micro_batches": 2}}), "test", root=str(tmp_path))
     assert one.run.path == same.run.path != other.run.path
 
 
 def test_new_sizes_of_the_step_hold_on_a_resume(values: dict[str, Any], tmp_path: Path) -> None:
     run(values, tmp_path)
-    more = merge(values, {"training": {"epochs": 4}, "acceleration": {"loss_chunks": 7}})
+    more = merge(values, {"training": {"epochs": 4}, "acceleration": {"micro_batches": 7}})
     result = run(more, tmp_path)
     state = CheckpointStore(Path(result["run_dir"]) / "checkpoints").load().snapshot.state
-    assert state["execution"]["reached"]["loss_chunks"] == 7
+    assert state["execution"]["reached"]["micro_batches"] == 7
 
 
-def test_older_runs_go_and_the_good_one_stays(values: dict[str, Any], tmp_path: Path) -> None:
-    keep = merge(values, {"acceleration": {"keep_runs": 2}, "training": {"epochs": 1}})
+def test_older_runs_go_and_the_good_one_stays(
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphmill.runs.train.KEEP_RUNS", 2)
+    keep = merge(values, {"training": {"epochs": 1}})
     results = [run(merge(keep, {"training": {"seed": seed}}), tmp_path) for seed in range(4)]
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {Path(result["run_dir"]).name for result in results[-2:]}

@@ -12,7 +12,7 @@ from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.device import available_devices, choose_device, limit_mps_memory
 from graphmill.training.memory import device_memory
-from graphmill.training.precision import Precision, resolve_precision, safer_precision
+from graphmill.training.precision import Precision, resolve_precision
 from graphmill.training.processes import join
 from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES
@@ -31,14 +31,14 @@ def test_auto_takes_cuda_then_mps_then_the_cpu(
     cuda: bool, mps: bool, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch, cuda=cuda, mps=mps)
-    choice = choose_device("auto", allow_fallback=False)
+    choice = choose_device("auto")
     assert (choice.device.type, choice.requested) == (taken, "auto")
     assert choice.reason.startswith(f"auto took {taken}")
 
 
 def test_auto_says_why_it_took_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, mps_built=True)
-    reason = choose_device("auto", allow_fallback=True).reason
+    reason = choose_device("auto").reason
     assert reason == "auto took cpu (cuda: no CUDA device, or a CPU build of torch; mps: no Apple GPU)"
     machine(monkeypatch)
     assert available_devices() == {
@@ -51,25 +51,22 @@ def test_auto_says_why_it_took_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, cuda=True, mps=True)
     for kind in ("cpu", "mps"):
-        choice = choose_device(kind, allow_fallback=False)
+        choice = choose_device(kind)
         assert (choice.device, choice.reason) == (torch.device(kind), f"{kind} as asked for")
     # Each process of a machine has a GPU of its own.
-    assert choose_device("cuda", allow_fallback=False, local_rank=3).device == torch.device("cuda", 3)
+    assert choose_device("cuda", local_rank=3).device == torch.device("cuda", 3)
 
 
 @pytest.mark.parametrize(
     ("kind", "why"), [("cuda", "no CUDA device, or a CPU build of torch"), ("mps", "torch built without MPS")]
 )
-def test_an_absent_device_falls_back_or_is_refused(kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_device_is_refused(kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
-    choice = choose_device(kind, allow_fallback=True)
-    assert (choice.device, choice.requested) == (torch.device("cpu"), kind)
-    assert choice.reason == f"{kind} asked for, but {why}; fell back to the CPU"
+    assert choose_device(kind, or_cpu=True).device == torch.device("cpu"), "for estimates"
     with pytest.raises(ResourceError, match=f"device '{kind}' was asked for, but there is") as refused:
-        choose_device(kind, allow_fallback=False)
+        choose_device(kind)
     assert why in str(refused.value)
     assert "acceleration.device: auto" in str(refused.value)
-    assert "acceleration.allow_fallback: true" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -90,13 +87,12 @@ def test_tf32_is_cudas_and_is_beside_half_precision_there() -> None:
         precision = Precision(name, torch.device("cuda"))
         assert torch.backends.cuda.matmul.allow_tf32 is rounded
     assert (precision.dtype, Precision("tf32", torch.device("cuda")).dtype) == (torch.bfloat16, torch.float32)
-    assert safer_precision("tf32", torch.device("cuda")) == "fp32"
 
 
 def test_mps_needs_a_torch_that_has_what_a_training_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, mps=True)
     monkeypatch.setattr(torch, "__version__", "2.9.1")
-    choice = choose_device("auto", allow_fallback=True)
+    choice = choose_device("auto")
     assert choice.device.type == "cpu"
     assert "mps: torch 2.9.1, whose MPS has no gradient of embedding_bag" in choice.reason
     assert "pip install -U 'torch>=2.10'" in choice.reason
@@ -123,20 +119,19 @@ def test_mps_memory_is_limited_to_what_the_system_has_left(
 def test_ranks_beyond_the_devices_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, cuda=True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    ranks = [choose_device("cuda", allow_fallback=False, local_rank=rank).device.index for rank in range(4)]
+    ranks = [choose_device("cuda", local_rank=rank).device.index for rank in range(4)]
     assert ranks == [0, 1, 0, 1], "with gloo"
 
 
 @pytest.mark.parametrize(
-    ("backend", "on", "chosen", "used", "told"),
+    ("on", "chosen", "used", "told"),
     [
-        ("auto", "auto", "nccl", [1], torch.device("cuda", 1)),
-        ("gloo", "cuda", "gloo", [1], None),
-        ("auto", "cpu", "gloo", [], None),
+        ("auto", "nccl", [1], torch.device("cuda", 1)),
+        ("cpu", "gloo", [], None),
     ],
 )
 def test_each_process_joins_with_its_own_device(
-    backend: str, on: str, chosen: str, used: list[int], told: torch.device | None, monkeypatch: pytest.MonkeyPatch
+    on: str, chosen: str, used: list[int], told: torch.device | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's part is mocked: there are no CUDA devices here, so this holds what torch is told, not what it does."""
     machine(monkeypatch, cuda=True)
@@ -149,7 +144,7 @@ def test_each_process_joins_with_its_own_device(
     )
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
-    ranks = join(backend, on)
+    ranks = join(on)
     assert (ranks.rank, ranks.world, ranks.local_rank) == (1, 2, 1)
     assert (devices, groups) == (used, [(chosen, told)])
 
@@ -158,11 +153,11 @@ def test_a_run_records_what_it_asked_for_what_it_got_and_why(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch)
-    asked = {"acceleration": {"device": "cuda", "allow_fallback": True}, "training": {"epochs": 1}}
+    asked = {"acceleration": {"device": "auto"}, "training": {"epochs": 1}}
     values = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], asked)
     manifest = RunDirectory(run(values, tmp_path)["run_dir"]).read_json("manifest.json")
     assert manifest["resolved"]["device"] == "cpu"
-    assert manifest["resolved"]["device_reason"].startswith("cuda asked for, but no CUDA device")
+    assert manifest["resolved"]["device_reason"].startswith("auto took cpu (cuda: no CUDA device")
     # Where it was computed is no part of what was computed.
     plain = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], {"training": {"epochs": 1}})
     assert run(plain, tmp_path)["reused"]

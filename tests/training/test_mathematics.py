@@ -65,7 +65,7 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, Ty
     _, recipe = own.build(graph, model=own.extra.get("no_chunk_dropout", {}))
     model = own.model(recipe, torch.float64)
     whole, losses = gradient_of(recipe, model)
-    parts, part_losses = gradient_of(recipe, model, Execution(loss_chunks=chunks))
+    parts, part_losses = gradient_of(recipe, model, Execution(micro_batches=chunks))
     assert_equal(whole, parts, 1e-10)
     for name, value in losses.items():
         assert part_losses[name] == pytest.approx(value, rel=1e-12)

@@ -105,7 +105,12 @@ POINTS: list[Interrupt] = [
     kill_while_writing_a_checkpoint,
     kill_before_older_checkpoints_go,
 ]
-BY_TIME = {"acceleration": {"checkpoint_every_seconds": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _saved_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints within epochs, too."""
+    monkeypatch.setattr("graphmill.training.engine.CHECKPOINT_SECONDS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = uninterrupted(name)
-    values = settings_of(CASES[name], graphs[name], BY_TIME)
+    values = settings_of(CASES[name], graphs[name])
     stop = StopRequest()
     with monkeypatch.context() as patch:
         # Rows of a batch-norm model stay together: its one chunk is cut inside.
@@ -156,7 +161,7 @@ def test_twice_interrupted_still_equals(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    values = settings_of(CASES["conve-slcwa"], graphs["conve-slcwa"], BY_TIME)
+    values = settings_of(CASES["conve-slcwa"], graphs["conve-slcwa"])
     for point in (kill_inside_an_accumulation, stop_in_evaluation):
         with monkeypatch.context() as patch:
             stop = StopRequest()

@@ -282,7 +282,7 @@ def test_pruning_sweeps_what_killed_exports_left_and_no_writer_needs(tmp_path: P
     run = RunDirectory(tmp_path / "runs" / "a")
     with run.lock():
         run.write_json("settings.json", {})
-    names = ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.part", "origin/.config.json.part")
+    names = ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.part")
     old, new = [run.path / name for name in names], run.path / ".recommendations.parquet.part"
     for path, age in (*((path, 4000) for path in old), (new, 10)):
         path.parent.mkdir(exist_ok=True)

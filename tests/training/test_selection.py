@@ -40,9 +40,9 @@ def values(graph: TypedGraph) -> dict[str, Any]:
     short = {
         "training": {"epochs": EPOCHS, "patience_epochs": PATIENCE, "learning_rate": 0.02, "steps_per_epoch": 3},
         "evaluation": {"eval_every": 2, "top_k": [5], "selection_metric": "recall@5", "baselines": []},
-        "acceleration": {"device": "cpu", "batch_size": 50, "threads": 1},
+        "acceleration": {"device": "cpu", "batch_size": 50},
     }
-    model = {"embedding_dim": 8, "relation_dim": 6, "layer_dims": [8]}
+    model = {"embedding_dim": 8, "layer_dims": [8]}
     return {"recipe": "kgat", "data": str(graph.path), "preset": "paper", "model": model, **short}
 
 

@@ -50,7 +50,7 @@ def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
         more: dict[str, Any] = {"objective": {"negatives_per_positive": 3}} if is_recommender else {}
         tiny = TINY if is_recommender else {"sampling": {"supervision_fraction": 0.01}}
         out[system] = {"values": values_of(system, graphs, ROWS)}
-        out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, tiny), "norm_type": "inf"}
+        out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, tiny)}
         out[f"{system}-empty"] = {"values": values_of(system, graphs, ROWS, more), "empty": True}
     return {name: {"name": name, "step": True, **job} for name, job in out.items()}
 
@@ -101,7 +101,7 @@ def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_s
 ) -> None:
     folder = killed if world == 2 else resumed[0]
     for name, job in steps(graphs).items():
-        alone = sharding_program.one_step(job["values"], Ranks(), float(job.get("norm_type", 2.0)))
+        alone = sharding_program.one_step(job["values"], Ranks())
         together = torch.load(folder / f"{name}.pt", weights_only=False)
         for phase, expected in alone["phases"].items():
             ours = together["phases"][phase]

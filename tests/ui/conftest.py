@@ -29,8 +29,6 @@ SAMPLE = bool(os.environ.get("GRAPHMILL_SCREENSHOTS"))
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
     "training": {"epochs": 4, "steps_per_epoch": 3},
-    "objective": {"contrastive_weight": 0.0},
-    "acceleration": {"threads": 1},
     "evaluation": {"eval_every": 2},
 }
 

@@ -89,7 +89,7 @@ def test_the_launchpad_shows_the_acceleration_settings_and_accepts_them(
     expect(page.get_by_text("No errors")).to_be_visible()
     expect(page.get_by_text("All defaults expanded")).to_be_visible()
     editor = page.locator(".CodeMirror-code").first
-    for setting in ("loss_chunks: 4", "memory_cleanup: phase", "edge_sample_size: 5000"):
+    for setting in ("micro_batches: 4", "edge_sample_size: 5000"):
         scroll_down_to(page, editor, setting)
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
 

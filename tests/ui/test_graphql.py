@@ -91,9 +91,8 @@ def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
     expected = launchpad_defaults("hgt", SMALL).settings.model_dump()
     assert shown["training"] == expected["training"]
     assert shown["model"] == expected["model"]
-    hidden = {"device", "allow_fallback"}
-    assert shown["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k not in hidden}
-    assert config["resources"]["accelerator"]["config"] == {"device": "auto", "index": 0, "allow_fallback": True}
+    assert shown["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k != "device"}
+    assert config["resources"]["accelerator"]["config"] == {"device": "auto", "index": 0}
 
 
 def test_a_value_of_the_wrong_kind_is_refused_before_launch(server: Server) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import graphmill
-from graphmill.errors import GraphmillError, InputError, SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -190,9 +190,6 @@ def test_systems_that_know_nothing_of_an_item_say_what_does(graph: TypedGraph, t
     kgat = trained(graph, "kgat", tmp_path / "kgat", training={"epochs": 1})
     with pytest.raises(InputError, match="have no edge to a node of the model"):
         kgat.embed(features={"image": image}, output=tmp_path / "out")
-    shuffled = trained(graph, "mmgcn", tmp_path / "shuffled", training={"epochs": 1}, model={"shuffle_features": True})
-    with pytest.raises(GraphmillError, match=r"model\.shuffle_features"):
-        shuffled.embed(features={"image": image}, output=tmp_path / "out")
 
 
 def test_on_the_command_line(dragon: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ SETTINGS = {
     "preset": "none",
     "model": {"embedding_dim": 24, "output_channels": 4},
     "training": {"epochs": 8, "learning_rate": 0.01},
-    "acceleration": {"batch_size": 64, "threads": 1, "keep_influence": 3},
+    "acceleration": {"batch_size": 64, "keep_influence": 3},
     "evaluation": {"eval_every": 8},
 }
 

@@ -42,7 +42,7 @@ def settings_on(graph: TypedGraph, evaluation: dict[str, Any]) -> RecommenderSet
         "recipe": "bpr_mf",
         "data": str(graph.path),
         "preset": "none",
-        "acceleration": {"device": "cpu", "threads": 1},
+        "acceleration": {"device": "cpu"},
         "evaluation": {"top_k": [5], "selection_metric": "recall@5"} | evaluation,
     }
     settings = parse_settings(values, "test")

@@ -17,7 +17,7 @@ from graphmill.usage.ranking import grouped
 from graphmill.worker import __main__ as worker
 from tests.systems.conve.graphs import random_graph
 
-QUICK = {"preset": "none", "training": {"epochs": 2}, "acceleration": {"threads": 1, "keep_influence": 2}}
+QUICK = {"preset": "none", "training": {"epochs": 2}, "acceleration": {"keep_influence": 2}}
 
 
 @pytest.fixture(scope="module")

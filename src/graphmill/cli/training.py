@@ -32,7 +32,7 @@ def train(
 
     values = merge(read_settings(settings), overrides(set_ or []))
     if force:
-        values = merge(values, {"training": {"force": True}})
+        values = merge(values, {"acceleration": {"resume": "never"}})
     result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
     if as_json:
         print_json(result)
@@ -105,11 +105,11 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
     from graphmill.runs.launch import run_processes
     from graphmill.runs.messages import Terminal
     from graphmill.runs.resolve import parse_settings
-    from graphmill.training.machine import require_cores
+    from graphmill.training.machine import require_processes
     from graphmill.training.signals import StopRequest
 
     acceleration = parse_settings(values, where).acceleration  # type: ignore[attr-defined]
-    require_cores(acceleration, where)
+    require_processes(acceleration, where)
     processes = acceleration.processes
     with StopRequest() as stop:
         if processes > 1 or nodes.count > 1:

@@ -93,8 +93,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     model, exported = step.inputs["model"], step.report.result
     directory = Path(str(model["run_dir"])) / "embeddings"
     files = {Path(name).suffix[1:]: str(directory / name) for name in exported["files"]}
-    if "parquet" not in files:
-        raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     rows, vectors = read_vectors(step.path(files["parquet"]))
     graph = TypedGraph.open(step.path(str(model["graph"]["path"])))
     alignment = exported.get("alignment") or {}

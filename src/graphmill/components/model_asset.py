@@ -17,11 +17,11 @@ from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
-from graphmill.training.machine import require_cores
+from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
 # The component, the upstream asset and the accelerator resource set these.
-NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
+NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device")
 
 FINITE = Check(
     "loss_finite",
@@ -67,9 +67,7 @@ def _job(step: Step) -> Job:
     """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
     plan, settings, publish = step.plan, step.settings, step.plan.publish
     if not step.launcher.elsewhere:
-        require_cores(settings.acceleration, "the Launchpad")
-    if not settings.export.parquet:
-        raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
+        require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
     if publish and not is_url(publish) and step.path(publish).is_dir():

@@ -35,8 +35,6 @@ BASELINE: dict[str, Any] = {
         "precision": "fp32",
         "compile": "off",
         "gradient_checkpointing": False,
-        "memory_cleanup": "phase",
-        "num_workers": 0,
         "processes": 1,
     },
     "evaluation": {"eval_every": 1},
@@ -46,7 +44,6 @@ SINGLES = (
     "acceleration.precision=bf16",
     "acceleration.compile=default",
     "acceleration.gradient_checkpointing=true",
-    "acceleration.num_workers=2",
     "evaluation.eval_every=5",
 )
 FILE = "acceleration_report.json"
@@ -165,7 +162,7 @@ def acceleration_report(
     parse_settings(values, where)
     limits: dict[str, Any] = {
         "training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""},
-        "acceleration": {"resume": "never", "checkpoint_every_seconds": 0},
+        "acceleration": {"resume": "never"},
     }
     short = merge(values, limits)
     accelerated = merge(_own(short), _joined(asked.accelerated))

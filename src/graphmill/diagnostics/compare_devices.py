@@ -129,7 +129,7 @@ def _advice(other: str, agree: bool, seconds: list[float]) -> str:
 
 def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:
     seed = int(values.get("training", {}).get("seed", 0)) + seed_step
-    own = merge(values, {"acceleration": {"device": device, "allow_fallback": False}, "training": {"seed": seed}})
+    own = merge(values, {"acceleration": {"device": device}, "training": {"seed": seed}})
     result = train(own, where, root=root)
     export_run(restore(result["run_dir"]))
     return result

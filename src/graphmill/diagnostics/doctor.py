@@ -33,7 +33,7 @@ def examine(processes: int = 0) -> list[Finding]:
     out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
     limits = " (limits of the container count)" if sys.platform == "linux" else ", as long as other programs leave it"
     out.append(Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available{limits}"))
-    chosen = choose_device("auto", allow_fallback=True).device.type
+    chosen = choose_device("auto").device.type
     out.append(Finding("a training uses", True, _NAMES[chosen]))
     for name, why in available_devices().items():
         out.append(Finding(f"device {name}", not why, why or _usable(name)))

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
 from graphmill.errors import TrainingError
-from graphmill.export.writers import CsvEmbeddings, FileWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.export.writers import CsvEmbeddings, FileWriter, ParquetEmbeddings
 from graphmill.graph.verified_files import damaged_file
 from graphmill.training.files import PART, describe_file, only_writer, writing
 from graphmill.training.run_files import damaged, read_json_file, shaped
@@ -69,12 +69,9 @@ def _export(
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[FileWriter] = []
     try:
-        if formats.parquet:
-            writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
+        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
         if formats.csv:
             writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
-        if formats.npy:
-            writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
@@ -154,8 +151,8 @@ def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[Fil
         if not np.isfinite(block.vectors).all():
             bad = int(np.flatnonzero(~np.isfinite(block.vectors).all(axis=1))[0]) + block.start
             raise TrainingError(
-                f"the embedding of node row {bad} is not finite; train again with acceleration.on_nonfinite: "
-                "safer_precision or a lower learning rate"
+                f"the embedding of node row {bad} is not finite; train again with acceleration.precision: "
+                "fp32 or a lower learning rate"
             )
         rows = nodes.slice(block.start, len(block.vectors))
         for writer in writers:

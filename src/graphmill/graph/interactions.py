@@ -77,13 +77,6 @@ class Interactions:
         """The held-out items of each user in the split "valid" or "test"."""
         return {"valid": self.valid, "test": self.test}[split]
 
-    def known(self, split: str, mask_validation: bool = False) -> CsrPattern:
-        """Items that may not be recommended in the evaluation of ``split``: those of train and, for the test split with
-        ``mask_validation``, of valid."""
-        if split == "test" and mask_validation:
-            return self._union(self.train, self.valid)
-        return self.train
-
     @property
     def repeat_share(self) -> float:
         """Fraction of the held-out items that are not evaluated because their user has them in train."""

@@ -1,21 +1,14 @@
 """The settings of an influence analysis. Importable without torch: Launchpad and command line are generated from it."""
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from graphmill.settings import Retired, Settings, setting
-
-_NO_SKETCH = "take variant: exact, which scores every triple"
+from graphmill.settings import Settings, setting
 
 
 class InfluenceSettings(Settings):
     """TracInCP (Pruthi et al. 2020) over the checkpoints of a run."""
-
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "sketch_dim": Retired(512, _NO_SKETCH),
-        "rescore_share": Retired(0.01, _NO_SKETCH),
-    }
 
     mode: Literal["test", "self", "single"] = setting(
         "test",
@@ -55,13 +48,6 @@ class InfluenceSettings(Settings):
         "several passes",
     )
     seed: int = setting(0, "Seed for drawing triples", ge=0)
-
-    @field_validator("variant", mode="before")
-    @classmethod
-    def _without_sketches(cls, value: Any) -> Any:
-        if value == "sketch_rescored":
-            raise ValueError(f"sketch_rescored is no longer available: {_NO_SKETCH}")
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "InfluenceSettings":

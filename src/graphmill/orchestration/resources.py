@@ -21,13 +21,10 @@ class AcceleratorResource(dg.ConfigurableResource):
         description="auto takes cuda, then mps, then cpu; the choice and its reason are in the metadata.",
     )
     index: int = Field(default=0, description="Which CUDA device of this machine (≥ 0).")
-    allow_fallback: bool = Field(
-        default=True, description="Use the CPU if the device is absent or fails, and record this. false: fail instead."
-    )
 
     def overrides(self) -> dict[str, object]:
         """The system's settings that this resource sets, by dotted path."""
-        return {"acceleration.device": self.device, "acceleration.allow_fallback": self.allow_fallback}
+        return {"acceleration.device": self.device}
 
     def applied(self, values: dict[str, Any]) -> dict[str, Any]:
         """``values`` (settings by section) with those that this resource sets."""

@@ -94,7 +94,7 @@ def compare_sides(
 def _known(run: Path) -> SeedNoise | None:
     try:
         return known_noise(run)
-    except GraphmillError:  # a run of an older release may have settings that no longer exist
+    except GraphmillError:  # a run that cannot be read, such as one of another format
         return None
 
 

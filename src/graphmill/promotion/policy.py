@@ -5,17 +5,11 @@ It is a pure function from facts to a decision with its reason. ``promote`` coll
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import field_validator
-
-from graphmill.settings import RenamedSetting, Settings, setting
-
-RENAMED_CHECKS = {"beats_the_floors": "beats_baselines"}
-"""Old names of checks, from earlier releases → their names today."""
+from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
 
@@ -63,14 +57,6 @@ class PromotionSettings(Settings):
         ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
-
-    @field_validator("except_checks")
-    @classmethod
-    def _checks_of_today(cls, names: list[str]) -> list[str]:
-        for old in RENAMED_CHECKS.keys() & set(names):
-            text = f"promote.except_checks: {old} is now called {RENAMED_CHECKS[old]}; the old name is still read"
-            warnings.warn(text, RenamedSetting, 2)
-        return [RENAMED_CHECKS.get(name, name) for name in names]
 
     def made_with(self) -> dict[str, Any]:
         """Return the non-default settings of a version's derived files."""

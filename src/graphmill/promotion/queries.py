@@ -46,7 +46,7 @@ def query_values(
     if isinstance(evaluator, RecommenderEvaluator):
         view, score = evaluator.view, recipe.scorer(model).of_users
         offsets = (view.user_offset, view.item_offset)
-        parts = known(view.known(split)), known(view.held_out(split))
+        parts = known(view.train), known(view.held_out(split))
         return list_values(score, view.num_items, *parts, offsets, metric, leave_out, poll)
     if isinstance(evaluator, SequenceEvaluator):
         sequences, asked = evaluator.sequences, evaluator.split(split)

@@ -20,8 +20,9 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.messages import Outlet
-from graphmill.runs.resolve import identity, merge, stored_settings
+from graphmill.runs.resolve import merge, stored_settings
 from graphmill.runs.train import train
+from graphmill.settings import identity_of
 from graphmill.training.files import write_atomically
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import ExportSettings
@@ -33,7 +34,7 @@ FOLDER = "seed_noise"
 def family_of(run: RunDirectory) -> str:
     """A hash (16 hex digits) of a run's identity settings without seed and start, and its batching, precision and recipe."""
     manifest = run.read_json("manifest.json")
-    known = identity(stored_settings(run))
+    known = identity_of(stored_settings(run))
     for name in ("seed", "init_from"):
         del known["training"][name]
     known.pop("data", None)
@@ -89,9 +90,9 @@ def _another_seed(
     resolved = manifest["resolved"]
     changed = {
         "preset": "none",
-        "training": {"seed": seed, "init_from": "", "force": False},
-        "acceleration": {"batching": resolved["batching"], "processes": 1, "keep_runs": 100},
+        "training": {"seed": seed, "init_from": ""},
+        "acceleration": {"batching": resolved["batching"], "processes": 1, "resume": "auto"},
     }
     result = train(merge(values, changed), "the unit of drift", root=str(root), outlets=outlets, stop=stop)
-    export_run(restore(result["run_dir"]), ExportSettings(csv=False, parquet=True, npy=False, align="none"))
+    export_run(restore(result["run_dir"]), ExportSettings(csv=False, align="none"))
     return read_embeddings(Path(result["run_dir"]) / "embeddings")

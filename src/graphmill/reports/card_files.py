@@ -17,7 +17,8 @@ from graphmill.errors import GraphmillError, InputError
 from graphmill.export.embeddings import read_manifest
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.reports.validation import HEALTH
-from graphmill.settings import Settings, written_by_graphmill
+from graphmill.settings import Settings
+from graphmill.systems.base import SystemSettings
 from graphmill.systems.registry import RECIPES, settings_model
 from graphmill.training.run_files import read_json_file, read_run_file
 
@@ -109,7 +110,8 @@ class CardFiles:
             usual = default["objective"]["loss"]
             default = model.model_validate({"objective": {"loss": loss}}).model_dump(mode="json")
             default["objective"]["loss"] = usual
-        unread = getattr(own, "unread", {})
+        batching = self.run.get("resolved", {}).get("batching", "")
+        unread = own.unread(batching) if isinstance(own, SystemSettings) else {}
         found: Differences = {}
         for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():
             if section in _NOT_COMPARED or section not in default:
@@ -124,10 +126,9 @@ class CardFiles:
 
     @cached_property
     def _understood(self) -> Settings | Mapping[str, Any]:
-        """The settings under today's names, or as they were written if this release cannot parse them."""
+        """The settings, or as they were written if they cannot be parsed."""
         try:
-            with written_by_graphmill():
-                return settings_model(self.recipe).model_validate(dict(self.settings))
+            return settings_model(self.recipe).model_validate(dict(self.settings))
         except ValueError:
             return self.settings
 
@@ -146,9 +147,9 @@ class CardFiles:
 
     @property
     def health_is_of_export(self) -> bool:
-        """Whether the health report is of these vectors. A report without hashes (from an early release) counts as such."""
-        of = self.health.get("of")
-        return not of or bool({entry["sha256"] for entry in self.export["files"].values()} & set(of))
+        """Whether the health report is of these vectors."""
+        hashes = {entry["sha256"] for entry in self.export["files"].values()}
+        return not self.health or bool(hashes & set(self.health["of"]))
 
 
 def read_card_files(path: str | Path) -> CardFiles:

@@ -26,7 +26,7 @@ from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
-from graphmill.training.device import configure_torch
+from graphmill.training.device import configure_torch, here
 from graphmill.training.files import describe_file, writing
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
@@ -60,7 +60,7 @@ class Restored:
 
     @property
     def selected_on(self) -> str:
-        """The split that chose its epoch, from the settings file itself: a preset would fill in what an older file lacks."""
+        """The split that chose its epoch, from the settings file itself: a preset would fill in what it does not name."""
         return str(self.run.read_json("settings.json")["evaluation"].get("selection_split", "valid"))
 
 
@@ -78,13 +78,12 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     values = stored_settings(run).model_dump()
     graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
-    # Nothing is trained here, so nothing is compiled. Some recipes refuse compilation, but settings of older runs may
-    # have it.
-    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
-    taken["data"] = str(graph.path)
+    # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
+    own = {"batching": resolved["batching"], "compile": "off", "device": here(values["acceleration"]["device"])}
+    taken = {"preset": resolved["preset"], "acceleration": own, "data": str(graph.path)}
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
-    configure_torch(job.settings.acceleration, job.device, 1)
+    configure_torch(job.device, 1)
     recipe.to(job.device)
     model = recipe.build(Execution())
     store = CheckpointStore(run.checkpoints)

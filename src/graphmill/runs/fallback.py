@@ -26,7 +26,7 @@ class _Work:
 
     device: str = "cpu"
     may: bool = True
-    """Whether all these runs have ``acceleration.allow_fallback``."""
+    """Whether all these runs have ``acceleration.device: auto``."""
     reason: str = ""
     """Why the work fell back to the CPU; "" in the first attempt."""
 
@@ -53,7 +53,7 @@ def on_the_cpu(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 def fell_back_before(job: Job, run: RunDirectory) -> str:
     """Return why an earlier attempt of this run fell back to the CPU; "" if it did not."""
-    if job.device.type == "cpu" or job.settings.training.force:
+    if job.device.type == "cpu" or job.settings.acceleration.resume == "never":
         return ""
     resolved = run.read_json("manifest.json")["resolved"] if (run.path / "manifest.json").is_file() else {}
     return str(resolved.get("device_reason", "")) if resolved.get(KEY) == job.device.type else ""
@@ -74,7 +74,7 @@ def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], sta
     """Do ``work``. If the device of the runs that it restores fails, do it once more on the CPU.
 
     ``work`` must write its files atomically, because it may run twice. The second attempt requires
-    ``acceleration.allow_fallback`` and is reported to ``note``. Running out of memory and errors on the CPU are raised
+    ``acceleration.device: auto`` and is reported to ``note``. Running out of memory and errors on the CPU are raised
     unchanged. ``state``: the state of earlier work with the same models, so that they stay on the CPU.
     """
     state = state or _Work()
@@ -121,7 +121,7 @@ def on_this_device(job: Job) -> Job:
         return job
     if state.reason:
         return replace(job, device=torch.device("cpu"), device_reason=state.reason)
-    state.device, state.may = job.device.type, state.may and job.settings.acceleration.allow_fallback
+    state.device, state.may = job.device.type, state.may and job.settings.acceleration.device == "auto"
     return job
 
 

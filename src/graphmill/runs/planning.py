@@ -41,18 +41,18 @@ class Option:
     """One configuration of a training with its predicted memory."""
 
     batching: str
-    loss_chunks: int
+    micro_batches: int
     checkpointing: bool
     heap: Heap
     estimate: Estimate
 
     def execution(self) -> Execution:
         """The engine's sizes."""
-        return Execution(self.loss_chunks, self.checkpointing)
+        return Execution(self.micro_batches, self.checkpointing)
 
     def __str__(self) -> str:
         how = [self.batching]
-        if self.loss_chunks > 1 or self.checkpointing:
+        if self.micro_batches > 1 or self.checkpointing:
             how.append(describe_sizes(self.execution()))
         if self.heap == "returned":
             how.append("large blocks handed back")
@@ -132,22 +132,22 @@ def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) 
     ``choice``: heap modes to try, the fastest first. Only the last rung is tried in the others.
     """
     parts, acceleration = parts_of(job, graph, batching), job.settings.acceleration
-    execution = Execution(acceleration.loss_chunks if batching == "full" else 1, acceleration.gradient_checkpointing)
+    execution = Execution(acceleration.micro_batches if batching == "full" else 1, acceleration.gradient_checkpointing)
     limit = _MOST_CHUNKS if batching == "full" else 1
 
     def option(heap: Heap) -> Option:
         how = {"heap": heap, "device": job.device.type}
         estimate = estimate_of(parts, job.settings.training.optimizer, execution, **how)
-        return Option(batching, execution.loss_chunks, execution.checkpointing, heap, estimate)
+        return Option(batching, execution.micro_batches, execution.checkpointing, heap, estimate)
 
     last = option(choice[0])
     yield last
-    while shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is not None:
+    while shrink(execution, most_micro_batches=max(limit, execution.micro_batches)) is not None:
         if (smaller := option(choice[0])).estimate.peak < 0.99 * last.estimate.peak:
             last = smaller
             yield last
         else:  # smaller chunks free nothing more: go on to the next rung
-            limit = execution.loss_chunks = last.loss_chunks
+            limit = execution.micro_batches = last.micro_batches
     execution = last.execution()
     for heap in choice[1:]:
         if (smaller := option(heap)).estimate.peak < 0.99 * last.estimate.peak:
@@ -176,7 +176,7 @@ class RunEstimate:
         return [
             [
                 "→" if o == self.chosen else "",
-                *(o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap),
+                *(o.batching, str(o.micro_batches), "yes" if o.checkpointing else "no", o.heap),
                 format_size(o.estimate.peak),
                 _listed(o.estimate),
             ]
@@ -205,7 +205,7 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
     except (SettingsError, ResourceError) as error:
         return RunEstimate(every, None, str(error))
     settings = job.settings
-    configure_torch(settings.acceleration, job.device, settings.acceleration.processes)
+    configure_torch(job.device, settings.acceleration.processes)
     recipe = registry.create(settings.recipe, graph, settings, plan.batching)
     steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in recipe.phases)
     seconds = 0.0

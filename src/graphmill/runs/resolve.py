@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.settings import Settings, identity_of, parse, read_yaml, shown, with_names_of_today, written_by_graphmill
+from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
 from graphmill.systems import registry
+from graphmill.training.run_files import RUN_FORMAT
 
 if TYPE_CHECKING:
     from graphmill.training.run_directory import RunDirectory
@@ -60,32 +61,24 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     name = str(values.get("recipe", "hgt"))
     preset = str(values.get("preset", "auto"))
-    filled = with_names_of_today(registry.settings_model(name), values)
+    filled: Mapping[str, Any] = values
     if preset != "auto":
         known = registry.presets(name, values)
         if preset not in known:
             raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], filled)
-    return parse(registry.settings_model(name), filled, where)
+    return parse(registry.settings_model(name), dict(filled), where)
 
 
 def stored_settings(run: RunDirectory) -> Any:
-    """A run's settings under today's names, whichever release wrote them. They are complete, so no preset fills them.
+    """A run's settings. They are complete, so no preset fills them.
 
     Raises:
         InputError: the run has no readable settings file.
     """
     values = run.read_json("settings.json")
-    with written_by_graphmill():
-        settings = parse_settings({**values, "preset": "none"}, str(run.path / "settings.json"))
+    settings = parse_settings({**values, "preset": "none"}, str(run.path / "settings.json"))
     return settings.model_copy(update={"preset": values.get("preset", "none")})
-
-
-def identity(settings: Any) -> dict[str, Any]:
-    """Return the settings that change the result, under the names of the first release."""
-    found = identity_of(settings)
-    found["acceleration"].setdefault("accumulation_steps", settings.acceleration.loss_chunks)
-    return found
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +110,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     name = settings.recipe
     acceleration = settings.acceleration
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    choice = choose_device(acceleration.device, allow_fallback=acceleration.allow_fallback, local_rank=rank)
+    choice = choose_device(acceleration.device, local_rank=rank)
     preset, why = settings.preset, "as asked for"
     if preset == "auto":
         # By total memory, not by free memory: the same command must always give the same training.
@@ -147,27 +140,18 @@ def _training_edges(data: str) -> int:
 def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:
     """The hash (64 hex digits) of everything that decides the result: data, resolved identity settings, algorithm version.
 
-    ``full`` batching draws no samples, so the sampling settings are left out. For the sampled modes they count.
+    Settings that this run does not read are left out.
     """
-    known = identity(job.settings)
-    acceleration = known["acceleration"]
-    acceleration["precision"], acceleration["batching"] = job.precision, job.batching
-    if job.batching == "full":
-        acceleration.pop("accumulation_steps")
-    if job.batching != "neighbor_sampled":
-        for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
-            acceleration.pop(name, None)
+    known = identity_of(job.settings)
+    known["acceleration"] |= {"precision": job.precision, "batching": job.batching}
     known["training"]["init_from"] = init
-    for section, names in getattr(job.settings, "unread", {}).items():
-        place = known["acceleration" if section == "sampling" else section]  # the section's name in the first release
+    for section, names in job.settings.unread(job.batching).items():
         for name in names:
-            place.pop(name, None)
-    # Evaluation settings are not part of a run's identity, with one exception. A run whose epoch is chosen on the test
-    # split must not be confused with others, so it gets its own directory. For other runs nothing is added, so earlier
-    # runs keep their fingerprint.
-    if job.settings.evaluation.selected_on == "test":
-        known["selected_on"] = "test"
-    content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": known}
+            known[section].pop(name, None)
+    # Evaluation settings are not part of a run's identity, with one exception: a run whose epoch is chosen on the test
+    # split must not be confused with others, so it gets its own directory.
+    known["selected_on"] = job.settings.evaluation.selected_on
+    content = {"format": RUN_FORMAT, "data": data_hash, "algorithm_version": algorithm_version, "settings": known}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import warnings
 from typing import Any, TextIO
 
 
@@ -67,20 +66,6 @@ def spare_streams() -> None:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, Spared(stream))
-
-
-def say_warnings_in_a_line() -> None:
-    """Print each warning about a setting in one line. A worker leaves this to the process that started it."""
-    from graphmill.settings import RenamedSetting
-
-    def line(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
-        ours = issubclass(category, RenamedSetting)
-        return f"warning: {message}\n" if ours else usual(message, category, *place, **more)
-
-    usual = warnings.formatwarning
-    warnings.formatwarning = line
-    if "RANK" in os.environ:
-        warnings.simplefilter("ignore", RenamedSetting)
 
 
 def lost_output() -> str:

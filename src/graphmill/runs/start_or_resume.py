@@ -30,7 +30,7 @@ def choose_start(
         InputError: ``resume: require``, and there is no checkpoint.
     """
     resume = settings.acceleration.resume
-    if settings.training.force or resume == "never":
+    if resume == "never":
         _clear(run, store)
         return "fresh"
     if store.list():
@@ -47,7 +47,7 @@ def longer(done: int, settings: Any) -> str:
         return ""
     return (
         f"training.epochs is {asked}, but this run has been trained for {done} epochs, and its vectors are of those; "
-        f"set training.force: true to train {asked} from the start"
+        f"set acceleration.resume: never to train {asked} from the start"
     )
 
 
@@ -55,14 +55,12 @@ def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
     """A note if the epoch or the metrics of a finished run are from other evaluation settings than those given now."""
     before = stored_settings(run).model_dump(mode="json")["evaluation"]
     now = settings.model_dump(mode="json")["evaluation"]
-    changed = [
-        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
-    ]
+    changed = [f"{name} {before[name]} (now {now[name]})" for name in now if before[name] != now[name]]
     if not changed:
         return ""
     return (
         f"this run is done, and its best epoch and metrics are from evaluation.{', '.join(changed)}; "
-        "set training.force: true to train it again"
+        "set acceleration.resume: never to train it again"
     )
 
 

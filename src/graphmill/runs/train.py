@@ -34,18 +34,20 @@ from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
-from graphmill.training.machine import require_cores
+from graphmill.training.machine import require_processes
 from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
-from graphmill.training.run_files import FILES, file_digest
+from graphmill.training.run_files import FILES, RUN_FORMAT, file_digest
 from graphmill.training.schedule import SHORT, named, shortened
 from graphmill.training.signals import StopRequest
 from graphmill.version import __version__
 
 SPLITS = ("valid", "test")
 PROGRESS_SECONDS = 5.0
+KEEP_RUNS = 5
+"""Number of run directories of a model that are kept; older ones are removed."""
 
 
 @dataclass
@@ -75,7 +77,7 @@ def prepare(
     """
     job = resolve(values, where)
     settings = job.settings
-    require_cores(settings.acceleration, where)
+    require_processes(settings.acceleration.processes, where)
     require_tracker(settings.tracker)
     require_target(settings.export.copy_to, f"{where}: export.copy_to")
     graph = open_graph(job, where)
@@ -119,7 +121,7 @@ def train(
     """
     wanted = values.get("acceleration")
     wanted = wanted if isinstance(wanted, Mapping) else {}
-    ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
+    ranks = join(str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
         if prepared.job.settings.acceleration.sharding == "rows" and ranks.world == 1:
@@ -127,7 +129,7 @@ def train(
                 f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has "
                 "one; set acceleration.processes to 2 or more, or sharding: none"
             )
-        may_fall_back = prepared.job.settings.acceleration.allow_fallback
+        may_fall_back = prepared.job.settings.acceleration.device == "auto"
         why = fell_back_before(prepared.job, prepared.run) if may_fall_back and ranks.world == 1 else ""
         if not why:
             try:
@@ -154,13 +156,8 @@ def _fit(
 ) -> Message:
     job, run, recipe = prepared.job, prepared.run, prepared.recipe
     settings, acceleration = job.settings, job.settings.acceleration
-    threads = configure_torch(acceleration, job.device, ranks.local_world)
-    store = CheckpointStore(
-        run.checkpoints,
-        keep_last=acceleration.keep_last,
-        keep_best=acceleration.keep_best,
-        keep_influence=acceleration.keep_influence,
-    )
+    threads = configure_torch(job.device, ranks.local_world)
+    store = CheckpointStore(run.checkpoints, keep_influence=acceleration.keep_influence)
     steps = [phase.steps_per_epoch for phase in recipe.phases]
     listener = RunListener(
         run, outlets, epochs=settings.training.epochs, phase_steps=steps, every_seconds=PROGRESS_SECONDS
@@ -281,7 +278,8 @@ def _fit_to_the_end(
         }
         run.write_history()
         run.write_json("report.json", report)
-        prune_runs(run.path.parent, prepared.job.settings.acceleration.keep_runs, {run.path.name})
+        if tuple(splits) == SPLITS:  # a search keeps the runs of all its trials, because its leaderboard names them
+            prune_runs(run.path.parent, KEEP_RUNS, {run.path.name})
         return report
 
 
@@ -296,7 +294,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
         "manifest.json",
         {
             "format": "graphmill-run",
-            "version": 1,
+            "version": RUN_FORMAT,
             "fingerprint": prepared.fingerprint,
             "recipe": prepared.recipe.name,
             "algorithm_version": prepared.recipe.algorithm_version,

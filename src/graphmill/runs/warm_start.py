@@ -78,8 +78,6 @@ class WarmStart:
                 parameter.copy_(old)
                 return 1
             place = {key: row for row, key in enumerate(rows)}
-            if label == BOTH and len(place) == len(rows) and not any(key in place for key in own):
-                own = [key.partition(" ")[2] for key in own]  # up to release 0.2, keys have no kind
             if pairs := [(row, place[key]) for row, key in enumerate(own) if key in place]:
                 here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))
                 parameter[here] = old[there].to(parameter.dtype)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.errors import SettingsError
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, is_identity, name_of_today, parse, shown
+from graphmill.settings import Settings, is_identity, parse, shown
 from graphmill.systems import registry
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
                 "test split; set it to valid"
             )
         own = settings
-        for name in name_of_today(model, dimension.path).split("."):
+        for name in dimension.path.split("."):
             own = getattr(own, name)
         if own in taken:
             raise SettingsError(
@@ -193,7 +193,7 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
 def _field(path: str, model: type[Settings], where: str) -> Any:
     """The type of the setting at ``path``."""
     current: Any = model
-    for number, name in enumerate(parts := name_of_today(model, path).split(".")):
+    for number, name in enumerate(parts := path.split(".")):
         fields = getattr(current, "model_fields", {})
         if name not in fields:
             raise SettingsError(

@@ -25,9 +25,10 @@ import psutil
 from graphmill.errors import InputError, TrainingError
 from graphmill.graph.storage import read_manifest
 from graphmill.runs.measured_run import run_process
-from graphmill.runs.resolve import identity, merge, parse_settings, run_root
+from graphmill.runs.resolve import merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
 from graphmill.search.storage import VARIABLE, open_storage
+from graphmill.settings import identity_of
 
 if TYPE_CHECKING:
     import optuna
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from graphmill.training.signals import StopRequest
 
 NAME = "settings"
-KEEP_RUNS = 1_000_000
 STARTUP_TRIALS = 5
 """Number of finished trials before any trial is ended early, and number of failures in a row after which the search
 fails."""
@@ -84,8 +84,7 @@ class Search:
 
     def trial_values(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """The settings of one training of a trial whose settings are ``values``."""
-        # A trial's run is kept as long as the search, because the leaderboard names it.
-        return merge(values, {"training": {"seed": seed}, "acceleration": {"keep_runs": KEEP_RUNS}})
+        return merge(values, {"training": {"seed": seed}})
 
     def settings_for(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """The file's settings with a trial's values filled in, as a user would write them."""
@@ -130,13 +129,9 @@ def open_search(
     parsed: Any = parse_settings(rest, where)
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
-    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
+    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity_of(parsed)}
     folder = base / run_root(parsed, root)
-    before = folder / f"search-{_digest(about)}"  # a folder of release 0.2, whose name does not depend on the data
-    if not before.is_dir():
-        folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
-    else:
-        folder = before
+    folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
     return Search(search, rest, dimensions, metric, folder, address)
 
 

@@ -4,9 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, reads_own_file, setting
+from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
-    OPTIMIZER,
     AccelerationSettings,
     EvaluationSettings,
     ExportSettings,
@@ -22,7 +21,8 @@ PRESET = "Fills the fields that are not written"
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam with a constant learning rate, without weight decay; the loss has its own regularisation."""
 
-    optimizer: OptimizerName = setting("adam", OPTIMIZER)
+    OPTIMIZER: ClassVar[OptimizerName] = "adam"
+
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
@@ -41,12 +41,6 @@ class SystemSettings(Settings):
     shards_rows: ClassVar[bool] = False
     """Whether the recipe can shard its tables by rows over several processes."""
 
-    RENAMED: ClassVar[Renamed] = {
-        "acceleration.accumulation_steps": "acceleration.loss_chunks",
-        "training.lr_floor": "training.lr_lowest",
-        "evaluation.floors": "evaluation.baselines",
-    }
-
     recipe: str
     data: str = setting("", "Directory of the typed graph", identity=False)
     preset: str = "auto"
@@ -60,11 +54,7 @@ class SystemSettings(Settings):
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
-        if reads_own_file():  # a run of an earlier release, which allowed these settings
-            return self
         acceleration = self.acceleration
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError("acceleration.batch_size and batch_size_per_device are both set; keep one of them")
         if acceleration.compile != "off" and not self.compiles:
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
@@ -78,11 +68,13 @@ class SystemSettings(Settings):
         self.evaluation.require_measured()
         return self
 
+    def unread(self, batching: str) -> dict[str, list[str]]:
+        """By section the settings that a run with this ``batching`` does not read, and its fingerprint does not contain."""
+        return {}
+
     def step_size(self) -> int:
         """Rows of an optimizer step, summed over all processes."""
-        acceleration = self.acceleration
-        per_device = acceleration.batch_size_per_device * acceleration.processes
-        return acceleration.batch_size or per_device or self.base_batch
+        return self.acceleration.batch_size or self.base_batch
 
 
 class LinkSettings(SystemSettings):

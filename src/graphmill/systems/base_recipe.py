@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -141,8 +140,7 @@ class BaseRecipe(Generic[M]):
     def measured(self, figures: Mapping[str, float], *, final: bool) -> dict[str, float]:
         """The metrics of a ranking that the settings ask for."""
         evaluation = self.settings.evaluation
-        every = final and evaluation.final_metrics == "all"
-        wanted = (*evaluation.WHOLE, *evaluation.AT_K) if every else evaluation.metrics
+        wanted = (*evaluation.WHOLE, *evaluation.AT_K) if final else evaluation.metrics
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
@@ -156,13 +154,15 @@ class BaseRecipe(Generic[M]):
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """Copies the array to the device."""
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        return to_device(tensor, self.device) if self.settings.acceleration.pin_memory else tensor.to(self.device)
+        return to_device(torch.from_numpy(np.ascontiguousarray(array)), self.device)
 
     def _tensors(self, *arrays: np.ndarray) -> list[Tensor]:
-        """Copies the arrays to the device; with pinned memory in one copy."""
-        pinned = self.device.type == "cuda" and self.settings.acceleration.pin_memory
-        return in_one_copy(arrays, self.device) if pinned else [self._tensor(array) for array in arrays]
+        """Copies the arrays to the device; to CUDA in one copy."""
+        return (
+            in_one_copy(arrays, self.device)
+            if self.device.type == "cuda"
+            else [self._tensor(array) for array in arrays]
+        )
 
 
 class TableRecipe(BaseRecipe[M]):
@@ -171,13 +171,10 @@ class TableRecipe(BaseRecipe[M]):
     def plan_steps(self, rows: int) -> None:
         """Divides the ``rows`` of an epoch into steps of even size, none of them too small; sets ``phases`` and
         ``batch_size``."""
-        acceleration, base = self.settings.acceleration, self.settings.base_batch
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        asked = acceleration.batch_size or acceleration.batch_size_per_device * world or base
-        self.rows, self.batch_size = rows, min(asked, rows)
+        self.rows, self.batch_size = rows, min(self.settings.step_size(), rows)
         self.steps_of_rows = -(-rows // self.batch_size)
         steps = self.settings.training.steps_per_epoch or self.steps_of_rows
-        self.phases = [Phase("train", steps, self.batch_size, base)]
+        self.phases = [Phase("train", steps, self.batch_size, self.settings.base_batch)]
 
     def rows_of_step(self, epoch: int, index: int) -> np.ndarray:
         """The numbers of the rows in a step."""

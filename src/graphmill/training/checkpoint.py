@@ -95,7 +95,7 @@ class CheckpointStore:
             raise ResourceError(
                 f"{self.directory} has {format_size(self._free())} free, but up to {missing} more checkpoints of "
                 f"{format_size(expected_bytes)} need {format_size(needed)}: free some space, choose another output "
-                "directory, or lower acceleration.keep_last, keep_best or keep_influence"
+                "directory, or lower acceleration.keep_influence"
             )
 
     def save(

@@ -116,7 +116,7 @@ class Execution:
     """Sizes that change memory and time but never the gradient. The ladder (``ladder.py``) makes them smaller when
     memory runs out."""
 
-    loss_chunks: int = 1
+    micro_batches: int = 1
     checkpointing: bool = False
     can_checkpoint: bool = True
     """Whether the model has layers that can be computed again in the backward pass."""
@@ -126,7 +126,7 @@ class Execution:
 
     def sizes(self) -> dict[str, int | bool]:
         """The sizes as plain values."""
-        return {"loss_chunks": self.loss_chunks, "checkpointing": self.checkpointing}
+        return {"micro_batches": self.micro_batches, "checkpointing": self.checkpointing}
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import torch
 from graphmill.errors import ResourceError
 from graphmill.training.machine import allowed_cores
 from graphmill.training.memory import device_memory
-from graphmill.training.settings import AccelerationSettings
 
 MPS_TORCH = (2, 10)
 """The first version of torch whose MPS back end has every operation that a training calls."""
+DETERMINISTIC = ("cpu",)
+"""Devices on which torch uses deterministic algorithms. On the others they cost time."""
 _MPS_SHARE = 0.9
 """A run's limit on MPS, as a fraction of the memory that is free when it begins."""
 
@@ -44,12 +45,12 @@ def available_devices() -> dict[str, str]:
     return out
 
 
-def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) -> DeviceChoice:
-    """Choose the device. ``auto`` tries cuda, then mps, then cpu. An absent device falls back to the CPU if that is
-    allowed.
+def choose_device(requested: str, *, or_cpu: bool = False, local_rank: int = 0) -> DeviceChoice:
+    """Choose the device. ``auto`` tries cuda, then mps, then cpu. ``or_cpu``: take the CPU for
+    an absent device, for estimates.
 
     Raises:
-        ResourceError: the device asked for is absent and ``allow_fallback`` is off.
+        ResourceError: the device asked for is absent.
     """
     state = available_devices()
     if requested == "auto":
@@ -58,27 +59,37 @@ def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) 
         reason = f"auto took {kind}" + (f" ({'; '.join(skipped)})" if skipped and kind == "cpu" else "")
     elif not state[requested]:
         kind, reason = requested, f"{requested} as asked for"
-    elif allow_fallback:
-        kind, reason = "cpu", f"{requested} asked for, but {state[requested]}; fell back to the CPU"
+    elif or_cpu:
+        kind, reason = "cpu", f"{requested} asked for, but {state[requested]}"
     else:
         raise ResourceError(
-            f"device '{requested}' was asked for, but there is {state[requested]}; set acceleration.device: auto, "
-            "or acceleration.allow_fallback: true to use the CPU instead"
+            f"device '{requested}' was asked for, but there is {state[requested]}; set acceleration.device: auto "
+            "to use what there is"
         )
     count = torch.cuda.device_count() if kind == "cuda" else 0
     device = torch.device("cuda", local_rank % count if count else local_rank) if kind == "cuda" else torch.device(kind)
     return DeviceChoice(device, requested, reason)
 
 
-def configure_torch(settings: AccelerationSettings, device: torch.device, processes: int) -> int:
+def here(requested: str) -> str:
+    """The requested device, or ``auto`` if this machine has no such device."""
+    return "auto" if available_devices().get(requested) else requested
+
+
+def threads_of(processes: int) -> int:
+    """CPU threads of one of so many processes of this machine: OMP_NUM_THREADS, or all allowed cores divided by them."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) else max(1, allowed_cores() // processes)
+
+
+def configure_torch(device: torch.device, processes: int) -> int:
     """Set threads and determinism for this process; returns the number of threads."""
-    threads = settings.threads or max(1, allowed_cores() // processes)
+    threads = threads_of(processes)
     torch.set_num_threads(threads)
     # Without it, cuBLAS may compute the same product in different orders. cuBLAS reads it at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
     # warn_only: an operator without a deterministic form on this device is named in the log, and the run continues.
-    torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
+    torch.use_deterministic_algorithms(device.type in DETERMINISTIC, warn_only=True)
     # Otherwise torch fills every array that it allocates, which costs time. It does so to find reads of uninitialised
     # memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
-from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient, read_together
@@ -30,8 +28,8 @@ from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Trainee
 from graphmill.training.unread_losses import READ_EVERY, Done
 
-MAX_SKIPS = 10
-"""Number of steps in a row that ``on_nonfinite: skip`` skips before the training fails."""
+CHECKPOINT_SECONDS = 300.0
+"""A checkpoint is written at least this often, also within an epoch."""
 
 
 @dataclass
@@ -41,13 +39,6 @@ class FitResult:
     state: TrainState
     reason: str
     compile: CompileReport | None = None
-
-
-class _RollBackError(Exception):
-    """Leaves the loop to go back to the last good state in a safer precision."""
-
-    def __init__(self, precision: str) -> None:
-        self.precision = precision
 
 
 class _AbandonedError(Exception):
@@ -66,7 +57,7 @@ class Engine(Trainee):
         self._read()
         if bad := self._nonfinite_parameter():  # an update with finite gradients can still overflow one
             what = f"parameter '{bad}' is not finite after epoch {self.state.epoch}, step {self.state.steps}"
-            self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
+            raise TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}.")
         super().save(final=final, metric=metric)
 
     # ------------------------------------------------------------------ the loop
@@ -76,23 +67,18 @@ class Engine(Trainee):
 
         Raises:
             StoppedError: a signal requested it; the checkpoint is saved, and the same command resumes the run.
-            TrainingError: a number was not finite and the policy is to stop, or too many steps in a row were skipped.
+            TrainingError: a number was not finite.
         """
         self._saved_at = time.monotonic()
         self._heap = HeapWatch()
         try:
             self._say_what_chooses_the_epoch()
             compile_report = self._compiled = self._compile()
-            while True:
-                try:
-                    reason = self._epochs()
-                    self._say_compile_limit()  # an evaluation may have reached the limit, too
-                    now = self.state.last_metrics if self.state.evaluated_epoch == self.state.epoch else {}
-                    self.save(final=True, metric=now.get(self.evaluation.selection_metric))
-                    self.wait_for_saves()
-                    break
-                except _RollBackError as rollback:
-                    self._roll_back(rollback.precision)
+            reason = self._epochs()
+            self._say_compile_limit()  # an evaluation may have reached the limit, too
+            now = self.state.last_metrics if self.state.evaluated_epoch == self.state.epoch else {}
+            self.save(final=True, metric=now.get(self.evaluation.selection_metric))
+            self.wait_for_saves()
         finally:
             self.batches.close()
             if self.saver is not None:
@@ -142,7 +128,7 @@ class Engine(Trainee):
         state.epoch_seconds = time.monotonic() - started
         state.seconds += state.epoch_seconds
         self._say_compile_limit()
-        self._cleanup("phase")
+        self._clear_cache()
         # Saved before the evaluation, so that a stop inside it loses nothing; a new best is saved again after it.
         if self._epoch_save_is_due():
             self.save()
@@ -176,7 +162,6 @@ class Engine(Trainee):
             gradient = with_ladder(
                 lambda: self._gradient(phase, batch, epoch, index),
                 execution=self.execution,
-                policy=self.acceleration.on_oom,
                 # Once the ranks have begun to sum gradients, one of them cannot repeat the step alone.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
@@ -205,8 +190,7 @@ class Engine(Trainee):
 
     def _reads_later(self, optimizer: PhaseOptimizer) -> bool:
         alone = self.device.type == "cuda" and self.ranks.world == 1
-        decides = self.mixed.scaler.enabled or self.acceleration.on_nonfinite == "skip"
-        return alone and not decides and optimizer.guards_itself
+        return alone and not self.mixed.scaler.enabled and optimizer.guards_itself
 
     def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
         clip_(optimizer.parameters, norm, self.acceleration.clip_norm)
@@ -228,14 +212,13 @@ class Engine(Trainee):
             self._settle(done, len(unread))
 
     def _settle(self, done: Done, together: int = 1) -> None:
-        """Count a step whose values were read and report it. If they are not finite, follow the policy."""
+        """Count a step whose values were read and report it."""
         state, name, losses = self.state, done.phase.name, done.gradient.losses
         if done.index == 0 and done.phase is self.recipe.phases[0]:
             # Not at the beginning of the epoch: after a stop before the first step is done, the last epoch is still to
             # be reported.
             state.sums, state.counts = {}, {}
         if done.gradient.finite:
-            state.skips_in_row = 0
             self.mixed.scaler.update(overflow=False)
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
@@ -258,7 +241,6 @@ class Engine(Trainee):
             precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
-            norm_type=self.acceleration.clip_norm_type,
             poll=self._abandon_if_asked,
         )
 
@@ -270,10 +252,7 @@ class Engine(Trainee):
     def _between_steps(self) -> None:
         if self.saver is not None:
             self.saver.look()
-        every = self.acceleration.checkpoint_every_seconds
-        if self.state.steps % self.acceleration.memory_cleanup_every == 0:
-            self._cleanup("steps")
-        is_time = bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every
+        is_time = self.ranks.main and time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         stop, due = self.ranks.any(self._asked_to_stop(), is_time)
         if stop or due:
             self.save()
@@ -302,15 +281,15 @@ class Engine(Trainee):
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
         selection = metrics.get(self.evaluation.selection_metric)
-        best = selection is not None and record_metric(state, selection, self.training.min_delta)
+        best = selection is not None and record_metric(state, selection)
         if best or self._epoch_save_is_due():
             self.save(metric=selection)
-        self._cleanup("phase")
+        self._clear_cache()
 
     # ------------------------------------------------------------------ guards and recovery
 
     def _on_nonfinite(self, done: Done) -> None:
-        state, policy = self.state, self.acceleration.on_nonfinite
+        state = self.state
         phase, batch, losses = done.phase, done.batch, done.gradient.losses
         losses_finite = all(math.isfinite(v) for v in losses.values())
         if self.mixed.scaler.enabled and losses_finite and self.mixed.scaler.scale > 1.0:
@@ -322,15 +301,7 @@ class Engine(Trainee):
         where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
         place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
         saved = save_batch(self.nonfinite_dir if self.ranks.main else None, batch, place)
-        error = NonFiniteError(culprit, where, saved)
-        if policy == "skip":
-            state.skips += 1
-            state.skips_in_row += 1
-            if state.skips_in_row > MAX_SKIPS:
-                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite; last: {error}")
-            self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
-            return
-        self._go_safer(f"{culprit} is not finite at {where}", error)
+        raise NonFiniteError(culprit, where, saved)
 
     def _nonfinite_parameter(self) -> str:
         """The first parameter that is not finite on any rank. Only the rank that holds a divided row sees its values."""
@@ -339,30 +310,6 @@ class Engine(Trainee):
             return bad
         flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
         return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
-
-    def _go_safer(self, what: str, error: TrainingError) -> NoReturn:
-        wanted = self.acceleration.on_nonfinite == "safer_precision"
-        safer = safer_precision(self.mixed.name, self.device) if wanted else None
-        if safer is None:
-            raise error
-        self._note(f"{what} in {self.mixed.name}; going back to the last checkpoint and on in {safer}")
-        raise _RollBackError(safer)
-
-    def _roll_back(self, precision: str) -> None:
-        notes = list(self.state.notes)
-        self._drop_gradients()
-        self.wait_for_saves()
-        if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list()))[0]:
-            self.resume("last")
-            self._finish_resumed_epoch()  # in the precision in which it was trained
-        else:
-            self._fresh(precision)
-            if self.ranks.main:
-                self.listener.on_rewind(0, -1)
-        self._use_precision(precision)
-        self.state.notes = notes
-        self._note(f"rolled back to epoch {self.state.epoch}, step {self.state.steps}; precision is now {precision}")
-        self.save()
 
     def _clear_after_oom(self) -> None:
         self._drop_gradients()

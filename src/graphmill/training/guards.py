@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _LARGE = 1 << 16
 """From this size (numbers) on, the norm of a gradient takes as long as reading it."""
 REMEDIES = (
-    "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, use "
-    "acceleration.precision: fp32 or bf16, or acceleration.on_nonfinite: safer_precision to go back to the last "
-    "checkpoint and on in a safer precision by itself"
+    "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, or use "
+    "acceleration.precision: fp32 or bf16"
 )
 
 
@@ -76,12 +75,12 @@ def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | 
     return path
 
 
-def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
-    """The norm of all gradients together (0-d). Clipping and the check for finite values both use it."""
+def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """The Euclidean norm of all gradients together (0-d). Clipping and the check for finite values both use it."""
     gradients = [p.grad for p in parameters if p.grad is not None and p.grad.numel()]
     if not gradients:
         return torch.zeros(())
-    if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
+    if all(_is_plain(g) for g in gradients):
         # torch.dot reads at the full rate of the memory. torch's norm reads at half of it, but takes many tensors in
         # one call.
         squares = [torch.dot(g.view(-1), g.view(-1)).double() for g in gradients if g.numel() >= _LARGE]
@@ -90,7 +89,7 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
             norms = torch._foreach_norm([g for g in small if g.dtype == dtype])
             squares.append(torch.stack(norms).double().square().sum())
         return torch.stack(squares).sum().sqrt()
-    return torch.nn.utils.get_total_norm(gradients, norm_type)
+    return torch.nn.utils.get_total_norm(gradients)
 
 
 def _is_plain(x: Tensor) -> bool:

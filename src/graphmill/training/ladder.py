@@ -23,14 +23,14 @@ _MOST_PARTS = 64
 """Blocks of an evaluation become at most this many times smaller."""
 
 
-def shrink(execution: Execution, *, max_loss_chunks: int) -> str | None:
+def shrink(execution: Execution, *, most_micro_batches: int) -> str | None:
     """Take the planner's next rung, in place. Returns its description, or None if no rung is left.
 
     Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels process edges in chunks
     that fit the cache, so smaller chunks would free nothing.
     """
-    if execution.loss_chunks < max_loss_chunks:
-        execution.loss_chunks = min(execution.loss_chunks * 2, max_loss_chunks)
+    if execution.micro_batches < most_micro_batches:
+        execution.micro_batches = min(execution.micro_batches * 2, most_micro_batches)
     elif execution.can_checkpoint and not execution.checkpointing:
         execution.checkpointing = True
     else:
@@ -40,7 +40,7 @@ def shrink(execution: Execution, *, max_loss_chunks: int) -> str | None:
 
 def describe(execution: Execution) -> str:
     """The sizes in words."""
-    chunks = f"loss in {execution.loss_chunks} chunks"
+    chunks = f"loss in {execution.micro_batches} chunks"
     return f"{chunks}, gradient checkpointing on" if execution.checkpointing else chunks
 
 
@@ -48,7 +48,6 @@ def with_ladder(
     attempt: Callable[[], T],
     *,
     execution: Execution,
-    policy: str,
     clear: Callable[[], None],
     note: Callable[[str], None],
     remedy: str,
@@ -61,7 +60,7 @@ def with_ladder(
     the settings to change if nothing is left to try.
 
     Raises:
-        OutOfMemoryError: no attempt succeeded, or ``policy`` is "stop"; the message gives memory in use and the
+        OutOfMemoryError: no attempt succeeded; the message gives memory in use and the
             settings to change.
     """
     before = replace(execution, history=[])
@@ -76,17 +75,15 @@ def with_ladder(
             return found
         clear()
         failed = failed or f"out of memory in {execution.at} ({reason})"
-        may = policy == "shrink" and repeatable()
+        may = repeatable()
         rung = _next(before, execution) if may else None
         if rung is None:
-            nothing = "nothing makes it smaller" if may else "acceleration.on_oom: stop"
-            if policy == "shrink" and not may:
-                nothing = "the processes had begun to add up"
+            nothing = "nothing makes it smaller" if may else "the processes had begun to add up"
             said = "; ".join(tried) or f"nothing ({nothing})"
             at = execution.at
-            execution.loss_chunks, execution.checkpointing = before.loss_chunks, before.checkpointing
+            execution.micro_batches, execution.checkpointing = before.micro_batches, before.checkpointing
             raise out_of_memory_error(f"in {at}: {reason}", f"tried: {said}. {remedy}")
-        execution.loss_chunks, execution.checkpointing = rung.loss_chunks, rung.checkpointing
+        execution.micro_batches, execution.checkpointing = rung.micro_batches, rung.checkpointing
         tried.append(describe(execution))
 
 
@@ -102,7 +99,7 @@ def _tried(attempt: Callable[[], T]) -> tuple[T, str | None]:
 
 def _next(before: Execution, now: Execution) -> Execution | None:
     """The sizes to try after ``now`` failed at ``now.at``. ``before`` are the sizes of the first attempt."""
-    smaller = [before, *(replace(before, loss_chunks=before.loss_chunks * f) for f in _FACTORS)]
+    smaller = [before, *(replace(before, micro_batches=before.micro_batches * f) for f in _FACTORS)]
     again = now.can_checkpoint and not before.checkpointing
     rungs = [*smaller, *(replace(each, checkpointing=True) for each in smaller)] if again else smaller
     ahead = rungs[[each.sizes() for each in rungs].index(now.sizes()) + 1 :]

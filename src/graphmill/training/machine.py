@@ -14,7 +14,6 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from graphmill.errors import SettingsError
 from graphmill.training.memory import memory_limit
@@ -46,15 +45,6 @@ def this_machine(root: Path = Path("/")) -> Machine:
 def allowed_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def require_cores(acceleration: Any, where: str) -> None:
-    """Raise :class:`SettingsError` for far more threads or processes than this machine has cores.
-
-    A few more than the cores are harmless. Thousands run out of memory or never start.
-    """
-    require_count("acceleration.threads", acceleration.threads, max(64, 4 * allowed_cores()), where)
-    require_processes(acceleration.processes, where)
 
 
 def require_processes(count: int, where: str) -> None:

@@ -171,7 +171,7 @@ def check_allocation(count: int, what: str) -> None:
     """Fail like torch's CPU allocator if ``count`` bytes exceed the simulated limit; else do nothing.
 
     The environment variable ``GRAPHMILL_ALLOCATION_LIMIT`` (a size) sets the limit, also for worker processes. Tests of
-    ``on_oom`` use it. It also shows how a run behaves on a small device.
+    the ladder use it. It also shows how a run behaves on a small device.
 
     Raises:
         RuntimeError: with the allocator's wording, so that :func:`is_out_of_memory` recognises it.

@@ -58,21 +58,16 @@ class PhaseOptimizer:
         """Allocate the moments of parameters that have a gradient and no moments yet, before any parameter is updated.
 
         If memory runs out here, the call can be repeated; in the middle of an update it could not. Adam's moments begin
-        with zeros. SGD's momentum becomes the gradient in its first step, as it would from zeros. Adagrad allocates its
-        own at once.
+        with zeros. Adagrad allocates its own at once.
         """
-        adam = isinstance(self.optimizer, torch.optim.Adam)
-        if self._allocated or not (adam or self.optimizer.defaults.get("momentum")):
+        if self._allocated or not isinstance(self.optimizer, torch.optim.Adam):
             return
         for parameter in self.parameters:
             if parameter.grad is None or self.optimizer.state[parameter]:
                 continue
-            names = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
-            made = {name: torch.zeros_like(parameter) for name in names}
-            if adam:
-                beside = parameter.device if self.optimizer.defaults.get("fused") else "cpu"
-                made = {"step": torch.zeros((), dtype=torch.float32, device=beside)} | made
-            self.optimizer.state[parameter] = made
+            place = parameter.device if self.optimizer.defaults.get("fused") else "cpu"
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            self.optimizer.state[parameter] = {"step": torch.zeros((), dtype=torch.float32, device=place)} | moments
         self._allocated = all(p.grad is not None for p in self.parameters)
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
@@ -108,9 +103,7 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     rate = settings.learning_rate
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
     # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=True)
-    if settings.optimizer == "adagrad":
+    if settings.OPTIMIZER == "adagrad":
         return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
-    adam = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
-    return adam(options, lr=rate, betas=(settings.beta1, settings.beta2), fused=True)
+    adam = torch.optim.AdamW if settings.OPTIMIZER == "adamw" else torch.optim.Adam
+    return adam(options, lr=rate, betas=settings.BETAS, fused=True)

@@ -76,7 +76,7 @@ class Part:
         """Bytes with the sizes of a step that ``execution`` gives."""
         count = self.recomputed if execution.checkpointing and self.recomputed is not None else self.count
         if self.when == "loss":
-            count = min(count / max(execution.loss_chunks, 1), self.at_most)
+            count = min(count / max(execution.micro_batches, 1), self.at_most)
         return count * self.size
 
     def advice(self) -> str:

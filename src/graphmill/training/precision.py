@@ -9,7 +9,6 @@ import torch
 
 from graphmill.errors import SettingsError
 
-SAFER = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 
 
@@ -26,12 +25,6 @@ def resolve_precision(requested: str, device: torch.device) -> str:
     if device.type != "cuda":
         return "fp32"
     return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-
-
-def safer_precision(current: str, device: torch.device) -> str | None:
-    """The next safer precision that this device has, or None when there is none."""
-    without = {"bf16"} if device.type == "cuda" and not torch.cuda.is_bf16_supported() else set()
-    return next((name for name in SAFER[current] if name not in without), None)
 
 
 @dataclass

@@ -183,10 +183,10 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
 
 
-def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
+def join(device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
     """Join the ranks that torchrun started (even a single one). Without torchrun, return a single process.
 
-    ``backend`` auto: nccl where ``device`` ("auto", "cuda", "mps", "cpu") will be CUDA, else gloo. ``timeout_seconds``
+    The back end is nccl where ``device`` ("auto", "cuda", "mps", "cpu") will be CUDA, else gloo. ``timeout_seconds``
     bounds how long a rank waits for one that hangs. A rank that died is noticed at once: the connection breaks, and
     torchrun ends the others.
 
@@ -204,7 +204,7 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
     )
     if ranks.world > 1:
         on_cuda = device in ("auto", "cuda") and torch.cuda.is_available()
-        chosen = backend if backend != "auto" else ("nccl" if on_cuda else "gloo")
+        chosen = "nccl" if on_cuda else "gloo"
         if chosen == "nccl" and (there := torch.cuda.device_count()) < ranks.local_world:
             raise ResourceError(
                 f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "

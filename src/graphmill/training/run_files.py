@@ -1,7 +1,7 @@
 """The schemas of a run's JSON files, and their reader. A damaged file gives an error message, never a traceback.
 
 ``manifest.json`` and ``report.json`` each hold a checksum of their own content. The manifest also holds the checksums
-of ``settings.json`` and ``parameter_rows.json``. Older runs have no checksums, and are read without them.
+of ``settings.json`` and ``parameter_rows.json``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from graphmill.errors import InputError
 
-VERSION = 1
+RUN_FORMAT = 2
+"""Version of the files of a run directory. A run of another version is refused."""
 CHECKSUM = "checksum"
 FILES = "files"
 _SEALED = ("manifest.json", "report.json")
@@ -128,7 +129,7 @@ def read_run_file(directory: Path, name: str) -> Any:
     value = read_json_file(path, f"{directory} has no {name}: it is not a run directory, or its run never began")
     if name in _SEALED and isinstance(value, dict):
         checksum = value.pop(CHECKSUM, None)
-        if checksum is not None and checksum != _digest(value):
+        if checksum != _digest(value) and not (name == "manifest.json" and _other_format(value)):
             raise damaged(path, "its contents are not those that were written")
     if name in ("settings.json", "parameter_rows.json"):
         _require_noted(directory, name)
@@ -152,6 +153,11 @@ def read_json_file(path: Path, missing: str) -> Any:
 
 def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN) -> Any:
     """``value`` with the defaults of ``shape``. Raises :class:`InputError`, which names the first field that is wrong."""
+    if shape is RunManifest and (other := _other_format(value)):
+        raise InputError(
+            f"{path.parent} has run format {other}, and this graphmill reads format {RUN_FORMAT}: train it again "
+            "into another folder, or use the graphmill that wrote it"
+        )
     try:
         found = shape.model_validate(value)
     except ValidationError as error:
@@ -160,9 +166,13 @@ def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN)
         raise damaged(path, f"{at + ': ' if at else ''}{problem['msg'].lower()}"[:200], remedy) from None
     except RecursionError:
         raise damaged(path, "it is nested too deeply", remedy) from None
-    if isinstance(found, RunManifest) and found.version > VERSION:
-        raise InputError(f"{path} was written by a newer graphmill (version {found.version}): upgrade graphmill")
     return {**found.model_dump(), **value} if isinstance(value, dict) and not isinstance(found, RootModel) else value
+
+
+def _other_format(value: Any) -> int:
+    """The format number of a run's manifest if it is not :data:`RUN_FORMAT`; 0 if it is, or if there is none."""
+    version = value.get("version") if isinstance(value, Mapping) and value.get("format") == "graphmill-run" else None
+    return version if isinstance(version, int) and version != RUN_FORMAT else 0
 
 
 def damaged(path: Path, what: str, remedy: str = _AGAIN) -> InputError:

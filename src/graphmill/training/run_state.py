@@ -37,7 +37,6 @@ class TrainState:
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     last_loss: float = float("nan")
-    skips_in_row: int = 0
     skips: int = 0
     evaluated_epoch: int = 0
     best_metric: float | None = None
@@ -86,12 +85,14 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
     stored = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     if set(own) != set(stored):
         odd = sorted(set(own) ^ set(stored))[:3]
-        raise InputError(f"{path} does not fit this model: {', '.join(odd)} on one side only; train with force: true")
+        raise InputError(
+            f"{path} does not fit this model: {', '.join(odd)} on one side only; train with acceleration.resume: never"
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != stored[name].shape:
                 raise InputError(
                     f"{path} does not fit this model: '{name}' is {tuple(stored[name].shape)} there and "
-                    f"{tuple(tensor.shape)} here; train with force: true"
+                    f"{tuple(tensor.shape)} here; train with acceleration.resume: never"
                 )
             tensor.copy_(stored[name])

@@ -50,6 +50,12 @@ def shortened(fingerprint: str) -> str:
     return digits[:SHORT] + (f":{schedules}" if schedules else "")
 
 
+LOWEST = 0.01
+"""Lowest rate of the decays cosine and linear, as a fraction of the peak rate."""
+DECAY_RATE, DECAY_STEPS = 0.98, 1000
+"""The exponential decay: the factor, and the steps per factor."""
+
+
 def batch_scale(rule: str, batch: int, base: int) -> float:
     """Factor on the learning rate for k = batch / base: 1, √k (for Adam, arXiv 2205.10287) or k (for SGD)."""
     k = batch / base
@@ -63,7 +69,7 @@ def learning_rate(
 
     Warm-up W: peak · (update + 1) / W while update < W. Then, with t = update − W and T = decay_updates − W: cosine
     lowest + (1 − lowest) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − lowest) · min(t / T, 1); exponential
-    rate^(t / steps). After T the rate stays at its lowest.
+    0.98^(t / 1000). After T the rate stays at its lowest.
     """
     peak = settings.learning_rate * scale
     warmup = settings.warmup_steps if warmup is None else warmup
@@ -71,11 +77,11 @@ def learning_rate(
         return peak * (update + 1) / warmup
     t = update - warmup
     progress = min(t / max(decay_updates - warmup, 1), 1.0)
-    lowest = settings.lr_lowest
+    lowest = LOWEST
     if settings.lr_decay == "cosine":
         return peak * (lowest + (1.0 - lowest) * 0.5 * (1.0 + math.cos(math.pi * progress)))
     if settings.lr_decay == "linear":
         return peak * (1.0 - (1.0 - lowest) * progress)
     if settings.lr_decay == "exponential":
-        return peak * settings.lr_decay_rate ** (t / settings.lr_decay_steps)
+        return peak * DECAY_RATE ** (t / DECAY_STEPS)
     return peak

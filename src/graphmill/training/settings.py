@@ -5,15 +5,14 @@ fingerprint. docs/reference/settings.md describes each and is generated from her
 """
 
 import re
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from graphmill.settings import Retired, Settings, setting
+from graphmill.settings import Settings, setting
 
-OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
-LOSS_CHUNKS = "full: number of parts in which a step's loss is computed, to save memory; the gradient is the same"
-OPTIMIZER = "The optimizer; weight decay never acts on lookup tables"
+OptimizerName = Literal["adamw", "adam", "adagrad"]
+MICRO_BATCHES = "Number of parts in which a step is computed, to save memory; the gradient is the same"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
@@ -22,22 +21,20 @@ CHOSEN_ON_TEST = (
 
 
 class TrainingSettings(Settings):
-    """How long and with which optimizer a model is trained."""
+    """How long and at which rate a model is trained."""
 
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "moments": Retired("fp32", "Adam's state is always fp32; leave the setting out"),
-    }
+    OPTIMIZER: ClassVar[OptimizerName] = "adamw"
+    """The system's optimizer. Weight decay never acts on lookup tables."""
+    BETAS: ClassVar[tuple[float, float]] = (0.9, 0.999)
+    """Adam's decay rates."""
 
     epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
-    optimizer: OptimizerName = setting("adamw", OPTIMIZER)
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
-    beta1: float = setting(0.9, "Adam's first decay rate; momentum for sgd", ge=0.0, lt=1.0)
-    beta2: float = setting(0.999, "Adam's second decay rate", ge=0.0, lt=1.0)
     weight_decay: float = setting(0.00001, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(100, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "cosine", "Shape of the decay after the warm-up"
+        "cosine", "Shape of the decay after the warm-up; exponential: × 0.98 every 1,000 steps"
     )
     lr_decay_epochs: int = setting(
         0,
@@ -45,19 +42,14 @@ class TrainingSettings(Settings):
         "another warm-up and decay over the added ones",
         ge=0,
     )
-    lr_decay_rate: float = setting(0.98, "exponential only: factor per lr_decay_steps", gt=0.0, le=1.0)
-    lr_decay_steps: int = setting(1000, "exponential only: steps per factor", ge=1)
-    lr_lowest: float = setting(0.01, "Lowest rate, as a fraction of the peak rate (cosine and linear)", ge=0.0, le=1.0)
     patience_epochs: int = setting(
         20, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
     )
-    min_delta: float = setting(0.0, "Smallest gain that counts as better", identity=False, ge=0.0)
     init_from: str = setting(
         "",
         "RUN or RUN@EPOCH whose vectors to start from, matched by node id; champion = the live version; empty = "
         "start fresh",
     )
-    force: bool = setting(False, "Start over even if the same training is finished", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
 
 
@@ -65,27 +57,16 @@ class AccelerationSettings(Settings):
     """Device, batching, precision, memory and processes of a training. The fields are the same for every recipe."""
 
     LESS_MEMORY: ClassVar[str] = (
-        "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
+        "Reduce acceleration.batch_size, raise acceleration.micro_batches, or choose a smaller model"
     )
     """What to do if a step does not fit in memory, in terms of the recipe's settings."""
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        name: Retired(default, "it is a setting of HGT alone, whose graph is sampled; leave it out")
-        for name, default in {
-            "edge_sample_size": 5000,
-            "supervision_fraction": 0.1,
-            "num_neighbors": [10, 10],
-            "node_batch_size": 2048,
-        }.items()
-    } | {"max_skips": Retired(10, "ten steps in a row may be skipped; leave the setting out", identity=False)}
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting(
-        "auto", "auto takes cuda, then mps, then cpu", identity=False
+        "auto", "auto takes cuda, then mps, then cpu, and goes on with the CPU if the device fails", identity=False
     )
-    allow_fallback: bool = setting(True, "Use the CPU if the requested device is absent or fails", identity=False)
     batching: Literal["auto", "full"] = setting("auto", "The part of the graph that one step uses; HGT can sample it")
-    batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
-    batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
-    loss_chunks: int = setting(1, LOSS_CHUNKS, identity=False, ge=1)
+    batch_size: int = setting(0, "Rows of an optimizer step, over all processes; 0 = the recipe's", ge=0)
+    micro_batches: int = setting(1, MICRO_BATCHES, identity=False, ge=1)
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
         "auto",
         "auto: bf16 on CUDA devices that support it, fp16 on older ones, fp32 elsewhere; losses and softmax are "
@@ -95,26 +76,10 @@ class AccelerationSettings(Settings):
     compile: Literal["off", "default", "reduce-overhead"] = setting(
         "off", "Compile the hot functions with torch.compile; it is switched off if it is not faster", identity=False
     )
-    memory_cleanup: Literal["phase", "off", "steps"] = setting(
-        "phase", "When to empty the device cache", identity=False
-    )
-    memory_cleanup_every: int = setting(
-        8, "Only with memory_cleanup: steps: number of steps between two cleanups", identity=False, ge=1
-    )
     memory_budget: str = setting("auto", 'Memory that the run may use: "auto" or a size such as "6GiB"', identity=False)
-    on_oom: Literal["shrink", "stop"] = setting(
-        "shrink", "What to do when memory runs out: use smaller chunks of the same step, or stop", identity=False
-    )
-    clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
-    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0, allow_inf_nan=True)
+    clip_norm: float = setting(0.0, "Largest (Euclidean) norm of the gradient; 0 = off", ge=0.0)
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Scale the learning rate by batch / base batch (sqrt suits Adam, linear suits SGD)"
-    )
-    num_workers: int = setting(
-        0, "Threads that prepare batches in advance; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
-    )
-    pin_memory: bool = setting(
-        True, "Copy batches from page-locked memory on CUDA, so that no step waits for them", identity=False
     )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     sharding: Literal["none", "rows"] = setting(
@@ -123,28 +88,20 @@ class AccelerationSettings(Settings):
         "into them (batching: full)",
         identity=False,
     )
-    backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, gloo elsewhere", identity=False)
-    checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
-    checkpoint_every_epochs: int = setting(1, "Number of epochs between two checkpoints; 0 = off", identity=False, ge=0)
-    keep_last: int = setting(2, "Number of newest checkpoints to keep", identity=False, ge=1)
-    keep_best: int = setting(1, "Number of best checkpoints to keep", identity=False, ge=0)
+    checkpoint_every_epochs: int = setting(
+        1, "Number of epochs between two checkpoints, beside one every five minutes; 0 = none", identity=False, ge=0
+    )
     keep_influence: int = setting(
         0, "Number of checkpoints to keep for TracIn, spread over the falling loss", identity=False, ge=0
     )
     resume: Literal["auto", "never", "require"] = setting(
-        "auto", "Resume from the last checkpoint of the same fingerprint", identity=False
+        "auto",
+        "auto: reuse a finished run, resume from the last checkpoint; never: start over; require: refuse to start over",
+        identity=False,
     )
-    on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
-        "stop", "What to do when a loss or gradient is not finite; the step is never applied", identity=False
-    )
-    deterministic: Literal["auto", "on", "off"] = setting(
-        "auto", "Whether to use deterministic algorithms; auto: on for the CPU", identity=False
-    )
-    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(
         "changed", "Hash the graph's files only if they are new or have changed, or at every start", identity=False
     )
-    keep_runs: int = setting(5, "Number of older run directories of a model to keep", identity=False, ge=1)
 
 
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -161,9 +118,6 @@ class EvaluationSettings(Settings):
     metrics: list[str] = setting(["mrr", "hits"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([1, 3, 10], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("mrr", "The metric that chooses the best epoch", identity=False)
-    final_metrics: Literal["all", "same"] = setting(
-        "all", "Metrics of the final evaluation: every one, or those of `metrics`", identity=False
-    )
     baselines: list[str] = setting([], "Baselines to compare with the model's final figures", identity=False)
     max_queries: int = setting(
         0, "Number of validation queries per relation during training (a seeded sample); 0 = all", identity=False, ge=0
@@ -176,12 +130,6 @@ class EvaluationSettings(Settings):
     LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
     BASELINES: ClassVar[tuple[str, ...]] = ()
     """Optional baselines of the system's ranking."""
-
-    @field_validator("baselines", mode="before")
-    @classmethod
-    def _all_or_none(cls, value: Any) -> Any:
-        """Accept ``true`` (all) and ``false`` (none), which earlier releases wrote."""
-        return list(cls.BASELINES if value else ()) if isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _something_is_measured(self) -> Self:
@@ -197,7 +145,7 @@ class EvaluationSettings(Settings):
     def measured(self, *, final: bool = False) -> list[str]:
         """Names of the metrics that every evaluation (or the ``final`` one) computes, and of which a higher value is
         better."""
-        names = (*self.WHOLE, *self.AT_K) if final and self.final_metrics == "all" else self.metrics
+        names = (*self.WHOLE, *self.AT_K) if final else self.metrics
         whole = [name for name in names if name in self.WHOLE and name not in self.LOWER_IS_BETTER]
         return whole + [f"{name}@{k}" for name in names if name in self.AT_K for k in self.top_k]
 
@@ -234,23 +182,14 @@ class LinkEvaluationSettings(EvaluationSettings):
         "complex (trained)",
         identity=False,
     )
-    baseline_minutes: float = setting(
-        2.0,
-        "Time for training and tuning the baseline ComplEx, in minutes of one CPU core; it is counted by the amount "
-        "of work, so that every machine does the same",
-        identity=False,
-        gt=0.0,
-    )
 
 
 class ExportSettings(Settings):
-    """The files that a training exports. Later steps read Parquet, so it is on by default."""
+    """The files that a training exports, in addition to Parquet with a fixed-size list of float32 per node."""
 
     csv: bool = setting(
         True, "CSV with the vector as a JSON list: node_index, node_id, node_name, node_type, embedding", identity=False
     )
-    parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
-    npy: bool = setting(False, "A .npy matrix, with the ids in a second file", identity=False)
     copy_to: str = setting(
         "",
         "Folder or URL (s3://BUCKET/FOLDER) to which the run directory is copied when it is exported, ranked or "
@@ -274,7 +213,6 @@ class TrackerSettings(Settings):
         "", "mlflow: http://HOST:PORT or sqlite:///FILE; empty: $MLFLOW_TRACKING_URI", identity=False
     )
     experiment: str = setting("graphmill", "Name of the experiment in the tracker", identity=False, min_length=1)
-    every_seconds: float = setting(10.0, "Seconds between two updates", identity=False, gt=0)
 
     @model_validator(mode="after")
     def _can_be_written_to(self) -> Self:

@@ -97,7 +97,7 @@ class Shards:
             if shape[0] != bounds[-1]:
                 raise InputError(
                     f"{path} does not fit this model: '{name}' has {shape[0]} rows there and {bounds[-1]} here; train "
-                    "with force: true"
+                    "with acceleration.resume: never"
                 )
             parts = []
             for owner, first, last in _pieces(bounds, row_blocks(shape, dtype)):

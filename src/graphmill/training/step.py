@@ -117,7 +117,6 @@ def compute_gradient(
     precision: Precision,
     ranks: Ranks,
     seed_parts: tuple[int | str, ...],
-    norm_type: float = 2.0,
     poll: Callable[[], None] = lambda: None,
 ) -> Gradient:
     """Compute the gradient of ``batch`` into ``parameters``, summed over the ranks and unscaled.
@@ -149,7 +148,7 @@ def compute_gradient(
             encoded = recipe.encode(model, group)
         detached = _detach(encoded)
         execution.at = LOSS
-        for part, chunk in enumerate(group.split(execution.loss_chunks)):
+        for part, chunk in enumerate(group.split(execution.micro_batches)):
             poll()
             if allocation_is_limited():
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
@@ -182,7 +181,7 @@ def compute_gradient(
     _reduce(parameters, pending, ranks, shards)
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
-    norm = gradient_norm(parameters, norm_type) if shards is None else _norm(parameters, norm_type, shards)
+    norm = gradient_norm(parameters) if shards is None else _norm(parameters, shards)
     zero = torch.zeros((), dtype=dtype, device=norm.device)
     # One transfer for the norm and all losses.
     values = torch.stack([norm.detach().to(dtype), *(sums.get(name, zero) for name in weights)])
@@ -236,18 +235,12 @@ def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in detached.items() if t.requires_grad}
 
 
-def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
+def _norm(parameters: list[nn.Parameter], shards: Shards) -> Tensor:
     """The norm of all gradients: divided parameters over all ranks, and replicated parameters once."""
     mine = [p for p in parameters if shards.holds(p) and p.numel()]
-    shared = gradient_norm([p for p in parameters if not shards.holds(p)], norm_type)
-    own = float(gradient_norm(mine, norm_type))
-    if math.isinf(norm_type):
-        found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # a maximum with NaN is undefined
-    else:
-        found = shards.ranks.sum_floats([own**norm_type])[0] ** (1.0 / norm_type)
-    norm = torch.linalg.vector_norm(
-        torch.stack([shared.cpu().double(), torch.tensor(found, dtype=torch.float64)]), norm_type
-    )
+    shared = gradient_norm([p for p in parameters if not shards.holds(p)])
+    squares = shards.ranks.sum_floats([float(gradient_norm(mine)) ** 2])[0]
+    norm = (shared.cpu().double().square() + squares).sqrt()
     device = parameters[0].device
     return norm.float().to(device) if device.type == "mps" else norm.to(device)
 

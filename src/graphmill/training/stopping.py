@@ -5,9 +5,9 @@ from __future__ import annotations
 from graphmill.training.run_state import TrainState
 
 
-def record_metric(state: TrainState, value: float, min_delta: float) -> bool:
-    """Record the selection metric of ``state.epoch``. True if it is the best so far by more than ``min_delta``."""
-    better = state.best_metric is None or value > state.best_metric + min_delta
+def record_metric(state: TrainState, value: float) -> bool:
+    """Record the selection metric of ``state.epoch``. True if it is the best so far."""
+    better = state.best_metric is None or value > state.best_metric
     if better:
         state.best_metric, state.best_epoch = value, state.epoch
     return better

@@ -63,7 +63,7 @@ class Trainee:
     def __post_init__(self, precision: str) -> None:
         self.saver = None if self.store is None else Saver(self.store, self.device)
         self.asked = self.execution.sizes()
-        self.batches = Batches(self.recipe, self.acceleration.num_workers or int(self.device.type == "cuda"))
+        self.batches = Batches(self.recipe, int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
         self._unread: list[Done] = []
@@ -221,7 +221,7 @@ class Trainee:
             clear=self._clear_cache,
             note=self._note,
             remedy=LESS_MEMORY_BESIDE_STEPS,
-            repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
+            repeatable=self.ranks.world == 1,
         )
         return metrics
 
@@ -257,11 +257,6 @@ class Trainee:
     def _drop_gradients(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
-
-    def _cleanup(self, when: str) -> None:
-        chosen = self.acceleration.memory_cleanup
-        if chosen == when or (chosen == "steps" and when == "phase"):
-            empty_device_cache(self.device)
 
     def _evaluation_is_due(self) -> bool:
         state = self.state

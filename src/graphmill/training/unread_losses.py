@@ -2,7 +2,7 @@
 
 A read makes the host wait for the device, and then the device waits for the host's next step. Therefore, on CUDA, the
 device itself clips a step and skips it if it is not finite, and the host learns of it a few steps later. This does not
-apply where the next step depends on the result: fp16 (its scale does), ``on_nonfinite: skip`` (it counts), several
+apply where the next step depends on the result: fp16 (its scale does), several
 processes (they agree after every step), and Adagrad with weight decay, which cannot skip by itself.
 """
 

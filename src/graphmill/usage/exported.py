@@ -34,7 +34,7 @@ class Run:
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
     (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. If its device fails, they
-    restore it on the CPU, with a warning (``acceleration.allow_fallback``).
+    restore it on the CPU, with a warning (``acceleration.device: auto``).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -134,8 +134,7 @@ class Run:
         path = self._directory / SCORING
         if not path.is_file():
             raise InputError(
-                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx; "
-                "where it is one of an earlier release, export the run again"
+                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
             )
         return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
 

@@ -167,7 +167,7 @@ class _Analysis:
             return tracer, None
         prefix = "optimizer.train."
         state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
-        scales = adam_scales(state, tracer, beta2=self.restored.job.settings.training.beta2)
+        scales = adam_scales(state, tracer, beta2=self.restored.job.settings.training.BETAS[1])
         # A parameter that training never updates (a bias that batch norm cancels) has no optimizer state, and gets
         # weight 0.
         still = {n: p for n, p in model.named_parameters() if n not in scales}

@@ -45,6 +45,9 @@ from graphmill.training.files import write_atomically
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
+MINUTES = 2.0
+"""Time for training and tuning ComplEx, in minutes of one CPU core. It is counted by the amount of work, so that every
+machine does the same."""
 VERSION = 1
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 FORMS: dict[str, dict[str, float]] = {f"n3_{n3}": {"n3": n3} for n3 in (0.02, 0.05, 0.1)}
@@ -68,7 +71,7 @@ class LinkBaselines:
 
     ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
     ``width``: width of the spectral vectors. ``minutes``: time for ComplEx. ``average``: the average of MRR (macro or
-    micro) that chooses settings. ``folder``: the folder of the cache and the runs. ``device``, ``threads``: for
+    micro) that chooses settings. ``folder``: the folder of the cache and the runs. ``device``: for
     ComplEx's trainings. ``poll`` is called between parts of the work, and may raise to end it. ``stop`` ends a
     training.
     """
@@ -82,9 +85,7 @@ class LinkBaselines:
     ks: Sequence[int] = (1, 3, 10)
     auc_negatives: int = AUC_NEGATIVES
     seed: int = 0
-    minutes: float = 2.0
     device: str = "cpu"
-    threads: int = 0
     outlets: Sequence[Outlet] = ()
     poll: Callable[[], None] = field(default=lambda: None)
     stop: StopRequest | None = None
@@ -175,9 +176,9 @@ class LinkBaselines:
             "model": {"embedding_dim": WIDTH},
             "objective": dict(FORMS[form]),
             "training": {"seed": self.seed, "patience_epochs": 0},
-            "acceleration": {"device": self.device, "threads": self.threads, "precision": "fp32"},
-            "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES, "final_metrics": "same"},
-            "export": {"csv": False, "parquet": False},
+            "acceleration": {"device": self.device, "precision": "fp32"},
+            "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES},
+            "export": {"csv": False},
         }
         settings = ComplexSettings.model_validate(values)
         scores = settings.step_size() * scores_per_link(self.graph, settings)
@@ -186,7 +187,7 @@ class LinkBaselines:
             6 * scores * WIDTH / FLOP_A_SECOND + (10 * scores + 8 * self.graph.num_nodes * WIDTH) * 4 / BYTES_A_SECOND
         )
         links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
-        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
+        steps = min(60 * MINUTES / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
         return values
 
@@ -206,7 +207,7 @@ class LinkBaselines:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
 
     def _digest(self, name: str) -> str:
-        own: dict[str, Any] = {"spectral": {"width": self.width}, "complex": {"minutes": self.minutes, "forms": FORMS}}
+        own: dict[str, Any] = {"spectral": {"width": self.width}, "complex": {"minutes": MINUTES, "forms": FORMS}}
         content = [
             VERSION,
             self.graph.content_hash,

@@ -146,9 +146,7 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
         ks=tuple(settings.evaluation.top_k),
         auc_negatives=0 if triples else AUC_NEGATIVES,
         seed=settings.training.seed,
-        minutes=settings.evaluation.baseline_minutes,
         device=settings.acceleration.device,
-        threads=settings.acceleration.threads,
         **how,
     )
     return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.recipe.name])

@@ -124,11 +124,11 @@ def first_epochs(pairs: int, epochs: int) -> int:
 
 
 class _Trainings:
-    """Trains BPR-MF in ``folder``, with the seed, device, threads and metrics of ``settings``."""
+    """Trains BPR-MF in ``folder``, with the seed, device and metrics of ``settings``."""
 
     def __init__(self, settings: RecommenderSettings, folder: Path, outlets: Sequence[Outlet]) -> None:
         self.settings, self.outlets = settings, outlets
-        same = settings.evaluation.model_dump(include={"metrics", "top_k", "selection_metric", "mask_validation"})
+        same = settings.evaluation.model_dump(include={"metrics", "top_k", "selection_metric"})
         self.evaluation = {"eval_every": EVERY, "baselines": [], **same}
         # Evaluation and number of epochs are not part of a run's identity. So the folder's name contains them: a
         # training that was chosen by another metric or with other bounds must not be reused.
@@ -161,9 +161,9 @@ class _Trainings:
             "preset": "none",
             "objective": FORMS[form],
             "training": {"epochs": epochs, "patience_epochs": PATIENCE if every < epochs else 0, "seed": seed},
-            "acceleration": {"device": own.device, "threads": own.threads, "checkpoint_every_epochs": every},
+            "acceleration": {"device": own.device, "checkpoint_every_epochs": every},
             "evaluation": {**self.evaluation, "eval_every": every},
-            "export": {"csv": False, "parquet": False},
+            "export": {"csv": False},
         }
         root = str(self.root / (folder or form))
         return dict(train(values, "the BPR-MF baseline", root=root, outlets=self.outlets))

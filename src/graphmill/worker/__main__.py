@@ -25,10 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     # Set this before torch is imported, because torch reads it when it loads.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from graphmill.runs.launch import leave_outcome
-    from graphmill.runs.standard_streams import say_warnings_in_a_line, spare_streams
+    from graphmill.runs.standard_streams import spare_streams
 
     spare_streams()
-    say_warnings_in_a_line()
     code, result = 1, dict[str, Any]()
     try:
         code, result = _outcome(sys.argv[1:] if arguments is None else arguments)

@@ -134,7 +134,7 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
     [
         ({"model": {"embedding_dim": 7}}, "make it even"),
         ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
-        ({"acceleration": {"edge_sample_size": 3}}, "a setting of HGT alone"),
+        ({"acceleration": {"edge_sample_size": 3}}, "unknown setting"),
         ({"acceleration": {"compile": "default"}}, "nothing to compile"),
         ({"evaluation": {"metrics": ["recall"]}}, "unknown recall"),
         ({"evaluation": {"baselines": ["knnn"]}}, "known: knn, spectral, complex"),

@@ -59,10 +59,6 @@ class TestSteps:
             assert (h, r, row[0]) in known
             assert not any((h, r, t) in known for t in row[1:])
 
-    def test_the_batch_per_device_is_times_the_processes(self, small: TypedGraph, monkeypatch) -> None:
-        monkeypatch.setenv("WORLD_SIZE", "3")
-        assert recipe_on(small, acceleration={"batch_size_per_device": 5}).phases[0].batch_size == 15
-
     def test_rows_are_never_split_because_the_norms_look_at_all_of_them(self, small: TypedGraph) -> None:
         recipe = recipe_on(small)
         batch = recipe.step(recipe.phases[0], 0, 0)

@@ -21,7 +21,6 @@ class TestShapes:
             ({}, (10, 20)),
             ({"embedding_dim": 128}, (8, 16)),
             ({"embedding_height": 20}, (20, 10)),
-            ({"embedding_width": 10}, (20, 10)),
             ({"embedding_dim": 13, "kernel_height": 2}, (1, 13)),
         ],
     )
@@ -31,7 +30,7 @@ class TestShapes:
     @pytest.mark.parametrize(
         ("model", "sentence"),
         [
-            ({"embedding_height": 7, "embedding_width": 20}, "7 × embedding_width 20 is not embedding_dim 200"),
+            ({"embedding_height": 7}, "embedding_dim 200 is not a multiple of embedding_height 7"),
             ({"embedding_dim": 12, "kernel_width": 5}, "larger than the stacked pictures, 6 × 4"),
         ],
     )
@@ -42,12 +41,23 @@ class TestShapes:
 
 class TestRefusals:
     @pytest.mark.parametrize(
+        "objective",
+        [
+            {"negatives_per_positive": 4},
+            {"loss": "softmax", "negatives_per_positive": 4},
+            {"loop": "slcwa", "label_smoothing": 0.2},
+        ],
+    )
+    def test_a_setting_of_the_other_loop(self, objective) -> None:
+        with pytest.raises(SettingsError, match=r"objective\.\w+ is not read with objective\.loop"):
+            settings(objective=objective)
+
+    @pytest.mark.parametrize(
         ("acceleration", "sentence"),
         [
             ({"batching": "edge_sampled"}, "should be 'auto' or 'full'"),
-            ({"edge_sample_size": 3000}, "test: acceleration.edge_sample_size: 3000 is .* a setting of HGT alone"),
-            ({"num_neighbors": [5]}, "num_neighbors: .* a setting of HGT alone"),
-            ({"batch_size": 8, "batch_size_per_device": 4}, "both set"),
+            ({"edge_sample_size": 3000}, "unknown setting 'acceleration.edge_sample_size'"),
+            ({"num_neighbors": [5]}, "unknown setting 'acceleration.num_neighbors'"),
         ],
     )
     def test_acceleration_that_has_no_meaning_here(self, acceleration, sentence) -> None:

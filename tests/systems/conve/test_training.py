@@ -23,7 +23,7 @@ LEARNS = {
     "model": {"embedding_dim": 48, "output_channels": 8, "input_dropout": 0.1, "feature_map_dropout": 0.0},
     "objective": {"label_smoothing": 0.0},
     "training": {"epochs": 30, "learning_rate": 0.005},
-    "acceleration": {"batch_size": 64, "threads": 1},
+    "acceleration": {"batch_size": 64},
     "evaluation": {"eval_every": 30},
 }
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/conve").glob("*.yaml"))
@@ -112,7 +112,6 @@ class TestReadySettings:
         few = {
             "data": str(sample.path),
             "training": {"epochs": 2, "steps_per_epoch": 2},
-            "acceleration": {"threads": 1},
         }
         report = train(merge(values, few), str(path), root=str(tmp_path))
         assert report["epochs_done"] == 2

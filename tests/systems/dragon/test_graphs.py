@@ -98,7 +98,7 @@ def view_of(pairs: list[tuple[int, int]], users: int, items: int) -> Interaction
 
 
 def test_users_weigh_by_how_many_items_they_share() -> None:
-    found = dense(user_graph(view_of(PAIRS, 6, 6), 2, "softmax"))
+    found = dense(user_graph(view_of(PAIRS, 6, 6), 2))
     three, two = np.exp([3.0, 2.0])
     wanted = np.zeros((6, 6))
     wanted[0, [3, 1]] = np.array([three, two]) / (three + two)
@@ -109,14 +109,9 @@ def test_users_weigh_by_how_many_items_they_share() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=0)
 
 
-def test_equal_weights_where_asked_for() -> None:
-    found = dense(user_graph(view_of(PAIRS, 6, 6), 2, "mean"))
-    assert set(found[found > 0]) == {0.5}
-
-
 def test_many_shared_items_do_not_overflow() -> None:
     pairs = [(user, item) for user in range(3) for item in range(2000 if user else 1500)]
-    found = dense(user_graph(view_of(pairs, 3, 2000), 2, "softmax"))
+    found = dense(user_graph(view_of(pairs, 3, 2000), 2))
     np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
     assert found[1, 2] > 0.999999
 
@@ -138,7 +133,7 @@ def own_weights(shared: list[int], k: int) -> np.ndarray:
     """User 0's weights in our graph, most shared first, where its neighbours share so many items with it."""
     own = [(0, item) for item in range(max(shared))]
     others = [(user, item) for user, count in enumerate(shared, 1) for item in range(count)]
-    found: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k, "softmax"))[0, 1:]
+    found: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k))[0, 1:]
     return found
 
 

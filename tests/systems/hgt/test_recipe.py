@@ -14,7 +14,6 @@ from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings, read_settings
-from graphmill.settings import RenamedSetting
 from graphmill.systems.hgt.batch import round_up
 from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS_OF_LINK_CONTRASTIVE
 from graphmill.systems.hgt.settings import PRESETS, choose_preset
@@ -159,15 +158,14 @@ def test_the_defaults_are_the_settings_that_were_measured(repository: Path) -> N
     assert ours | same == measured | same
 
 
-@pytest.mark.parametrize("objective", [{"loss": "link_contrastive"}, {"negatives_per_positive": 4}])
-def test_the_loss_of_release_0_1_keeps_its_defaults(objective: dict[str, Any]) -> None:
+def test_link_contrastive_has_its_own_defaults() -> None:
+    objective = {"loss": "link_contrastive"}
     plain = parse_settings({"recipe": "hgt", "objective": objective}, "x")
     for section, defaults in LINK_CONTRASTIVE.items():
         for name, value in defaults.items():
             assert getattr(getattr(plain, section), name) == value
-    old_name = {"acceleration": {"edge_sample_size": 70}, "model": {"hidden_dim": 16}}
-    with pytest.warns(RenamedSetting):
-        own = parse_settings({"recipe": "hgt", "objective": objective, **old_name}, "x")
+    written = {"sampling": {"edge_sample_size": 70}, "model": {"hidden_dim": 16}}
+    own = parse_settings({"recipe": "hgt", "objective": objective, **written}, "x")
     assert (own.sampling.edge_sample_size, own.model.hidden_dim) == (70, 16)  # type: ignore[attr-defined]
 
 
@@ -179,13 +177,13 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
 
     same = digest()
     for execution in (
-        {"loss_chunks": 7},
+        {"micro_batches": 7},
         {"checkpoint_every_epochs": 3},
         {"gradient_checkpointing": True},
         {"processes": 2},
     ):
         assert digest(acceleration=execution) == same
-    assert digest(training={"epochs": 50, "patience_epochs": 1, "force": True}) == same
+    assert digest(training={"epochs": 50, "patience_epochs": 1}) == same
     assert digest(evaluation={"eval_every": 1}) == same
     for identity in ({"model": {"dropout": 0.1}}, {"training": {"seed": 1}}, {"acceleration": {"precision": "bf16"}}):
         assert digest(**identity) != same

@@ -13,7 +13,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import fingerprint, merge, parse_settings
 from graphmill.runs.train import train
-from graphmill.settings import written_by_graphmill
 from graphmill.systems.hgt import softmax as softmax
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
@@ -145,32 +144,12 @@ def test_vectors_may_be_spectral_alone_or_learned_alone(graph: TypedGraph, share
     assert float(term.sum) > 0
 
 
-@pytest.mark.parametrize(
-    ("objective", "loss"),
-    [
-        ({}, "softmax"),
-        ({"candidates": 7}, "softmax"),
-        ({"contrastive_weight": 0.5}, "link_contrastive"),
-        ({"negatives_per_positive": 4}, "link_contrastive"),
-    ],
-)
-def test_files_from_before_there_was_a_choice_mean_the_loss_that_there_was(
-    objective: dict[str, float], loss: str
-) -> None:
-    settings = parse_settings({"recipe": "hgt", "objective": objective}, "settings.yaml")
-    assert settings.objective.loss == loss  # type: ignore[attr-defined]
-
-
-def test_what_a_loss_does_not_read_is_no_part_of_what_a_run_is(graph: TypedGraph) -> None:
+def test_what_the_loss_reads_is_part_of_what_a_run_is(graph: TypedGraph) -> None:
     def digest(**objective: object) -> str:
         return fingerprint(CASES["hgt-softmax"].job(graph, objective=objective), graph.content_hash, 7)
 
-    before = {"loss": "link_contrastive"}
-    assert digest() != digest(candidates=7)
-    with written_by_graphmill():  # what an earlier release took and did not read
-        assert len({digest(), digest(**before), digest(**before, contrastive_weight=0.2)}) == 3
-        assert digest() == digest(contrastive_weight=0.2, temperature=0.5)
-        assert digest(**before) == digest(**before, candidates=7)
+    other = {"loss": "link_contrastive"}
+    assert len({digest(), digest(candidates=7), digest(**other), digest(**other, contrastive_weight=0.2)}) == 4
 
 
 @pytest.mark.parametrize(
@@ -207,12 +186,6 @@ def test_without_layers_what_only_layers_read_changes_nothing_and_is_no_part_of_
     assert "only with layers" in str(described).lower()
 
 
-def test_runs_of_release_0_1_without_layers_keep_their_fingerprint(graph: TypedGraph) -> None:
-    case = CASES["hgt-no-messages"]
-    plain, other = (fingerprint(case.job(graph, model={"dropout": rate}), "data", 7) for rate in (0.1, 0.2))
-    assert plain != other
-
-
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
@@ -224,7 +197,11 @@ def test_runs_of_release_0_1_without_layers_keep_their_fingerprint(graph: TypedG
             {"objective": {"loss": "link_contrastive", "candidates": 9}},
             "candidates is not read .* set objective.loss: softmax",
         ),
-        ({"objective": {"temperature": 0.1}, "model": {"neighbour_sums": False}}, "model.neighbour_sums is not read"),
+        ({"objective": {"temperature": 0.1}}, "objective.temperature is not read"),
+        (
+            {"objective": {"loss": "link_contrastive"}, "model": {"neighbour_sums": False}},
+            "model.neighbour_sums is not",
+        ),
     ],
 )
 def test_a_setting_of_the_other_loss_is_refused(sections: dict[str, Any], words: str) -> None:
@@ -266,5 +243,5 @@ def test_an_export_of_an_earlier_release_cannot_score_and_says_which_can(graph: 
     result = train(values, "test", root=str(tmp_path))
     export_run(restore(result["run_dir"]))
     (Path(result["run_dir"]) / "embeddings" / "relations.safetensors").unlink()
-    with pytest.raises(InputError, match="exports of HGT, ConvE and ComplEx; where it is one of an earlier release"):
+    with pytest.raises(InputError, match="exports of HGT, ConvE and ComplEx"):
         graphmill.load(result["run_dir"]).score(["n0"], "disease_protein", ["n1"])

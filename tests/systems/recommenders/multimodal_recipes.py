@@ -57,7 +57,7 @@ def gradient(
         model,
         list(model.parameters()),
         recipe.step(recipe.phases[0], 0, index),
-        execution=Execution(loss_chunks=chunks),
+        execution=Execution(micro_batches=chunks),
         precision=precision or Precision("fp32", CPU),
         ranks=Ranks(),
         seed_parts=(0, 0, index),

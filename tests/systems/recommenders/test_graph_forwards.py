@@ -90,7 +90,7 @@ def test_a_step_goes_over_the_graph_once(
             model,
             list(model.parameters()),
             batch,
-            execution=Execution(loss_chunks=chunks),
+            execution=Execution(micro_batches=chunks),
             precision=Precision("fp32", torch.device("cpu")),
             ranks=Ranks(),
             seed_parts=(0, 0, 0),
@@ -104,7 +104,7 @@ def test_a_step_goes_over_the_graph_once(
 def test_a_training_with_micro_batches_goes_over_the_graph_once_a_step(
     graph: TypedGraph, name: str, calls: Counter[str], tmp_path: Path
 ) -> None:
-    report = run(settings_of(CASES[name], graph, {"acceleration": {"loss_chunks": 4}}), tmp_path)
+    report = run(settings_of(CASES[name], graph, {"acceleration": {"micro_batches": 4}}), tmp_path)
     steps = report["steps_done"]
     assert steps == 3 * 4 * (2 if name == "kgat" else 1)
     assert calls["encode"] == steps

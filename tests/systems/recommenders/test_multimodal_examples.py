@@ -79,7 +79,7 @@ def train_report(name: str, folder: Path, changes: dict[str, Any], epochs: int =
     settings = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     assert settings["recipe"] == RECIPES[name]
     graph = TypedGraph.open(folder / "graph") if (folder / "graph").exists() else recommender_graph(folder / "graph")
-    own = {"data": str(graph.path), "training": {"epochs": 3}, "acceleration": {"threads": 1, "device": "cpu"}}
+    own = {"data": str(graph.path), "training": {"epochs": 3}, "acceleration": {"device": "cpu"}}
     if "modalities" in settings.get("model", {}):  # the small graph has image and text
         own["model"] = {"modalities": ["image", "text"]}
     report = train(merge(merge(settings, own), changes), name, root=str(folder / "runs"))

@@ -81,8 +81,8 @@ def test_steps_and_edges_of_amazon_book(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(kgat, "CollaborativeGraph", once)
     graph: Any = SimpleNamespace(num_nodes=users + entities)
     assert graph.num_nodes == 184_166
-    for convention, facts_per_step, steps in (("double", 2048, 3136), ("by_facts", 4015, 1600)):
-        settings = parse(KgatSettings, {"objective": {"kg_batch": convention}}, "test")
+    for written, facts_per_step, steps in ((0, 2048, 3136), (4015, 4015, 1600)):
+        settings = parse(KgatSettings, {"objective": {"kg_batch_size": written}}, "test")
         recipe = KgatRecipe(graph, settings, "full")
         assert len(recipe.facts) == 6_420_520
         assert recipe.facts.num_relations == 80

@@ -36,9 +36,9 @@ def test_every_loss_learns_a_fixed_order(tmp_path, trained):
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / "graph")
     objectives = [
         {"loss": "softmax"},
-        {"loss": "sampled_softmax", "sampled_items": 8},
-        {"loss": "gbce", "negatives_per_positive": 6},
-        {"loss": "bce", "negatives_per_positive": 2},
+        {"loss": "sampled_softmax", "negatives": 8},
+        {"loss": "gbce", "negatives": 6},
+        {"loss": "bce", "negatives": 2},
     ]
     for objective in objectives:
         recipe, model, _ = trained(graph, "sasrec", 25, rate=0.02, objective=objective, evaluation={"top_k": [1, 10]})

@@ -67,7 +67,7 @@ def test_held_out_interactions_are_never_in_a_batch(tmp_path):
 
 def test_negatives_of_bce_are_items_that_the_user_has_not_met(watched, tmp_path):
     graph = build(tmp_path, "".join(f"u{u} i{(u + i) % 15} {i}\n" for u in range(20) for i in range(8)))
-    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce", "negatives_per_positive": 3})
+    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce", "negatives": 3})
     batch = recipe.step(recipe.phases[0], 0, 0)
     met = {u: set(recipe.data.sequences.items[a:b]) for u, (a, b) in enumerate(
         zip(recipe.data.sequences.indptr[:-1], recipe.data.sequences.train_ends(), strict=True)
@@ -191,9 +191,8 @@ def test_nothing_to_learn_from_is_said(tmp_path):
     [
         ({"model": {"embedding_dim": 10, "num_heads": 3}}, "use 12"),
         ({"model": {"mhc": "lite", "norm": "post"}}, r"needs model\.norm: pre"),
-        ({"model": {"mhc": "lite", "mhc_streams": 6}}, "too many permutations"),
+        ({"objective": {"negatives": 4}}, "objective.negatives is not read with objective.loss: softmax"),
         ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
-        ({"acceleration": {"batch_size": 8, "batch_size_per_device": 4}}, "both set"),
         ({"evaluation": {"metrics": ["auc"]}}, "unknown auc"),
         ({"evaluation": {"top_k": [5]}}, "selection_metric: ndcg@10 is not measured"),
         ({"model": {"time_span": 5}}, "unknown setting"),
@@ -202,11 +201,6 @@ def test_nothing_to_learn_from_is_said(tmp_path):
 def test_settings_that_cannot_be_honoured_are_refused_with_the_remedy(sections, sentence):
     with pytest.raises(SettingsError, match=sentence):
         settings(**sections)
-
-
-def test_a_batch_per_device_is_multiplied_by_the_processes():
-    assert settings(acceleration={"batch_size_per_device": 32, "processes": 4}).step_size() == 128
-    assert settings().step_size() == 128
 
 
 def test_presets_are_settings_and_small_machines_get_the_small_one():
@@ -230,7 +224,7 @@ def test_the_example_trains_exports_and_recommends(watched, tmp_path, repository
     values["training"] |= {"epochs": 1}
     values["model"] |= {"embedding_dim": 8}
     batch = values.pop("acceleration")["batch_size"]
-    values["acceleration"] = {"threads": 1, **({"batch_size": batch} if preset == "none" else {})}
+    values["acceleration"] = {**({"batch_size": batch} if preset == "none" else {})}
     result = train(values, "tisasrec.yaml", root=str(tmp_path))
     restored = restore(result["run_dir"])
     assert restored.job.settings.acceleration.batch_size == (64 if preset == "low_memory" else batch)

@@ -26,7 +26,7 @@ FAILURES: dict[str, tuple[str, str]] = {
     NON_FINITE: (
         "some rows hold NaN or infinity; the message says how many of each type",
         "The training diverged, or the file is damaged. Lower `learning_rate`, or use precision `fp32` or `bf16` "
-        "instead of `fp16`. `on_nonfinite: stop` names the first bad tensor",
+        "instead of `fp16`",
     ),
     DEAD_ROWS: (
         "some rows are zero, or a million times smaller than the others",

@@ -29,6 +29,8 @@ CARD = "card.md"
 ALIAS = "champion"
 END_SECONDS = 20.0
 """Seconds that a finished training waits for its tracker. An interrupted training waits a tenth of it."""
+EVERY_SECONDS = 10.0
+"""Seconds between two updates."""
 LONGEST_PAUSE = 300.0
 _TABLES = {"losses": "loss", "valid": "valid", "health": "health", "per_second": "per_second"}
 _NUMBERS = ("learning_rate", "seconds", "memory_bytes")
@@ -72,7 +74,7 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
 
 @contextlib.contextmanager
 def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) -> Iterator[None]:
-    """Send every ``tracker.every_seconds`` while the block runs, and the rest at its end. Errors of the tracker are not
+    """Send every :data:`EVERY_SECONDS` while the block runs, and the rest at its end. Errors of the tracker are not
     raised."""
     if settings.writer == "none":
         yield
@@ -129,14 +131,14 @@ class _Mirror(threading.Thread):
 
     def run(self) -> None:
         tracker: Tracker | None = None
-        pause = self._settings.every_seconds
+        pause = EVERY_SECONDS
         last = False
         while not last:
             last = self._over.wait(pause)
             try:
                 tracker = tracker or open_tracker(self._settings)
                 send(self._run, self._settings, tracker)
-                pause, self._problem = self._settings.every_seconds, ""
+                pause, self._problem = EVERY_SECONDS, ""
             except Exception as error:  # an error of the tracker must not stop the training
                 pause, self._problem = min(2 * pause, LONGEST_PAUSE), _sentence(error)
 

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining
-from graphmill.training.settings import OPTIMIZER, OptimizerName
+from graphmill.training.settings import OptimizerName
 
 
 class ComplexModel(Settings):
@@ -48,8 +48,9 @@ class ComplexObjective(Settings):
 class ComplexTraining(SteadyTraining):
     """ComplEx's training defaults."""
 
+    OPTIMIZER: ClassVar[OptimizerName] = "adagrad"
+
     epochs: int = setting(50, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
-    optimizer: OptimizerName = setting("adagrad", OPTIMIZER)
     learning_rate: float = setting(0.1, "Peak learning rate at the recipe's base batch", gt=0.0)
 
 

@@ -48,7 +48,6 @@ class ConveExport(ExportedScorer):
             output_channels=len(filters),
             kernel_height=filters.shape[2],
             kernel_width=filters.shape[3],
-            entity_bias="entity_bias" in tensors,
         )
         with torch.device("meta"):
             self.model = ConvE(config)
@@ -58,8 +57,7 @@ class ConveExport(ExportedScorer):
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
         """:meth:`ExportedScorer.scores`."""
         found: Tensor = self.model(heads, torch.full_like(heads, relation)) @ self.vectors[targets].T
-        bias = self.model.entity_bias
-        return found if bias is None else found + bias[targets]
+        return found + self.model.entity_bias[targets]
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ConveExport:

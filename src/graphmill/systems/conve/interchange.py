@@ -68,13 +68,13 @@ def config(recipe: ConveRecipe) -> dict[str, Any]:
             "batch_size": recipe.batch_size,
             "learning_rate": settings.training.learning_rate,
             **settings.objective.model_dump(),
-            "optimizer": settings.training.optimizer,
+            "optimizer": settings.training.OPTIMIZER,
             "seed": settings.training.seed,
         },
         "optimizations": {
             "use_mixed_precision": acceleration.precision in ("bf16", "fp16"),
             "use_gradient_checkpointing": acceleration.gradient_checkpointing,
-            "enable_memory_cleanup": acceleration.memory_cleanup != "off",
+            "enable_memory_cleanup": True,
         },
     }
 

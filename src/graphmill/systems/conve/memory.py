@@ -18,7 +18,7 @@ def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> li
     batch = settings.step_size() // settings.acceleration.processes
     height, width = 2 * m.shape[0] - m.kernel_height + 1, m.shape[1] - m.kernel_width + 1
     maps = m.output_channels * height * width
-    table = entities * (d + m.entity_bias)
+    table = entities * (d + 1)
     kernels = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))
     block = part_bytes(setup.device, full_softmax.BLOCK_BYTES if o.loss == "softmax" else one_to_n.BLOCK_BYTES)

@@ -39,7 +39,6 @@ class ConvEConfig:
     input_dropout: float = 0.2
     feature_map_dropout: float = 0.2
     output_dropout: float = 0.3
-    entity_bias: bool = True
 
     @property
     def positions(self) -> tuple[int, int]:
@@ -70,7 +69,7 @@ class ConvE(nn.Module):
         d = config.embedding_dim
         self.entities = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.num_entities, d)))
         self.relations = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.num_relations, d)))
-        self.entity_bias = nn.Parameter(torch.zeros(config.num_entities)) if config.entity_bias else None
+        self.entity_bias = nn.Parameter(torch.zeros(config.num_entities))
         self.input_norm = SyncedBatchNorm(1)
         self.convolution = nn.Conv2d(1, config.output_channels, (config.kernel_height, config.kernel_width))
         self.feature_norm = SyncedBatchNorm(config.output_channels)
@@ -127,12 +126,9 @@ class ConvE(nn.Module):
 
     def scores(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """x [B, d] → scores against every entity [B, N]; ``out``: a buffer for the result, or None."""
-        keys = self.entities.T
-        if self.entity_bias is None:
-            return torch.mm(x, keys, out=out)
-        return torch.addmm(self.entity_bias, x, keys, out=out)
+        return torch.addmm(self.entity_bias, x, self.entities.T, out=out)
 
     def pair_scores(self, x: Tensor, tails: Tensor) -> Tensor:
         """x [B, d], ``tails`` int64 [B, k] → scores [B, k]."""
         scores = torch.einsum("bd,bkd->bk", x, F.embedding(tails, self.entities))
-        return scores if self.entity_bias is None else scores + self.entity_bias[tails]
+        return scores + self.entity_bias[tails]

@@ -4,16 +4,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Retired, Settings, setting
+from graphmill.settings import Settings, require_unset, setting
 from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
 
-def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
+def picture_shape(dim: int, height: int) -> tuple[int, int]:
     """Height and width of an embedding's picture; 0: chosen so that it is closest to a square, not higher than wide."""
-    if not height and not width:
-        height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
-    return height or dim // width, width or dim // height
+    height = height or max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
+    return height, dim // height
 
 
 class ConveModel(Settings):
@@ -21,10 +20,7 @@ class ConveModel(Settings):
 
     embedding_dim: int = setting(200, "Width of entity and relation vectors", ge=2)
     embedding_height: int = setting(
-        0, "Height of the image into which a vector is reshaped; 0 = from the width: 10 for 200, 8 for 128", ge=0
-    )
-    embedding_width: int = setting(
-        0, "Width of the image into which a vector is reshaped; 0 = from the height: 20 for 200, 16 for 128", ge=0
+        0, "Height of the image into which a vector is reshaped; 0 = near a square: 10 for 200, 8 for 128", ge=0
     )
     output_channels: int = setting(32, "Feature maps of the convolution", ge=1)
     kernel_height: int = setting(3, "Height of the convolution's kernel", ge=1)
@@ -32,15 +28,14 @@ class ConveModel(Settings):
     input_dropout: float = setting(0.2, "Dropout of the images", ge=0.0, lt=1.0)
     feature_map_dropout: float = setting(0.2, "Dropout of whole feature maps", ge=0.0, lt=1.0)
     output_dropout: float = setting(0.3, "Dropout before the last norm; 0.5 suits FB15k-237", ge=0.0, lt=1.0)
-    entity_bias: bool = setting(True, "A learnable bias for each entity as a tail")
 
     @model_validator(mode="after")
     def _shape_fits(self) -> "ConveModel":
-        height, width = picture_shape(self.embedding_dim, self.embedding_height, self.embedding_width)
+        height, width = self.shape
         if height * width != self.embedding_dim:
             raise ValueError(
-                f"model.embedding_height {height} × embedding_width {width} is not embedding_dim {self.embedding_dim}; "
-                "set both to 0 to have them chosen"
+                f"model.embedding_dim {self.embedding_dim} is not a multiple of embedding_height {height}; set the height "
+                "to 0 to have it chosen"
             )
         if self.kernel_height > 2 * height or self.kernel_width > width:
             raise ValueError(
@@ -52,18 +47,11 @@ class ConveModel(Settings):
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of a picture, resolved."""
-        return picture_shape(self.embedding_dim, self.embedding_height, self.embedding_width)
+        return picture_shape(self.embedding_dim, self.embedding_height)
 
 
 class ConveObjective(Settings):
     """The loss: of each query against all entities, or against a few sampled ones."""
-
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "smoothing_convention": Retired("pykeen", "targets are smoothed as PyKEEN does it; leave the setting out"),
-        "entity_chunk": Retired(
-            0, "acceleration.loss_chunks makes smaller blocks; leave the setting out", identity=False
-        ),
-    }
 
     loss: Literal["softmax", "bce"] = setting(
         "bce",
@@ -83,6 +71,12 @@ class ConveObjective(Settings):
     )
     negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
 
+    @model_validator(mode="after")
+    def _read(self) -> "ConveObjective":
+        other = "label_smoothing" if self.loop == "slcwa" else "negatives_per_positive"
+        require_unset(self, [other], "objective", f"objective.loop: {self.loop}")
+        return self
+
 
 class ConveTraining(SteadyTraining):
     """ConvE's training defaults."""
@@ -95,7 +89,7 @@ class ConveTraining(SteadyTraining):
 class ConveAcceleration(AccelerationSettings):
     """ConvE's acceleration defaults."""
 
-    loss_chunks: int = setting(
+    micro_batches: int = setting(
         1,
         "kvsall only: number of parts of the loss, divided over entities (bce) or queries (softmax); the network takes the "
         "step's whole batch, because batch norm needs it",
@@ -117,11 +111,6 @@ class ConveSettings(LinkSettings):
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
-
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """Fingerprints of the only loss of earlier releases do not name it."""
-        return {"objective": ["loss"]} if self.objective.loss == "bce" else {}
 
 
 # The settings and their results: docs/explanation/conve.md; complete files: examples/conve/.

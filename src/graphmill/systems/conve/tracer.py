@@ -92,9 +92,7 @@ class ConveTracer:
             slope = torch.full_like(x[:, :1], self.zero - self.one)
             into_x = slope * keys + (share @ self.model.entities)[which]
         else:
-            scores = (x * keys).sum(1)
-            if self.model.entity_bias is not None:
-                scores = scores + self.model.entity_bias[tail]
+            scores = (x * keys).sum(1) + self.model.entity_bias[tail]
             slope = (torch.sigmoid(scores) - self.one)[:, None]
             into_x = slope * keys
         below, into_head, into_relation = self._backward(queries, which, into_x)
@@ -132,12 +130,10 @@ class ConveTracer:
         entities; ``own`` [n, 1] or None: what the labels' tails, the first of ``rows``, get beside it."""
         spread = None if slope is None else (slope, q.x)
         table = RowGradients("entities", *rows, spread, None if slope is None else which)
-        factors = [table, RowGradients("relations", (q.relation[which],), (into_relation,)), *below]
-        if self.model.entity_bias is not None:
-            unit = None if slope is None else (slope, torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device))
-            keys, values = ((), ()) if own is None else (rows[0][:1], (own,))
-            factors.append(RowGradients("entity_bias", keys, values, unit, None if slope is None else which))
-        return factors
+        unit = None if slope is None else (slope, torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device))
+        keys, values = ((), ()) if own is None else (rows[0][:1], (own,))
+        bias = RowGradients("entity_bias", keys, values, unit, None if slope is None else which)
+        return [table, RowGradients("relations", (q.relation[which],), (into_relation,)), *below, bias]
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
         """The forward pass of the distinct queries in ``asked`` [n, 2], and the place of each row among them."""

@@ -44,10 +44,9 @@ def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> Sp
     return sparse_matrix(keys // items, keys % items, np.bincount(where, weights=values), (items, items))
 
 
-def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
-    """α [U, U]: row u has the ``k`` users that share the most training items with u, or fewer if there are fewer.
-    ``weighting``: "softmax" over the numbers of shared items (as the authors do), or "mean". A user without shared
-    items has an empty row.
+def user_graph(view: Interactions, k: int) -> SparseMatrix:
+    """α [U, U]: row u has the ``k`` users that share the most training items with u, or fewer if there are fewer,
+    weighted by a softmax over the numbers of shared items. A user without shared items has an empty row.
 
     The authors fill a row with fewer than k neighbours by resampling them in every epoch, before the softmax: a
     neighbour that occurs m times has m times its weight. Here each neighbour occurs once. If all neighbours share
@@ -56,10 +55,7 @@ def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
     """
     neighbours, shared = top_co_occurrence(view.train, view.train_by_item, k)
     row = neighbours.row.astype(np.int64)
-    weight = np.ones(len(row))
-    if weighting == "softmax" and len(row):
-        highest = shared[neighbours.indptr[row]]
-        weight = np.exp((shared - highest).astype(np.float64))
+    weight = np.exp((shared - shared[neighbours.indptr[row]]).astype(np.float64)) if len(row) else np.ones(0)
     total = np.bincount(row, weights=weight, minlength=view.num_users)
     return sparse_matrix(row, neighbours.columns, weight / total[row], (view.num_users, view.num_users))
 

@@ -15,7 +15,7 @@ def memory_parts(graph: TypedGraph, settings: DragonSettings, setup: Setup) -> l
     """The parts of one process."""
     m, size, d = settings.model, sizes_of(graph, settings.model.modalities), settings.model.embedding_dim
     users, items, sets, hidden = size.users, size.items, len(size.widths), _HIDDEN * settings.model.embedding_dim
-    width = d * (sets if m.fusion == "concatenate" else 1)
+    width = d * sets
     mapping = sum((f + 1) * hidden + (hidden + 1) * d for f in size.widths)
     by_id = size.nodes * m.identity_dim
     links = items * m.item_neighbours * sets * bool(m.item_layers) + users * m.user_neighbours

@@ -22,17 +22,19 @@ HIDDEN = 4
 """The hidden layer of the feature towers has this many times the embedding's width (the authors' 256 for 64)."""
 
 
+NUM_LAYERS = 2
+"""Propagations over the user-item graph, as published. They have no parameters."""
+
+
 @dataclass(frozen=True)
 class DragonConfig:
-    """Sizes. ``fusion``: "concatenate" or "sum" over modalities. ``identity_dim``: width of the id embeddings, which
+    """Sizes. ``identity_dim``: width of the id embeddings, which
     are appended."""
 
     num_users: int
     num_items: int
     embedding_dim: int = 64
-    num_layers: int = 2
     item_layers: int = 1
-    fusion: str = "concatenate"
     identity_dim: int = 0
 
 
@@ -41,7 +43,7 @@ class Dragon(nn.Module):
 
         X_m = rows of [P_m ; lrelu(F_m W + b) V + c], each divided by its norm;   R_m = Σ_{ℓ ≤ L} Â^ℓ X_m
 
-    user = [w_{u,m} R_m,u]_m and item = [R_m,i]_m, concatenated (or summed) over m. The homogeneous graphs then add
+    user = [w_{u,m} R_m,u]_m and item = [R_m,i]_m, concatenated over m. The homogeneous graphs then add
 
         item ← item + Sⁿ item          S: the nearest items by features, frozen user ← user + Σ_k α_uk user_k  over the
         users with the most shared items
@@ -70,19 +72,17 @@ class Dragon(nn.Module):
     @property
     def width(self) -> int:
         """Columns of the representation, without ``identities``."""
-        return self.config.embedding_dim * (len(self.towers) if self.config.fusion == "concatenate" else 1)
+        return self.config.embedding_dim * len(self.towers)
 
     def heterogeneous(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
         """Users and items after the user-item graph and the fusion, [U, width] and [I, width]."""
         users = torch.cat([normalise_rows(p) for p in self.preferences], dim=1)
         parts = [recomputed(self.checkpointing, tower) for tower in self.towers]
         items = torch.cat(parts, dim=1)
-        users, items = powers_sum(graph, users, items, self.config.num_layers)
+        users, items = powers_sum(graph, users, items, NUM_LAYERS)
         # One column of weights per modality, for all its columns of the representation.
         count, d = len(self.towers), self.config.embedding_dim
         weighted = users.view(-1, count, d) * self.modality_weights.unsqueeze(2)
-        if self.config.fusion == "sum":
-            return weighted.sum(1), items.view(-1, count, d).sum(1)
         return weighted.flatten(1), items
 
     def add_users(

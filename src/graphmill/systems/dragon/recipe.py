@@ -45,7 +45,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         m, view = self.settings.model, self.view
         # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
         items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
-        users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
+        users = user_graph(view, m.user_neighbours) if m.user_neighbours else None
         self._similar: dict[str, SparseMatrix | None] = {USERS: users, ITEMS: items}
         self._similar_there = self._similar
         self.on_interactions().to(self.device)
@@ -54,7 +54,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
     def make_model(self) -> Dragon:
         """The network with this graph's features."""
         m, view = self.settings.model, self.view
-        sizes = m.embedding_dim, m.num_layers, m.item_layers, m.fusion, m.identity_dim
+        sizes = m.embedding_dim, m.item_layers, m.identity_dim
         return Dragon(DragonConfig(view.num_users, view.num_items, *sizes), self.features())
 
     def to(self, device: torch.device) -> None:
@@ -146,6 +146,6 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
 
     @property
     def embedding_width(self) -> int:
-        """The width of concatenated (or summed) modalities, plus that of the id embeddings."""
+        """The width of the concatenated modalities, plus that of the id embeddings."""
         m = self.settings.model
-        return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
+        return m.embedding_dim * len(self.modalities) + m.identity_dim

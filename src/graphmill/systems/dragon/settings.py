@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, require_unset, setting
 from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
@@ -13,14 +13,7 @@ class DragonModel(Settings):
     """The network: a tower per modality, and two homogeneous graphs."""
 
     embedding_dim: int = setting(64, "Width of each modality's representation", ge=1)
-    num_layers: int = setting(
-        2, "Number of propagations over the user-item graph; they have no parameters", ge=0, le=16
-    )
     modalities: list[str] = setting([], "Names of the item feature sets to learn from, in order; [] = all")
-    fusion: Literal["concatenate", "sum"] = setting(
-        "concatenate",
-        "How the modalities are combined into one vector: concatenated or summed; in both cases each user weights them",
-    )
     item_layers: int = setting(
         1, "Number of propagations over the item-item graph of the features; 0 = do not use this graph", ge=0, le=8
     )
@@ -37,19 +30,12 @@ class DragonModel(Settings):
         "Number of users to which a user is linked, those with the most shared training items; 0 = no user-user graph",
         ge=0,
     )
-    user_weighting: Literal["softmax", "mean"] = setting(
-        "softmax", "Weights of these users: softmax over the numbers of shared items, or equal"
-    )
     identity_dim: int = setting(
         0,
         "Width of additional vectors of users and items by id. They are trained with their own loss of the same form "
         "and appended to the feature vectors, so that the two scores are summed (training.init_from: a BPR-MF run); "
         "0 = none, as published",
         ge=0,
-    )
-    shuffle_features: bool = setting(
-        False,
-        "Give each item the features of another one (seeded). The result of such a run does not come from the features",
     )
 
     @model_validator(mode="after")
@@ -75,7 +61,7 @@ class DragonObjective(RecommenderObjective):
     identity_regularisation: float = setting(
         0.1,
         "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, averaged over the step and added to "
-        "a loss divided by ln 2 (BPR-MF's λ is this times ln 2); no effect if model.identity_dim is 0",
+        "a loss divided by ln 2 (BPR-MF's λ is this times ln 2); only with model.identity_dim",
         ge=0.0,
     )
 
@@ -87,6 +73,12 @@ class DragonSettings(RecommenderSettings):
     preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)
     model: DragonModel = setting(DragonModel(), "The network")
     objective: DragonObjective = setting(DragonObjective(), "The loss")
+
+    @model_validator(mode="after")
+    def _read(self) -> "DragonSettings":
+        if not self.model.identity_dim:
+            require_unset(self.objective, ["identity_regularisation"], "objective", "model.identity_dim: 0")
+        return self
 
 
 # large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality

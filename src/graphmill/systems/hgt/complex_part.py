@@ -19,7 +19,7 @@ PASSES = 5
 
 
 def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSettings:
-    """Settings of the ComplEx recipe: width, steps, seed and pinned memory as in HGT's settings, its own optimizer."""
+    """Settings of the ComplEx recipe: width, steps and seed as in HGT's settings, its own optimizer."""
     edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
     links = edges if has_reverses(graph) else 2 * edges
     steps = min(settings.training.complex_steps, math.ceil(PASSES * links / ComplexSettings.base_batch))
@@ -30,7 +30,6 @@ def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSetting
             "model": {"embedding_dim": settings.complex_width},
             "objective": {"n3": n3_of(links, graph.num_nodes)},
             "training": {"steps_per_epoch": max(steps, 1), "seed": settings.training.seed},
-            "acceleration": {"pin_memory": settings.acceleration.pin_memory},
         }
     )
 

@@ -22,6 +22,7 @@ from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.settings import INFERENCE_ROWS
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -85,7 +86,7 @@ def learned_later(
         order = np.lexsort((sources, targets))
         edges.append(TypedEdges(r.source_type, r.target_type, sources[order], targets[order], np.zeros_like(order)))
     messages = MessageGraph.build(grown.type_counts, edges).on(recipe.device)
-    chunks = infer(grown, messages, told, recipe.settings.acceleration.inference_rows)
+    chunks = infer(grown, messages, told, INFERENCE_ROWS)
     return np.concatenate([c.rows[max(known[c.node_type] - c.start, 0) :].float().cpu().numpy() for c in chunks])
 
 

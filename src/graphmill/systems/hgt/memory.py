@@ -11,7 +11,7 @@ from graphmill.kernels.devices import part_bytes
 from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.mixture_memory import decoder_numbers, learned_width, mixture_parts, spectral_width
-from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
 from graphmill.systems.hgt.softmax_links import MOST_SCORES
 from graphmill.training.planning import Part, Setup, ranking_part
 
@@ -21,7 +21,7 @@ _REMEDIES = {
     "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
 }
 _WIDTHS = "lower model.hidden_dim or model.embedding_dim, or leave nodes out of the graph"
-_ROWS = "lower acceleration.inference_rows, model.hidden_dim or model.embedding_dim"
+_ROWS = "lower model.hidden_dim or model.embedding_dim"
 
 
 def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list[Part]:
@@ -31,7 +31,7 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     edges, sampled = np.array([r.edges for r in graph.relations], float), setup.batching != "full"
     features = sum(t.count * rows.shape[1] for t in graph.node_types if (rows := graph.features(t.name)) is not None)
     held_out = max(float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations)
-    chunk = min(settings.acceleration.inference_rows, largest)
+    chunk = min(INFERENCE_ROWS, largest)
     looked_up = one.layers[0].read if one.layers else one.outputs.sum()
     step = [
         Part("gradient of the table, and looked-up rows", "kept", (nodes + looked_up) * d * sampled),

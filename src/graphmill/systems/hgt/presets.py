@@ -13,20 +13,20 @@ LINK_CONTRASTIVE: dict[str, dict[str, Any]] = {
 def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
     return {
         "sampling": {"edge_sample_size": edges, "accumulation_steps": micro_batches},
-        "acceleration": {"loss_chunks": micro_batches, **acceleration},
+        "acceleration": {"micro_batches": micro_batches, **acceleration},
     }
 
 
-_ONE_PART: dict[str, Any] = {"acceleration": {"loss_chunks": 1}}
+_ONE_PART: dict[str, Any] = {"acceleration": {"micro_batches": 1}}
 """On an accelerator each part of a loss costs launches; the memory plan makes parts where one does not fit."""
 
 # m1_* are for Apple machines with that much memory; `auto` chooses by device and memory.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
-    "low_memory": {"acceleration": {"gradient_checkpointing": True, "loss_chunks": 8}},
+    "low_memory": {"acceleration": {"gradient_checkpointing": True, "micro_batches": 8}},
     "fast": {"model": {"embedding_dim": 256}},
     "quality": {"model": {"embedding_dim": 1024}},
-    "m1_8gb": {"acceleration": {"loss_chunks": 8}},
+    "m1_8gb": {"acceleration": {"micro_batches": 8}},
     "m1_16gb": _ONE_PART,
     "m1_32gb": _ONE_PART,
     "cuda": _ONE_PART,

@@ -31,7 +31,7 @@ from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
-from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ class HgtRecipe(BaseRecipe):
         if self.mine is not None:
             yield 0, self.mine.whole(encoder, features)
             return
-        for chunk in infer(encoder, self.messages, features, self.settings.acceleration.inference_rows):
+        for chunk in infer(encoder, self.messages, features, INFERENCE_ROWS):
             yield self.graph.node_types[chunk.node_type].offset + chunk.start, chunk.rows
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:

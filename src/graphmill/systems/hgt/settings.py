@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
+from graphmill.settings import Settings, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS, PRESETS_OF_LINK_CONTRASTIVE, choose_preset
 from graphmill.systems.hgt.sampling_settings import HgtSampling
 from graphmill.training.settings import (
-    LOSS_CHUNKS,
+    MICRO_BATCHES,
     AccelerationSettings,
     TrainingSettings,
 )
@@ -93,16 +93,10 @@ class HgtModel(Settings):
 class HgtObjective(Settings):
     """The loss: a softmax over candidate targets, or (1 − w) · link + w · contrastive."""
 
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        "negatives": Retired("uniform", "wrong targets are drawn uniformly; leave the setting out")
-    }
-
     loss: Literal["softmax", "link_contrastive"] = setting(
         "softmax",
         "softmax: rank the right target among candidates of its type, with spectral and learned vectors; "
-        "link_contrastive: rank it among a few wrong targets, and draw nodes that share neighbours together. A file "
-        "without this field that sets any of the fields below for negatives or the contrastive term means "
-        "link_contrastive",
+        "link_contrastive: rank it among a few wrong targets, and draw nodes that share neighbours together",
     )
     candidates: int = setting(
         1024,
@@ -137,28 +131,19 @@ class HgtObjective(Settings):
         """Wrong targets of a node type that its links share; 0 without a softmax."""
         return self.candidates if self.loss == "softmax" else 0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_release_0_1(cls, values: Any) -> Any:
-        """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
-        if not isinstance(values, dict) or "loss" in values or not any(name in _OF_LINK_CONTRASTIVE for name in values):
-            return values
-        return {"loss": "link_contrastive", **values}
-
 
 _OF_LINK_CONTRASTIVE = (
-    *("negatives_per_positive", "negatives", "temperature", "similarity_threshold"),
+    *("negatives_per_positive", "temperature", "similarity_threshold"),
     *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
 )
 
 
 def _loss_of(values: Mapping[str, Any]) -> str:
-    """The loss that written settings mean; a file that an earlier release wrote by itself has no name for its only one."""
+    """The loss that written settings name."""
     objective = values.get("objective", {})
     if not isinstance(objective, Mapping):
         return str(getattr(objective, "loss", "softmax"))
-    earlier = reads_own_file() or any(name in _OF_LINK_CONTRASTIVE for name in objective)
-    return str(objective.get("loss", "link_contrastive" if earlier else "softmax"))
+    return str(objective.get("loss", "softmax"))
 
 
 _OF_LAYERS: dict[str, tuple[str, ...]] = {
@@ -180,15 +165,12 @@ _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 _COMPLEX_STEPS = 1_000
+INFERENCE_ROWS = 16_384
+"""Nodes whose final embeddings are computed at once, layer by layer. Fewer need less memory and repeat more work."""
 
 
 class HgtTraining(TrainingSettings):
     """HGT's training defaults: few steps, since the form of a softmax's score does most, and more steps overfit (ADR 7)."""
-
-    RETIRED: ClassVar[dict[str, Retired]] = {
-        **TrainingSettings.RETIRED,
-        "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
-    }
 
     epochs: int = setting(
         2,
@@ -218,20 +200,13 @@ class HgtAcceleration(AccelerationSettings):
     """HGT's acceleration defaults."""
 
     LESS_MEMORY: ClassVar[str] = (
-        "Reduce sampling.edge_sample_size, raise acceleration.loss_chunks, choose acceleration.batching: edge_sampled, or "
+        "Reduce sampling.edge_sample_size, raise acceleration.micro_batches, choose acceleration.batching: edge_sampled, or "
         "a smaller model"
     )
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
         "auto", "What the messages of one step run over: the whole graph, or a sample per micro-batch"
     )
-    loss_chunks: int = setting(4, LOSS_CHUNKS, identity=False, ge=1)
-    inference_rows: int = setting(
-        16_384,
-        "Number of nodes whose final embeddings are computed at once, layer by layer; a smaller number needs less "
-        "memory and repeats more work",
-        identity=False,
-        ge=1,
-    )
+    micro_batches: int = setting(4, MICRO_BATCHES, identity=False, ge=1)
     gradient_checkpointing: bool = setting(
         False, "Only with layers: recompute each in the backward pass", identity=False
     )
@@ -240,16 +215,6 @@ class HgtAcceleration(AccelerationSettings):
 
 class HgtSettings(LinkSettings):
     """One HGT run: the shape of ``settings.yaml``."""
-
-    RENAMED: ClassVar[Renamed] = {
-        **LinkSettings.RENAMED,
-        **{
-            f"acceleration.{name}": f"sampling.{name}"
-            for name in HgtSampling.model_fields
-            if name != "accumulation_steps"
-        },
-        "acceleration.accumulation_steps": ("sampling.accumulation_steps", "acceleration.loss_chunks"),
-    }
 
     recipe: Literal["hgt"] = setting("hgt", "The system to train")
     preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb", "cuda"] = setting(
@@ -262,20 +227,17 @@ class HgtSettings(LinkSettings):
     sampling: HgtSampling = setting(HgtSampling(), "How a step's training data is sampled")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
 
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """By section the settings that this run does not read. Its fingerprint does not contain them.
-
-        Release 0.1 had only link_contrastive; its fingerprints contain ``_OF_LAYERS`` with any number of layers.
-        """
+    def unread(self, batching: str) -> dict[str, list[str]]:
+        """By section the settings that a run with this ``batching`` does not read, and its fingerprint does not contain."""
         unread = [_OF_THE_OTHER_LOSS[self.objective.loss]]
-        if self.objective.loss == "link_contrastive":
-            unread.append({"objective": ("loss",)})
-        else:
-            if not self.complex_width:
-                unread.append({"model": ("complex_dim",), "training": ("complex_steps",)})
-            if not self.model.num_layers:
-                unread.append(_OF_LAYERS)
+        if not self.complex_width:
+            unread.append({"model": ("complex_dim",), "training": ("complex_steps",)})
+        if not self.model.num_layers:
+            unread.append(_OF_LAYERS)
+        if batching == "full":
+            unread.append({"sampling": ("accumulation_steps",)})
+        if batching != "neighbor_sampled":
+            unread.append({"sampling": ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors")})
         sections = {section for each in unread for section in each}
         return {section: [name for each in unread for name in each.get(section, ())] for section in sections}
 
@@ -305,18 +267,6 @@ class HgtSettings(LinkSettings):
                 filled[section] = {**defaults, **own}
         return filled
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_unread(cls, values: Any) -> Any:
-        """Files that an earlier release wrote hold settings of the other loss, which it took and did not read."""
-        if not (reads_own_file() and isinstance(values, dict)):
-            return values
-        loss = _loss_of(values)
-        for section, names in _OF_THE_OTHER_LOSS[loss].items():
-            kept = {name: value for name, value in values.get(section, {}).items() if name not in names}
-            values = {**values, section: {**kept, "loss": loss} if section == "objective" else kept}
-        return values
-
     @model_validator(mode="after")
     def _honoured(self) -> "HgtSettings":
         loss = self.objective.loss
@@ -340,10 +290,10 @@ class HgtSettings(LinkSettings):
                 "set model.pair_features: false and model.complex_dim: 0"
             )
         acceleration = self.acceleration
-        if acceleration.batch_size or acceleration.batch_size_per_device:
+        if acceleration.batch_size:
             raise ValueError(
-                "HGT's step is sampling.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
-                "do not apply, leave them at 0"
+                "HGT's step is sampling.edge_sample_size pairs per relation; acceleration.batch_size does not apply, "
+                "leave it at 0"
             )
         hops, layers = len(self.sampling.num_neighbors), self.model.num_layers
         if acceleration.sharding == "rows" and acceleration.batching != "full":

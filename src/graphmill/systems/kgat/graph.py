@@ -58,7 +58,6 @@ class CollaborativeGraph:
         view: Interactions,
         knowledge: Knowledge,
         num_nodes: int,
-        first_weights: str,
         joined: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         """``joined``: int64 global numbers of users and items of additional interactions."""
@@ -79,7 +78,6 @@ class CollaborativeGraph:
         self.relation = relation.astype(np.min_scalar_type(self.num_relations))[order]
         self.names = ["interacts", "interacts, inverse"]
         self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
-        self.first_weights = first_weights
         self.device = torch.device("cpu")
 
     def __len__(self) -> int:
@@ -92,17 +90,11 @@ class CollaborativeGraph:
 
     @cached_property
     def first_values(self) -> np.ndarray:
-        """float32 [E], the weights of the first epoch: 1 / degree of the edge's head, or 1 / √(degree of head · of tail),
-        with degrees in its relation."""
+        """float32 [E], the weights of the first epoch (D⁻¹A of each relation, summed over relations): 1 / degree of the
+        edge's head in its relation."""
         out = self.relation * np.int64(self.num_nodes) + self.head
-        unique, place, counts = np.unique(out, return_inverse=True, return_counts=True)
-        if self.first_weights == "random_walk":
-            return (1.0 / counts[place]).astype(np.float32)
-        # A tail's edges are its inverse edges as a head.
-        last = self.num_relations // 2 + 1
-        inverse = np.concatenate(([1, 0], np.arange(last, self.num_relations), np.arange(2, last)))[self.relation]
-        in_degree = counts[np.searchsorted(unique, inverse * np.int64(self.num_nodes) + self.tail)]
-        return (1.0 / np.sqrt(counts[place] * in_degree)).astype(np.float32)
+        _, place, counts = np.unique(out, return_inverse=True, return_counts=True)
+        return (1.0 / counts[place]).astype(np.float32)
 
     @cached_property
     def matrix(self) -> SparseMatrix:

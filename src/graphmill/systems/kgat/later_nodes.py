@@ -38,7 +38,7 @@ def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
     facts = np.unique(np.stack([np.concatenate(part) for part in (relations, heads, tails)]), axis=1)
     grown = Knowledge(facts[1], facts[0], facts[2], known.names)
     nodes = graph.num_nodes + int(later.first[-1])
-    return CollaborativeGraph(recipe.view, grown, nodes, recipe.settings.model.first_weights, interactions)
+    return CollaborativeGraph(recipe.view, grown, nodes, interactions)
 
 
 def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> lis
         settings.model,
         settings.objective,
         settings.model.embedding_dim,
-        settings.model.relation_dim,
+        settings.model.embedding_dim,
         graph.num_nodes,
     )
     knowledge = knowledge_view(graph)
@@ -48,7 +48,7 @@ def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> lis
         Part("embeddings and layers", "weights", nodes * d + layers + relations * (k + d * k)),
         Part("edges and attention", "always", edges, _BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs),
         # The second phase's optimizer has moments of the vectors, too.
-        Part("moments of the knowledge phase", "always", 2 * nodes * d * o.knowledge_phase),
+        Part("moments of the knowledge phase", "always", 2 * nodes * d),
         Part("states of the layers", "kept", states + 3 * layer, recomputed=nodes * sum(dims[:-1]) + 6 * layer),
         # Of what is looked up: each state, its gradient, the vector that is scaled, and the vector's gradient.
         Part("rows that a step looks up", "kept", looked_up * sum(dims) * 4),

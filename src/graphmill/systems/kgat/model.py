@@ -96,7 +96,6 @@ class Kgat(nn.Module):
         num_relations: int,
         attention: Tensor,
         dim: int,
-        relation_dim: int,
         layer_dims: Sequence[int],
         kind: Aggregation,
         dropout: float,
@@ -110,8 +109,8 @@ class Kgat(nn.Module):
         bound = (6.0 / (sum(counts) + dim)) ** 0.5
         for table in self.tables:
             nn.init.uniform_(table, -bound, bound)
-        self.translations = nn.Parameter(torch.empty(num_relations, relation_dim))
-        self.projections = nn.Parameter(torch.empty(num_relations, dim, relation_dim))
+        self.translations = nn.Parameter(torch.empty(num_relations, dim))
+        self.projections = nn.Parameter(torch.empty(num_relations, dim, dim))
         nn.init.xavier_uniform_(self.translations)
         nn.init.xavier_uniform_(self.projections)
         dims = [dim, *layer_dims]

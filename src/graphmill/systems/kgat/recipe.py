@@ -40,6 +40,8 @@ NORM = "norm"
 NODES, NUMBERS = "nodes", "numbers"
 """Where tables are divided, an encoding says which nodes' rows it has."""
 CF, KG = "cf", "kg"
+KG_REGULARISATION = 0.00001
+"""λ of ½‖·‖² of the projected vectors in the knowledge phase, as published."""
 
 
 class KgatRecipe(RecommenderRecipe[Kgat]):
@@ -47,13 +49,13 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
 
     settings: KgatSettings
     term_names = (NORM,)
+    draw = "users"  # and one item of each, as published
     negatives = "all"
     algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: KgatSettings, batching: str) -> None:
-        self.draw = settings.objective.draw
         super().__init__(graph, settings, batching)
-        self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
+        self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes)
         self.mine: RankGraph | None = None
         self._weighted: tuple[Tensor, int, SparseMatrix | ShardedMatrix] | None = None
         (cf,), o, pairs = self.phases, settings.objective, self.sampler.num_pairs
@@ -63,10 +65,9 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
                 f"the {pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
             )
         self.phases = [replace(cf, name=CF)]
-        if o.knowledge_phase:
-            size = o.facts_per_step(cf.batch_size, pairs, len(self.facts) // 2 - len(self.view.train))
-            steps = settings.training.steps_per_epoch or len(self.facts) // size + 1
-            self.phases.append(Phase(KG, steps, size, 2 * cf.base_batch_size))
+        size = o.kg_batch_size or 2 * cf.batch_size
+        steps = settings.training.steps_per_epoch or len(self.facts) // size + 1
+        self.phases.append(Phase(KG, steps, size, 2 * cf.base_batch_size))
 
     # ---------------------------------------------------------------- model
 
@@ -75,7 +76,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         m, counts = self.settings.model, [kind.count for kind in self.graph.node_types]
         first = torch.from_numpy(self.facts.first_values.copy())
         layers = m.layer_dims, m.aggregation, m.message_dropout, m.leaky_slope, m.layer_length
-        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, m.relation_dim, *layers)
+        return Kgat(counts, self.facts.num_relations, first, m.embedding_dim, *layers)
 
     def shard(self, ranks: Ranks) -> None:
         """Divides the nodes of all types into ranges, and with them each table and the attention of the edges."""
@@ -113,7 +114,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
 
     def begin_epoch(self, model: Kgat, epoch: int) -> None:
         """Computes the attention of this epoch from the current vectors."""
-        if epoch and self.settings.model.attention:
+        if epoch:
             model.attention.copy_(self._part.attention(model))
 
     # ---------------------------------------------------------------- a step
@@ -182,8 +183,6 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
 
     def _current_matrix(self, model: Kgat) -> SparseMatrix | ShardedMatrix:
         """The graph with the attention of the current vectors, with which the next epoch would start."""
-        if not self.settings.model.attention:
-            return self._matrix(model)
         return self._part.matrix.with_values(self._part.attention(model))
 
     def terms(self, model: Kgat, chunk: Any, encoded: Encoded | None) -> list[Term]:
@@ -202,7 +201,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         projected = projected.view(len(chunk), 3, projected.shape[1])
         loss, norm = fact_losses(projected, model.translations, self._tensor(chunk.relations))
         count = float(len(chunk))
-        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
+        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, KG_REGULARISATION)]
 
     def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The vectors of the chunk's nodes, each once, scaled to length 1 in every layer."""
@@ -259,9 +258,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
         grown.tables.append(nn.Parameter(torch.from_numpy(fitted).to(self.device)))
         facts.to(self.device)
         with torch.no_grad():
-            matrix = facts.matrix
-            if self.settings.model.attention:
-                matrix = matrix.with_values(facts.attention(grown))
+            matrix = facts.matrix.with_values(facts.attention(grown))
             vectors = grown.final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
         return vectors.float().cpu().numpy(), {}
 

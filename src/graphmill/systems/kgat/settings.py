@@ -12,21 +12,13 @@ from graphmill.systems.recommenders.settings import RecommenderObjective, Recomm
 class KgatModel(Settings):
     """The network."""
 
-    embedding_dim: int = setting(64, "Width of the vectors of users, items and entities", ge=1)
-    relation_dim: int = setting(64, "Width of relations and projected nodes", ge=1)
+    embedding_dim: int = setting(64, "Width of the vectors of nodes and relations, and of projected nodes", ge=1)
     layer_dims: list[int] = setting(
         [64, 32, 16], "Width of each layer; the results of all layers are appended to the node's own vector"
     )
     aggregation: Literal["bi_interaction", "gcn", "graphsage"] = setting(
         "bi_interaction",
         "How a node is combined with its neighbourhood: by sum and product, by sum, or by concatenation",
-    )
-    attention: bool = setting(
-        True, "Weight edges by attention, computed anew every epoch; false: keep the weights of the first epoch"
-    )
-    first_weights: Literal["random_walk", "symmetric"] = setting(
-        "random_walk",
-        "Edge weights before the first attention: D⁻¹A or D^−½AD^−½ of each relation, summed over relations",
     )
     message_dropout: float = setting(0.1, "Dropout on each layer's output", ge=0.0, lt=1.0)
     leaky_slope: float = setting(
@@ -50,30 +42,14 @@ class KgatObjective(RecommenderObjective):
     """The losses of the two phases."""
 
     regularisation: float = setting(0.00001, "λ of ½‖·‖² of the step's final vectors, averaged over the step", ge=0.0)
-    kg_regularisation: float = setting(0.00001, "λ of ½‖·‖² of the projected vectors in the knowledge phase", ge=0.0)
-    draw: Literal["users", "pairs"] = setting(
-        "users", "Draw users and one item of each (as published), or every training pair once per epoch"
-    )
-    kg_batch_size: int = setting(0, "Facts per step of the knowledge phase; 0 = as kg_batch says", ge=0)
-    kg_batch: Literal["double", "by_facts"] = setting(
-        "double",
-        "double: twice the batch of the other phase (the convention per GPU); by_facts: the number of facts divided "
-        "by the steps of the other phase (the authors' TensorFlow code)",
+    kg_batch_size: int = setting(
+        0, "Facts per step of the knowledge phase; 0 = twice the batch of the other phase", ge=0
     )
     mask_pairs: bool = setting(
         False,
         "Remove the interactions that a step predicts from its propagation, because each would carry the vector that "
         "is to be found (as published, they stay)",
     )
-    knowledge_phase: bool = setting(True, "Train the vectors on the graph's facts as well (TransR)")
-
-    def facts_per_step(self, cf_batch: int, pairs: int, facts: int) -> int:
-        """Batch size of the knowledge phase; ``facts``: triples of the data, without inverses and interactions."""
-        if self.kg_batch_size:
-            return self.kg_batch_size
-        if self.kg_batch == "by_facts" and facts:
-            return max(facts // max(pairs // cf_batch, 1), 1)
-        return 2 * cf_batch
 
 
 class KgatTraining(SteadyTraining):
@@ -94,12 +70,6 @@ class KgatSettings(RecommenderSettings):
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")
-
-    @property
-    def unread(self) -> dict[str, list[str]]:
-        """Settings that earlier releases did not have and that change nothing at these values: earlier runs keep their
-        fingerprint."""
-        return {"model": ["layer_length"]} if self.model.layer_length == 1.0 else {}
 
 
 # The published protocol: at most 1000 epochs, an evaluation every ten epochs, stop after ten evaluations without a

@@ -31,10 +31,6 @@ class MmgcnModel(Settings):
     trainable_embeddings: bool = setting(
         True, "Train ID embeddings and preferences; false: they stay random, as in the published implementations"
     )
-    shuffle_features: bool = setting(
-        False,
-        "Give each item the features of another one (seeded). The result of such a run does not come from the features",
-    )
 
     @model_validator(mode="after")
     def _fits(self) -> "MmgcnModel":

@@ -39,8 +39,7 @@ class RecommenderEvaluator:
         self._poll = poll
         if not len(held_out):
             return {}
-        every = final and evaluation.final_metrics == "all"
-        names = METRICS if every else tuple(evaluation.metrics)
+        names = METRICS if final else tuple(evaluation.metrics)
         ks = [k for k in evaluation.top_k if k <= self.view.num_items]
         lists = self.lists(score, split, final=final, names=names)
         out = lists.metrics(names, ks)
@@ -61,7 +60,7 @@ class RecommenderEvaluator:
         if not final and evaluation.max_queries:
             users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
         depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
-        masked = known(self.view.known(split, evaluation.mask_validation))
+        masked = known(self.view.train)
         return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=self._poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:

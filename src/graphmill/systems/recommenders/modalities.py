@@ -9,7 +9,6 @@ import numpy as np
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import Interactions
-from graphmill.sampling.keyed import generator
 
 
 @dataclass(frozen=True)
@@ -46,19 +45,10 @@ def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     return names or known
 
 
-def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
+def modalities(view: Interactions, names: Sequence[str]) -> list[Modality]:
     """The sets with ``names``; without names, all sets in the graph's order.
-
-    ``shuffle``: permutes the rows of each set at random, keyed by ``seed``, so that features have no information about
-    their item: a control that shows the metrics without features.
 
     Raises the errors of :func:`chosen_sets`.
     """
-    found = []
-    for name in chosen_sets(list(view.features), names):
-        features, present = np.asarray(view.features[name]), np.asarray(view.present[name])
-        if shuffle:
-            order = generator(seed, "shuffled features", name).permutation(len(features))
-            features, present = features[order], present[order]
-        found.append(Modality(name, features, present))
-    return found
+    chosen = chosen_sets(list(view.features), names)
+    return [Modality(name, np.asarray(view.features[name]), np.asarray(view.present[name])) for name in chosen]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import wide
@@ -40,8 +40,7 @@ class MultimodalRecipe(RecommenderRecipe[M]):
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings | DragonSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
-        m, seed = settings.model, settings.training.seed
-        self.modalities = modalities(self.view, m.modalities, shuffle=m.shuffle_features, seed=seed)
+        self.modalities = modalities(self.view, settings.model.modalities)
         self.on_view()
 
     def to(self, device: torch.device) -> None:
@@ -108,10 +107,6 @@ class MultimodalRecipe(RecommenderRecipe[M]):
             raise InputError(
                 f"{self.name} has vectors for new items, and the file has new nodes of type {', '.join(others)}; people are "
                 "recommended to from their history: graphmill recommend --history"
-            )
-        if self.settings.model.shuffle_features:  # type: ignore[attr-defined]
-            raise SettingsError(
-                "model.shuffle_features: features are shuffled in this run, so features of a new item have no meaning"
             )
         count = later.counts[number]
         more = {

@@ -27,9 +27,6 @@ class RecommenderEvaluation(EvaluationSettings):
     max_queries: int = setting(
         0, "Number of users evaluated during training (a seeded sample); 0 = all", identity=False, ge=0
     )
-    mask_validation: bool = setting(
-        False, "In the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
-    )
     baselines: list[str] = setting(
         ["popularity", "item_knn", "ease", "bpr_mf"],
         "Final evaluation: baselines to rank on the same split; bpr_mf is trained, and only appears in the asset "

@@ -12,7 +12,6 @@ from graphmill.sampling.sequences import BUCKET_OVERHEAD, Layout, lay_out, range
 from graphmill.systems.base_recipe import RowBatch
 
 NEXT_ITEM = "next_item"
-TABLES = "tables"
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class SequenceBatch(RowBatch):
 
     ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k] (−1
     = none) or [N, 0]; ``sampled`` int64 [M]: items drawn for all rows. ``chosen`` int64: the interactions in the loss
-    of this chunk. ``regularised``: whether the tables' norm is a term. ``bucket_overhead``: see :func:`lay_out`.
+    of this chunk. ``bucket_overhead``: see :func:`lay_out`.
     """
 
     lengths: np.ndarray
@@ -31,14 +30,12 @@ class SequenceBatch(RowBatch):
     negatives: np.ndarray
     sampled: np.ndarray
     chosen: np.ndarray
-    regularised: bool = False
     bucket_overhead: int = BUCKET_OVERHEAD
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The number of targets; the norm of the tables is divided among them."""
-        count = float(len(self.chosen))
-        return {NEXT_ITEM: count} | ({TABLES: count} if self.regularised else {})
+        """The number of targets."""
+        return {NEXT_ITEM: float(len(self.chosen))}
 
     @cached_property
     def layout(self) -> Layout:

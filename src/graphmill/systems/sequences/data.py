@@ -115,7 +115,6 @@ class SequenceSampler:
             negatives=self._negatives(users, targets, epoch, index),
             sampled=self._sampled(epoch, index),
             chosen=np.arange(len(rows)),
-            regularised=self.objective.l2_emb > 0.0,
         )
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
@@ -129,14 +128,14 @@ class SequenceSampler:
         objective, items = self.objective, self.data.sequences.num_items
         rng = generator(self.seed, "negatives", epoch, index)
         if objective.loss == "bce":
-            return corrupt_tails(rng, users, self.data.known, items, objective.negatives_per_positive)
+            return corrupt_tails(rng, users, self.data.known, items, objective.drawn)
         if objective.loss == "gbce":
-            return uniform_negatives(rng, targets, items, objective.negatives_per_positive)
+            return uniform_negatives(rng, targets, items, objective.drawn)
         return np.zeros((len(targets), 0), np.int64)
 
     def _sampled(self, epoch: int, index: int) -> np.ndarray:
         if self.objective.loss != "sampled_softmax":
             return np.zeros(0, np.int64)
         rng = generator(self.seed, "sampled", epoch, index)
-        drawn = np.searchsorted(self._cumulative, rng.random(self.objective.sampled_items), side="right")
+        drawn = np.searchsorted(self._cumulative, rng.random(self.objective.drawn), side="right")
         return np.minimum(drawn, len(self._cumulative) - 1)

@@ -29,6 +29,8 @@ TABLE_SEED = 2024
 """The sampled protocol's table is the same for every model, run and seed of a data set."""
 SAMPLED_USERS = 10_000
 """The papers' protocol takes a sample of users where there are more."""
+SAMPLED_CANDIDATES = 100
+"""Negatives of each target in the sampled protocol, as in the papers."""
 TUNING_USERS = 5_000
 """Validation queries that are enough to choose a baseline's setting."""
 
@@ -71,8 +73,7 @@ class SequenceEvaluator:
         queries = np.arange(len(asked.users))
         if not final and evaluation.max_queries:
             queries = sampled(queries, evaluation.max_queries, TABLE_SEED, "queries", split)
-        every = final and evaluation.final_metrics == "all"
-        names, ks = METRICS if every else tuple(evaluation.metrics), evaluation.top_k
+        names, ks = METRICS if final else tuple(evaluation.metrics), evaluation.top_k
         known = asked.known(self.sequences.items)
         items = self.sequences.num_items
 
@@ -89,13 +90,10 @@ class SequenceEvaluator:
             out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
         if found.repeated.any():
             out |= {"repeat_share": float(found.repeated.mean())} | _apart("", found, names, ks)
-        if evaluation.sampled_candidates:
-            chosen = sampled(queries, SAMPLED_USERS, TABLE_SEED, "sampled users", split)
-            targets = asked.targets[chosen]
-            table = sample_candidates(
-                chosen, targets, items, known, evaluation.sampled_candidates, seed=TABLE_SEED, name=split
-            )
-            out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
+        chosen = sampled(queries, SAMPLED_USERS, TABLE_SEED, "sampled users", split)
+        targets = asked.targets[chosen]
+        table = sample_candidates(chosen, targets, items, known, SAMPLED_CANDIDATES, seed=TABLE_SEED, name=split)
+        out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
         for name, baseline in self.tuned.items():
             if (split, name) not in self._baselines:
                 history = self.sequences.items

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -26,19 +25,22 @@ from graphmill.kernels.devices import wide
 from graphmill.systems.sequences.doubly_stochastic import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN = "sinkhorn"
+STREAMS = 4
+"""Residual streams: the expansion rate n of the paper."""
+INITIAL_GATE = 0.01
+"""α of the maps that depend on the input, at the start."""
+SINKHORN_ITERATIONS = 20
 _PREFERRED = 0.7
 _OFF_DIAGONAL = -8.0
 _EPS = 1e-6
 
 
 class HyperConnection(nn.Module):
-    """One mHC residual. ``layer`` chooses the preferred stream; ``fp32``: maps are computed outside autocast."""
+    """One mHC residual. ``layer`` chooses the preferred stream. Maps are computed outside autocast."""
 
-    def __init__(
-        self, dim: int, streams: int, kind: str, iterations: int, gate: float, layer: int, fp32: bool = True
-    ) -> None:
+    def __init__(self, dim: int, streams: int, kind: str, iterations: int, gate: float, layer: int) -> None:
         super().__init__()
-        self.streams, self.kind, self.iterations, self.fp32 = streams, kind, iterations, fp32
+        self.streams, self.kind, self.iterations = streams, kind, iterations
         mixing = streams * streams if kind == SINKHORN else math.factorial(streams)
         self.phi = nn.Parameter(torch.zeros(streams * dim, 2 * streams + mixing))
         self.alpha = nn.Parameter(torch.full((3,), gate))
@@ -58,8 +60,8 @@ class HyperConnection(nn.Module):
 
     def maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Streams [R, n, C] → h [R, n], p [R, n], H [R, n, n], all at least fp32."""
-        with torch.autocast(x.device.type, enabled=False) if self.fp32 else nullcontext():
-            x = wide(x) if self.fp32 else x
+        with torch.autocast(x.device.type, enabled=False):
+            x = wide(x)
             projected = wide(project_streams(x, self.phi.to(x.dtype), _EPS))
         n = self.streams
         pre, post, res = projected.split([n, n, projected.shape[1] - 2 * n], dim=1)

@@ -13,18 +13,17 @@ from torch import Tensor, nn
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.devices import wide
 from graphmill.kernels.full_softmax import full_softmax_sum
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_recipe import BaseRecipe
-from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
+from graphmill.systems.sequences.batch import NEXT_ITEM, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
-from graphmill.systems.sequences.hyper_connections import HyperConnection
+from graphmill.systems.sequences.hyper_connections import INITIAL_GATE, SINKHORN_ITERATIONS, STREAMS, HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.next_item_losses import (
     bce_weights,
@@ -40,6 +39,10 @@ from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Exe
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
+LAYER_NORM_EPS = 1e-8
+"""Added to the variance in LayerNorm, as in both papers' code."""
+GBCE_CALIBRATION = 0.75
+"""t of gBCE (gSASRec): 0 is plain BCE, 1 corrects fully for the sampling."""
 
 
 class SequenceModule(nn.Module):
@@ -65,7 +68,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         self.sampler = SequenceSampler(self.data, settings.objective, size, settings.training.seed)
         steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
         self.phases = [Phase("train", steps, size, settings.base_batch)]
-        logs = expected_log_counts(torch.from_numpy(self.sampler.probability), settings.objective.sampled_items)
+        logs = expected_log_counts(torch.from_numpy(self.sampler.probability), settings.objective.drawn)
         self.log_expected = logs.float()
         self.evaluator = SequenceEvaluator(self.data.sequences, settings)
 
@@ -76,7 +79,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         self.seed_weights(execution)
         m = self.settings.model
         sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
-        parts = *sizes, m.dropout, m.norm, m.layer_norm_eps
+        parts = *sizes, m.dropout, m.norm, LAYER_NORM_EPS
         mhc = self._connection if m.mhc != "off" else None
         if isinstance(m, TisasrecModel):
             return SequenceModule(TiSASRec(*parts, m.time_span, mhc))
@@ -84,8 +87,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 
     def _connection(self, layer: int) -> HyperConnection:
         m = self.settings.model
-        sizes = m.embedding_dim, m.mhc_streams
-        return HyperConnection(*sizes, m.mhc, m.mhc_sinkhorn_iterations, m.mhc_init_gate, layer, m.mhc_fp32)
+        return HyperConnection(m.embedding_dim, STREAMS, m.mhc, SINKHORN_ITERATIONS, INITIAL_GATE, layer)
 
     def to(self, device: torch.device) -> None:
         """Moves the sampler's probabilities to the device."""
@@ -125,13 +127,10 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         return Encoded({"states": model.network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
     def terms(self, model: SequenceModule, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
-        """The next-item loss, and the norm of the tables if the settings ask for it."""
+        """The next-item loss."""
         assert encoded is not None
         count = float(len(chunk.chosen))
-        out = [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
-        if chunk.regularised:
-            out.append(Term(TABLES, _table_norm(model) * count, count, self.settings.objective.l2_emb))
-        return out
+        return [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
 
     def _loss(self, model: SequenceModule, chunk: SequenceBatch, states: Tensor) -> Tensor:
         table = model.network.items.weight
@@ -145,7 +144,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
             return sampled_softmax_sum(table_rows(states, rows), table, target, sampled, logs[sampled], logs[target])
         negative = self._tensor(chunk.negatives[chunk.chosen])
         k = negative.shape[1]
-        gbce = k, self.data.sequences.num_items, objective.gbce_calibration
+        gbce = k, self.data.sequences.num_items, GBCE_CALIBRATION
         weights = gbce_weights(*gbce) if objective.loss == "gbce" else bce_weights(k)
         return item_logistic_sum(states, rows, table, target, negative, weights)
 
@@ -279,12 +278,3 @@ class SequenceScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
         return self.score(heads, self.indptr[heads + 1])
-
-
-def _table_norm(model: SequenceModule) -> Tensor:
-    """SASRec: Σ‖E‖² over items and positions; TiSASRec: Σ‖·‖ over items, positions and times; at least fp32."""
-    network = model.network
-    if isinstance(network, TiSASRec):
-        tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
-        return torch.stack([torch.linalg.vector_norm(wide(t.weight)) for t in tables]).sum()
-    return torch.stack([wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, require_unset, setting
 from graphmill.systems.base import PRESET, SteadyTraining, SystemSettings, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
@@ -22,16 +22,11 @@ class SasrecModel(Settings):
     norm: Literal["pre", "post", "original"] = setting(
         "pre", "Place of LayerNorm: before each branch, after each residual, or as in SASRec's first code (original)"
     )
-    layer_norm_eps: float = setting(1e-8, "Added to the variance in LayerNorm", gt=0.0)
     mhc: Literal["off", "lite", "sinkhorn"] = setting(
         "off",
         "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations "
         "(sinkhorn)",
     )
-    mhc_streams: int = setting(4, "mhc: number of residual streams (the expansion rate)", ge=1, le=8)
-    mhc_init_gate: float = setting(0.01, "mhc: initial α of the maps that depend on the input", ge=0.0)
-    mhc_sinkhorn_iterations: int = setting(20, "mhc: sinkhorn: number of iterations", ge=1, le=100)
-    mhc_fp32: bool = setting(True, "mhc: compute the maps in fp32 even under mixed precision")
 
     @model_validator(mode="after")
     def _fits(self) -> "SasrecModel":
@@ -43,10 +38,6 @@ class SasrecModel(Settings):
         if self.mhc != "off" and self.norm != "pre":
             raise ValueError(
                 f"model.mhc: {self.mhc} needs model.norm: pre (its branches have a norm and no residual of their own)"
-            )
-        if self.mhc == "lite" and self.mhc_streams > 5:
-            raise ValueError(
-                f"model.mhc: lite with {self.mhc_streams} streams has too many permutations; use 5 at most"
             )
         return self
 
@@ -71,24 +62,35 @@ class SequenceObjective(Settings):
         "softmax: over all items; sampled_softmax: over items shared by the batch; gbce: calibrated BCE with k "
         "negatives (gSASRec); bce: BCE with k negatives that the user has not taken (the papers use k = 1)",
     )
-    negatives_per_positive: int = setting(1, "bce and gbce: negatives per target", ge=1, le=4096)
-    sampled_items: int = setting(1024, "sampled_softmax: items drawn per step, by popularity", ge=1)
-    gbce_calibration: float = setting(
-        0.75, "gbce: t; 0 = plain BCE, 1 = full correction for the sampling", ge=0.0, le=1.0
+    negatives: int = setting(
+        0,
+        "Not with softmax. bce and gbce: negatives per target, 0 = 1; sampled_softmax: items drawn per step, by popularity, "
+        "0 = 1024",
+        ge=0,
+        le=1_000_000,
     )
     windows: Literal["all", "last"] = setting(
         "all",
         "Train on every interaction, in windows of max_length, or only on each user's newest window (as the papers do)",
     )
-    l2_emb: float = setting(
-        0.0, "Weight of the norm of the lookup tables in the loss (SASRec: Σ‖·‖², TiSASRec: Σ‖·‖)", ge=0.0
-    )
+
+    @model_validator(mode="after")
+    def _read(self) -> "SequenceObjective":
+        if self.loss == "softmax":
+            require_unset(self, ["negatives"], "objective", "objective.loss: softmax")
+        return self
+
+    @property
+    def drawn(self) -> int:
+        """``negatives``, resolved."""
+        return self.negatives or (1024 if self.loss == "sampled_softmax" else 1)
 
 
 class SequenceTraining(SteadyTraining):
     """Training defaults: Adam with the papers' β₂."""
 
-    beta2: float = setting(0.98, "Adam's second decay rate", ge=0.0, lt=1.0)
+    BETAS: ClassVar[tuple[float, float]] = (0.9, 0.98)
+
     warmup_steps: int = setting(50, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
 
 
@@ -102,9 +104,6 @@ class SequenceEvaluation(EvaluationSettings):
     metrics: list[str] = setting(["ndcg", "hr", "mrr"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([5, 10, 20], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("ndcg@10", "The metric that chooses the best epoch", identity=False)
-    sampled_candidates: int = setting(
-        100, "Final evaluation: number of negatives of the sampled protocol; 0 = skip it", identity=False, ge=0
-    )
     baselines: list[str] = setting(
         ["popularity", "markov", "item_knn", "replay"],
         "Final evaluation: baselines to rank on the same split; replay runs only if users take the same items again",
@@ -143,8 +142,8 @@ class TisasrecSettings(SasrecSettings):
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "low_memory": {
-        "model": {"max_length": 100, "mhc_fp32": True},
-        "acceleration": {"batch_size": 64, "gradient_checkpointing": True, "loss_chunks": 4},
+        "model": {"max_length": 100},
+        "acceleration": {"batch_size": 64, "gradient_checkpointing": True, "micro_batches": 4},
     },
     "paper": {
         "model": {"embedding_dim": 50, "norm": "original"},

@@ -31,7 +31,7 @@ NON_FINITE: HealthCheck = HealthCheck(
     judge=lambda e: NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0),
     good="Every number is finite.",
     bad="Rows hold NaN or infinity: the training diverged, or the file is damaged.",
-    remedy="Lower learning_rate, or use precision fp32 or bf16; on_nonfinite: stop names the batch.",
+    remedy="Lower learning_rate, or use precision fp32 or bf16.",
 )
 DEAD = HealthCheck(
     name="dead_rows",
