@@ -137,7 +137,7 @@ def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) 
 
     def option(heap: Heap) -> Option:
         how = {"heap": heap, "device": job.device.type}
-        estimate = estimate_of(parts, job.settings.training.optimizer, execution, **how)
+        estimate = estimate_of(parts, job.settings.training.OPTIMIZER, execution, **how)
         return Option(batching, execution.micro_batches, execution.checkpointing, heap, estimate)
 
     last = option(choice[0])

@@ -21,7 +21,7 @@ HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
 }  # fmt: skip
 """Ratio of resident memory to memory in use, by mode of the heap (``training/allocator.py``); fragmentation makes it
 larger than 1. The first figure is for parts of one size in all steps, the second for parts that differ in size."""
-MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1}
 """Size of the optimizer state as a multiple of the weights."""
 RANKING_BATCH = 256 << 20
 """Largest size in bytes of the scores of one batch of queries (evaluation/ranking/links.py)."""
