@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from graphmill.components import GraphDataset
@@ -165,8 +166,9 @@ def test_mistakes_in_the_yaml_are_one_sentence(project: Project, attributes: dic
 def test_a_mistake_is_shown_with_file_and_line() -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(GraphDataset)
-        defs_yaml = Path(path) / "defs.yaml"
-        defs_yaml.write_text(defs_yaml.read_text().replace("kg_csv", "kg_cvs"))
+        source = {"name": "edges", "format": "kg_cvs", "path": "data/kg.csv"}
+        written = {"type": "graphmill.components.GraphDataset", "attributes": {"name": "mine", "sources": [source]}}
+        (Path(path) / "defs.yaml").write_text(yaml.safe_dump(written))
         with pytest.raises(Exception) as error, sandbox.build_all_defs() as definitions:  # noqa: PT011 - Dagster's own
             definitions.resolve_all_asset_keys()
     told = "".join(str(each) for each in (error.value, error.value.__cause__))

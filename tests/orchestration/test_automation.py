@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.orchestration import automation, files
+from graphmill.ingest import source_files
+from graphmill.orchestration import automation
 
 
 @dg.asset
@@ -143,17 +144,17 @@ def test_freshness_windows_must_be_in_order(warn: float, fail: float) -> None:
 
 
 def test_paths_are_below_the_project_unless_they_say_otherwise(tmp_path: Path) -> None:
-    assert files.located("data/kg.csv", tmp_path) == str(tmp_path / "data/kg.csv")
-    assert files.located("/data/kg.csv", tmp_path) == "/data/kg.csv"
-    assert files.located("s3://bucket/kg.csv", tmp_path) == "s3://bucket/kg.csv"
+    assert source_files.located("data/kg.csv", tmp_path) == str(tmp_path / "data/kg.csv")
+    assert source_files.located("/data/kg.csv", tmp_path) == "/data/kg.csv"
+    assert source_files.located("s3://bucket/kg.csv", tmp_path) == "s3://bucket/kg.csv"
 
 
 def test_a_digest_is_of_the_content(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "other-name.csv"
     copy.write_bytes(source.read_bytes())
-    assert files.digest(str(source)) == files.digest(str(copy))
+    assert source_files.digest(str(source)) == source_files.digest(str(copy))
     copy.write_bytes(source.read_bytes() + b"\n")
-    assert files.digest(str(source)) != files.digest(str(copy))
+    assert source_files.digest(str(source)) != source_files.digest(str(copy))
 
 
 def test_files_may_be_remote() -> None:
@@ -161,11 +162,11 @@ def test_files_may_be_remote() -> None:
 
     with fsspec.open("memory://in/kg.csv", "wb") as file:
         file.write(b"a,b\n")
-    assert files.state("memory://in/kg.csv").size == 4
-    assert len(files.digest("memory://in/kg.csv")) == 32
+    assert source_files.state("memory://in/kg.csv").size == 4
+    assert len(source_files.digest("memory://in/kg.csv")) == 32
 
 
 @pytest.mark.parametrize(("name", "complaint"), [("none.csv", "does not exist"), (".", "is a directory")])
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        files.digest(str(tmp_path / name))
+        source_files.digest(str(tmp_path / name))
