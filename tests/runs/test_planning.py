@@ -147,7 +147,7 @@ def test_time_is_products_traffic_updates_and_calls() -> None:
     )
     # 1 s in fp32 and 1 s in half precision, 2 s of traffic, 0.7 s of updates, 1 s of calls.
     assert step_seconds(cost, "adam", RATES) == pytest.approx(5.7)
-    assert step_seconds(cost, "sgd", RATES) == pytest.approx(5.5)
+    assert step_seconds(cost, "adagrad", RATES) == pytest.approx(5.5)
 
 
 def test_an_accelerator_holds_no_libraries_and_no_heap() -> None:
