@@ -213,11 +213,17 @@ def test_two_models_live_beside_each_other(project: Project) -> None:
     ("attributes", "sentence"),
     [
         ({"recipe": "gcn"}, r"recipe 'gcn' is unknown \(known: .*hgt"),
-        ({"settings": {"training": {"epoch": 3}}}, r"settings: unknown setting 'training\.epoch' \(known here: epochs"),
+        (
+            {"settings": {"training": {"epoch": 3}}},
+            r"settings: unknown setting 'training\.epoch' \(did you mean 'epochs'\? known here: epochs",
+        ),
         ({"settings": {"training": {"epochs": 0}}}, r"settings: training\.epochs = 0"),
         ({"settings": {"preset": "m1_64gb"}}, r"settings: preset 'm1_64gb' is unknown"),
         ({"settings": {"data": "elsewhere"}}, r"settings\.data is set by the component"),
-        ({"checks": {"mean_cosine": 0.5}}, r"checks: unknown setting 'mean_cosine' \(known here: .*mean_cosine_max"),
+        (
+            {"checks": {"mean_cosine": 0.5}},
+            r"checks: unknown setting 'mean_cosine' \(did you mean 'mean_cosine_max'\? known here: .*mean_cosine_max",
+        ),
         ({"checks": {"severity": "fatal"}}, "checks: severity = 'fatal'"),
         ({"name": "hgt-2"}, "name 'hgt-2' must be letters, digits and underscores"),
         ({"schedule": {"cron": "every monday"}}, "schedule: .*every monday"),

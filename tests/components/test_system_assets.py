@@ -93,7 +93,7 @@ def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe
     [
         ({"recipe": "hgt", "influence": {"top_k": 3}}, "influence: hgt has no such asset"),
         ({"recipe": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
-        ({"recipe": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(known here: mode"),
+        ({"recipe": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(.*known here: mode"),
         ({"recipe": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
         ({"recipe": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
         ({"recipe": "hgt", "links": {"k": 0}}, "links: k = 0"),

@@ -41,7 +41,7 @@ def test_the_table_says_what_changed_since_the_run_before() -> None:
     assert [(row["previous"], row["change"]) for row in again] == [("1,000", "+10.0 %"), ("0.5", "same")]
 
 
-def test_numbers_of_an_earlier_release_are_found() -> None:
+def test_plotted_numbers_are_found() -> None:
     with dg.instance_for_test() as instance:
         materialized(instance, {"edges": 50})
         assert rows(page(instance, {}, {"edges": 100})["figures"])[0]["change"] == "+100.0 %"

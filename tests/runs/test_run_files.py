@@ -237,23 +237,6 @@ def test_a_moved_project_goes_on_where_it_is(project: Path, values: dict[str, An
     assert "before" not in (there / "report.json").read_text()
 
 
-def test_a_run_of_before_paths_were_relative_is_found_again(
-    project: Path, values: dict[str, Any], tmp_path: Path
-) -> None:
-    run_dir = trained_in(project, values)
-    absolute = str(project / "data/06_models/toy/graph")
-
-    def old(manifest: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in manifest.items() if name not in ("checksum", "files")}
-        return kept | {"data": {**manifest["data"], "path": absolute}}
-
-    rewrite(run_dir / "manifest.json", old)
-    assert restore(run_dir).graph.path == Path(absolute)
-    moved = project.rename(tmp_path / "after")
-    found = restore(moved / run_dir.relative_to(project))
-    assert found.graph.path == moved / "data/06_models/toy/graph"
-
-
 def test_a_run_that_was_copied_without_its_graph_says_what_is_missing(
     project: Path, values: dict[str, Any], tmp_path: Path
 ) -> None:

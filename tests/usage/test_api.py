@@ -106,7 +106,6 @@ def test_what_is_not_given_is_the_default_that_was_measured(folder: Path, ids: l
     ours = HgtSettings.model_validate({"preset": "none"}).model_dump()
     for section in ("model", "objective", "training"):
         assert written[section] == ours[section], section
-    assert written["acceleration"]["batching"] == "full"
 
 
 def test_the_same_call_reuses_and_more_epochs_go_on(

@@ -76,14 +76,7 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
 
 def _places(run: Path, stored: Path) -> Iterator[Path]:
     above = dict.fromkeys((*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS]))
-    if stored.is_absolute():
-        yield stored
-        # Older runs have absolute paths: try all suffixes of the path, the longest first.
-        tails = [Path(*stored.parts[cut:]) for cut in range(1, len(stored.parts))]
-    else:
-        tails = [stored]
-    for tail in tails:
-        yield from (folder / tail for folder in above)
+    yield from (folder / stored for folder in above)  # only the path itself, if it is absolute
     for folder in run.parents[:3]:
         try:
             yield from sorted(path.parent for path in folder.glob("*/manifest.json") if path.parent != run)

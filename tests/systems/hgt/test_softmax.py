@@ -238,7 +238,7 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
         run.score(ids[first : first + 1], "cures", ids[second : second + 1])
 
 
-def test_an_export_of_an_earlier_release_cannot_score_and_says_which_can(graph: TypedGraph, tmp_path: Path) -> None:
+def test_an_export_without_its_scoring_cannot_score_and_says_which_can(graph: TypedGraph, tmp_path: Path) -> None:
     values = CASES["hgt-no-messages"].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
     result = train(values, "test", root=str(tmp_path))
     export_run(restore(result["run_dir"]))
