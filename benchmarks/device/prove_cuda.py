@@ -124,7 +124,7 @@ def _stopping(compute: Callable[..., Any], stop: Any, after: int) -> Callable[..
 
 
 def resume(device: torch.device, tiny: bool) -> str:
-    """A run that is stopped after five steps and goes on, against one that is not: the same bits, deterministic on."""
+    """A run that is stopped after five steps and goes on, against one that is not: the same bits, by deterministic algorithms."""
     from graphmill.errors import StoppedError
     from graphmill.runs.train import train
     from graphmill.training import engine
@@ -133,7 +133,7 @@ def resume(device: torch.device, tiny: bool) -> str:
     compute = engine.compute_gradient
     for name, of in _cases(tiny, "bpr-mf", "hgt-full", "conve-kvsall", "sasrec", "kgat").items():
         with case(case=name):
-            values = _values(of, device, {"acceleration": {"deterministic": "on"}})
+            values = _values(of, device, {"acceleration": {"deterministic": "always"}})
             whole = _losses(train(values, "prove", root=str(FOLDER / f"{name}-whole")))
             stop = StopRequest()
             engine.compute_gradient = _stopping(compute, stop, after=5)
@@ -192,7 +192,7 @@ def oom(device: torch.device, tiny: bool) -> str:
 
     values = merge(
         _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4),
-        {"acceleration": {"deterministic": "on", "loss_chunks": 1}},
+        {"acceleration": {"deterministic": "always", "loss_chunks": 1}},
     )
     plain = train(values, "prove", root=str(FOLDER / "plain"))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 28_000

@@ -30,7 +30,7 @@ pytestmark = [
 
 CUDA = {"acceleration": {"device": "cuda", "allow_fallback": False, "precision": "fp32"}}
 CPU = {"acceleration": {"device": "cpu"}}
-EXACT = {"acceleration": {"deterministic": "on"}}
+EXACT = {"acceleration": {"deterministic": "always"}}
 STEP = 5
 
 

@@ -77,7 +77,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled. Some recipes refuse compilation, but settings of older runs may
     # have it.
-    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
+    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "none"}}
     taken["data"] = str(graph.path)
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)

@@ -65,10 +65,10 @@ class SystemSettings(Settings):
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
             raise ValueError("acceleration.batch_size and batch_size_per_device are both set; keep one of them")
-        if acceleration.compile != "off" and not self.compiles:
+        if acceleration.compile != "none" and not self.compiles:
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
-                "products and losses are compiled kernels already; set it off"
+                "products and losses are compiled kernels already; set it to none"
             )
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(

@@ -76,7 +76,7 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     torch.set_num_threads(threads)
     # Without it, cuBLAS may compute the same product in different orders. cuBLAS reads it at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
+    deterministic = settings.deterministic == "always" or (settings.deterministic == "auto" and device.type == "cpu")
     # warn_only: an operator without a deterministic form on this device is named in the log, and the run continues.
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
     # Otherwise torch fills every array that it allocates, which costs time. It does so to find reads of uninitialised

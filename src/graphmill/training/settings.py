@@ -92,10 +92,12 @@ class AccelerationSettings(Settings):
         "always in fp32. tf32: fp32, with matrix products that CUDA rounds",
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
-    compile: Literal["off", "default", "reduce-overhead"] = setting(
-        "off", "Compile the hot functions with torch.compile; it is switched off if it is not faster", identity=False
+    compile: Literal["none", "default", "reduce-overhead"] = setting(
+        "none",
+        "Compile the hot functions with torch.compile in this mode, unless it turns out not to be faster",
+        identity=False,
     )
-    memory_cleanup: Literal["phase", "off", "steps"] = setting(
+    memory_cleanup: Literal["phase", "never", "steps"] = setting(
         "phase", "When to empty the device cache", identity=False
     )
     memory_cleanup_every: int = setting(
@@ -137,8 +139,8 @@ class AccelerationSettings(Settings):
     on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
         "stop", "What to do when a loss or gradient is not finite; the step is never applied", identity=False
     )
-    deterministic: Literal["auto", "on", "off"] = setting(
-        "auto", "Whether to use deterministic algorithms; auto: on for the CPU", identity=False
+    deterministic: Literal["auto", "always", "never"] = setting(
+        "auto", "When to use deterministic algorithms; auto: on the CPU", identity=False
     )
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(

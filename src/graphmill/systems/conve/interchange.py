@@ -74,7 +74,7 @@ def config(recipe: ConveRecipe) -> dict[str, Any]:
         "optimizations": {
             "use_mixed_precision": acceleration.precision in ("bf16", "fp16"),
             "use_gradient_checkpointing": acceleration.gradient_checkpointing,
-            "enable_memory_cleanup": acceleration.memory_cleanup != "off",
+            "enable_memory_cleanup": acceleration.memory_cleanup != "never",
         },
     }
 

@@ -178,7 +178,7 @@ def _sparse(settings: HgtSettings) -> bool:
 
 def _links_in_blocks(settings: HgtSettings) -> bool:
     """Whether links are scored in blocks (:mod:`~graphmill.systems.hgt.link_scores`); torch.compile scores all at once."""
-    return settings.acceleration.compile == "off"
+    return settings.acceleration.compile == "none"
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:

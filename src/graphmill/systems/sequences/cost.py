@@ -22,7 +22,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     rows, attended = sequences * lengths.mean(), sequences * (lengths**2.0).mean()
     d, blocks, heads = m.embedding_dim, m.num_blocks, m.num_heads
     span = m.time_span if isinstance(m, TisasrecModel) else 0
-    streams = m.mhc_streams if m.mhc != "off" else 1
+    streams = m.mhc_streams if m.mhc != "none" else 1
     tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
     parameters = tables + blocks * (6 * d * d + 12 * d)
     # Stored per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks.
