@@ -3,7 +3,8 @@
 Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs derive from it.
 
 Only types that survive the Launchpad are allowed: bool, int, float, str, ``Literal`` of str, lists of those, and nested
-``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` mean "off" or "decide for me".
+``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` mean "off" or "decide for me". No name,
+default or choice is a word that YAML reads as another value: ``none``, ``never`` and ``always``, not ``off`` and ``on``.
 """
 
 import reprlib

@@ -13,6 +13,7 @@ import dagster as dg
 import yaml
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.errors import SettingsError
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
@@ -98,6 +99,10 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         context: dg.AssetExecutionContext, graph: dict[str, Any], accelerator: AcceleratorResource, worker: WorkerClient
     ) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
+            if not context.has_partition_key:
+                raise SettingsError(
+                    f"no trial is chosen: run graphmill search {plan.dataset}/{plan.name}, which makes them"
+                )
             launcher = worker.place(plan.launcher)
             environment = {} if launcher.elsewhere else accelerator.environment()
             studies = _studies(context.instance)

@@ -9,8 +9,9 @@ same text has another value, and the run could not be launched:
 
 - ``1e-8`` is a number for the browser, but text for Dagster, which wants a point. So a number may be any value here, and
   :func:`to_settings` reads it. A user can also write ``1e-3``.
-- ``no`` or ``1:30`` is text for the browser, which leaves its quotes out, but a boolean or a number for Dagster. So such a
-  text has quotes of its own in the Launchpad: ``'"no"'``.
+- ``no`` or ``1:30`` is text for the browser, which leaves its quotes out, but a boolean or a number for Dagster; the text
+  ``1e-3``, to which Dagster gives no quotes, is a number for the browser. So such a text has quotes of its own in the
+  Launchpad: ``'"no"'``.
 """
 
 import re
@@ -31,7 +32,7 @@ _NOT_TEXT_IN_YAML_1_2 = re.compile(
     r"|~|[nN]ull|NULL|[tT]rue|TRUE|[fF]alse|FALSE|[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
     r"|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
-"""What the browser's own YAML writer puts in quotes: the core schema of YAML 1.2, section 10.3.2."""
+"""What is not text to the browser: the core schema of YAML 1.2, section 10.3.2."""
 
 
 def config_class(settings: Settings, *, without: Collection[str] = ()) -> type[dg.Config]:
@@ -114,11 +115,12 @@ def _scalar_type(annotation: Any) -> Any:
 
 
 def _in_quotes(value: Any) -> Any:
-    """``value``; if it is a text that the browser would leave without quotes and Dagster would misread, in quotes."""
-    if not isinstance(value, str) or _NOT_TEXT_IN_YAML_1_2.fullmatch(value):
+    """``value``; in quotes if it is a text that the browser and Dagster do not both read as text, or both not."""
+    if not isinstance(value, str):
         return value
-    read_as = Resolver().resolve(yaml.ScalarNode, value, (True, False)).rpartition(":")[2]
-    return value if read_as in ("str", "timestamp") else f'"{value}"'  # Dagster reads times as text
+    kind = Resolver().resolve(yaml.ScalarNode, value, (True, False)).rpartition(":")[2]
+    text_to_dagster, text_to_browser = kind in ("str", "timestamp"), not _NOT_TEXT_IN_YAML_1_2.fullmatch(value)
+    return value if text_to_dagster == text_to_browser else f'"{value}"'
 
 
 def _enumeration(values: tuple[str, ...]) -> Any:
