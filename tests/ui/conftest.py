@@ -29,7 +29,7 @@ FLAGS = (
 )
 PATIENCE_MS = 60_000
 READY_SECONDS = 180.0
-RUN_SECONDS = 240.0
+RUN_SECONDS = 600.0
 REPOSITORY = Path(__file__).resolve().parents[2]
 # For the README's picture the sample itself is trained, with its own settings.
 SAMPLE = bool(os.environ.get("GRAPHMILL_SCREENSHOTS"))

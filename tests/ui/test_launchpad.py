@@ -46,22 +46,23 @@ def kind_of(key: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def assets(server: Server) -> list[str]:
-    """Every asset of the location."""
-    return [
-        "/".join(node["assetKey"]["path"])
-        for node in server.query("{ assetNodes { assetKey { path } } }")["assetNodes"]
-    ]
+def steps(server: Server) -> dict[str, list[str]]:
+    """The assets of the location by the name of the step that makes them; one step makes nodes and edges."""
+    found: dict[str, list[str]] = {}
+    for node in server.query("{ assetNodes { assetKey { path } opNames } }")["assetNodes"]:
+        found.setdefault(node["opNames"][0], []).append("/".join(node["assetKey"]["path"]))
+    return found
 
 
-def test_every_kind_of_asset_is_opened_below(assets: list[str]) -> None:
-    assert {kind_of(key) for key in assets} == set(KINDS)
-    assert set(KINDS.values()) <= set(assets)
+def test_every_kind_of_asset_is_opened_below(steps: dict[str, list[str]]) -> None:
+    keys = {key for made in steps.values() for key in made}
+    assert {kind_of(key) for key in keys} == set(KINDS)
+    assert set(KINDS.values()) <= keys
 
 
-def job_of(key: str) -> dict[str, Any]:
-    """What chooses one asset in a query."""
-    return {"pipelineName": ALL_ASSETS, "assetSelection": [{"path": key.split("/")}]}
+def only(*keys: str) -> dict[str, Any]:
+    """What chooses assets in a query."""
+    return {"pipelineName": ALL_ASSETS, "assetSelection": [{"path": key.split("/")} for key in keys]}
 
 
 def prefilled(server: Server, **selector: Any) -> str:
@@ -73,21 +74,26 @@ def prefilled(server: Server, **selector: Any) -> str:
 
 def problems(server: Server, text: str, **selector: Any) -> list[str]:
     """Why a run with this text could not be launched; empty if it could."""
-    query = """query ($pipeline: PipelineSelector!, $text: RunConfigData!) {
-        isPipelineConfigValid(pipeline: $pipeline, runConfigData: $text, mode: "default") { __typename
+    query = """query ($pipeline: PipelineSelector!, $config: RunConfigData!) {
+        isPipelineConfigValid(pipeline: $pipeline, runConfigData: $config, mode: "default") { __typename
             ... on RunConfigValidationInvalid { errors { message } } ... on PythonError { message } } }"""
-    answer = server.query(query, pipeline={**REPOSITORY, **selector}, text=text)["isPipelineConfigValid"]
+    answer = server.query(query, pipeline={**REPOSITORY, **selector}, config=text)["isPipelineConfigValid"]
     if answer["__typename"] == "PipelineConfigValidationValid":
         return []
     return [each["message"] for each in answer.get("errors", [answer])]
 
 
-def test_every_asset_and_job_accepts_the_text_that_the_server_proposes(server: Server, assets: list[str]) -> None:
+def test_every_asset_and_job_accepts_the_text_that_the_server_proposes(
+    server: Server, steps: dict[str, list[str]]
+) -> None:
     names = """query ($of: RepositorySelector!) { repositoryOrError(repositorySelector: $of) {
         ... on Repository { jobs { name } } } }"""
     jobs = [job["name"] for job in server.query(names, of=REPOSITORY)["repositoryOrError"]["jobs"]]
     assert "biomed_refresh" in jobs
-    selectors = [*(job_of(key) for key in assets), *({"pipelineName": job} for job in jobs if job != ALL_ASSETS)]
+    selectors = [
+        *(only(*made) for made in steps.values()),
+        *({"pipelineName": job} for job in jobs if job != ALL_ASSETS),
+    ]
     refused = {str(each): found for each in selectors if (found := problems(server, prefilled(server, **each), **each))}
     assert not refused
 
@@ -110,12 +116,12 @@ def text_in(editor: Locator) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_launchpad_can_start_as_it_opens(page: Page, server: Server, finished_run: str, kind: str) -> None:
+def test_a_launchpad_can_start_as_it_opens(page: Page, server: Server, steps: dict[str, list[str]], kind: str) -> None:
     editor, start = open_launchpad(page, f"{server.address}/assets/{KINDS[kind]}")
     expect(start).to_be_enabled()
     config = load_run_config_yaml(text_in(editor))
-    proposed = yaml.safe_load(prefilled(server, **job_of(KINDS[kind])))
-    assert set(config["ops"] or {}) == set(proposed.get("ops", {}))
+    (made,) = [made for made in steps.values() if KINDS[kind] in made]
+    assert set(config["ops"] or {}) == set(yaml.safe_load(prefilled(server, **only(*made))).get("ops", {}))
     if kind in ODD:  # texts and numbers that the browser writes in a way of its own
         section, name, shown = ODD[kind]
         (found,) = config["ops"].values()
@@ -133,9 +139,9 @@ def stop(server: Server) -> Iterator[list[str]]:
         server.wait(run)
 
 
-@pytest.mark.parametrize(("place", "steps"), zip(PLACES, (5, 6, 7), strict=True))
+@pytest.mark.parametrize(("place", "value"), zip(PLACES, (5, 6, 7), strict=True))
 def test_a_changed_value_is_that_of_the_run(
-    page: Page, server: Server, finished_run: str, stop: list[str], place: str, steps: int
+    page: Page, server: Server, finished_run: str, stop: list[str], place: str, value: int
 ) -> None:
     editor, start = open_launchpad(page, server.address + PLACES[place])
     expect(start).to_be_enabled()
@@ -146,7 +152,7 @@ def test_a_changed_value_is_that_of_the_run(
     }"""
     line = "steps_per_epoch: 3"
     editor.evaluate(select, [line, len(line)])
-    page.keyboard.insert_text(f"steps_per_epoch: {steps}")
+    page.keyboard.insert_text(f"steps_per_epoch: {value}")
     editor.evaluate(select, ["ops:", 0])
     page.keyboard.insert_text("execution: {config: {in_process: {}}}\n")  # saves a spawn a step
     page.wait_for_timeout(500)  # the editor's text is checked anew after a pause in the typing
@@ -157,12 +163,12 @@ def test_a_changed_value_is_that_of_the_run(
     stop.append(run)
     found = server.query("query ($id: ID!) { runOrError(runId: $id) { ... on Run { runConfigYaml } } }", id=run)
     given = yaml.safe_load(found["runOrError"]["runConfigYaml"])["ops"]["biomed__hgt_model"]["config"]
-    assert given["training"]["steps_per_epoch"] == steps
+    assert given["training"]["steps_per_epoch"] == value
 
     def trained() -> list[Path]:
         root = server.root / "data" / "06_models" / "biomed" / "hgt"
         values = {path: json.loads(path.read_text()) for path in root.glob("*/settings.json")}
-        return [path for path, each in values.items() if each["training"]["steps_per_epoch"] == steps]
+        return [path for path, each in values.items() if each["training"]["steps_per_epoch"] == value]
 
     status = server.wait(run, until=lambda: bool(trained()))
     assert len(trained()) == 1, f"{status}: {failures(server, run)}"

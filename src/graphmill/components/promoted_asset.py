@@ -89,7 +89,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             nothing_to_ask = asked.when == "manual" and store.current() is None
             compared_with = store.current_name()
         if nothing_to_ask:
-            found = _waits(asked)
+            found = _waits(asked, str(embeddings["run_dir"]))
         else:
             extras = {
                 "mode": "promote",
@@ -133,8 +133,8 @@ def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKe
     return found
 
 
-def _waits(asked: PromotionSettings) -> dict[str, Any]:
-    decision = decide(asked, Facts())
+def _waits(asked: PromotionSettings, run: str) -> dict[str, Any]:
+    decision = decide(asked, Facts(run=run))
     return {
         "outcome": decision.outcome,
         "reason": decision.reason,
