@@ -1,10 +1,15 @@
 """What every settings model does, whatever its fields."""
 
-from typing import Literal
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
+from pydantic import BaseModel, create_model
 
+import graphmill
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, parse, setting
 from graphmill.systems import registry
@@ -20,9 +25,9 @@ from graphmill.training.settings import (
 class Inner(Settings):
     """A section."""
 
-    compile: Literal["off", "default"] = setting("default", "a choice with off")
-    deterministic: Literal["auto", "on", "off"] = setting("auto", "a choice with both")
-    resume: Literal["auto", "never"] = setting("auto", "a choice without")
+    compile: Literal["none", "default"] = setting("default", "a choice with a word for no")
+    deterministic: Literal["auto", "always", "never"] = setting("auto", "a choice with words for both")
+    loss: Literal["bpr", "softmax"] = setting("bpr", "a choice without")
     csv: bool = setting(True, "a switch")
 
 
@@ -33,30 +38,81 @@ class Outer(Settings):
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "expected"),
-    [("compile: off", "compile", "off"), ("deterministic: on", "deterministic", "on"),
-     ("deterministic: no", "deterministic", "off"), ("deterministic: 'off'", "deterministic", "off"),
-     ("csv: off", "csv", False)],
+    ("text", "path", "words"),
+    [("compile: off", "compile", "write none (or default)"), ("deterministic: on", "deterministic", "write always"),
+     ("deterministic: no", "deterministic", "write never"), ("compile: yes", "compile", "write one of none, default"),
+     ("loss: off", "loss", "write one of bpr, softmax"), ("deterministic: 'off'", "deterministic", "'never'")],
 )  # fmt: skip
-def test_yaml_off_and_on_are_the_choices_of_that_name(text: str, name: str, expected: object) -> None:
-    found = parse(Outer, {"acceleration": yaml.safe_load(text)}, "x.yaml")
-    assert getattr(found.acceleration, name) == expected
-
-
-@pytest.mark.parametrize("text", ["compile: on", "resume: off"])
-def test_where_there_is_no_such_choice_the_value_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match=r"x\.yaml: acceleration\."):
+def test_a_boolean_is_no_choice_and_the_sentence_names_the_word_to_write(text: str, path: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
         parse(Outer, {"acceleration": yaml.safe_load(text)}, "x.yaml")
+    assert f"acceleration.{path} = " in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("setting", ["acceleration.compile=off", "model.mhc=off"])
-def test_the_command_line_and_singles_take_them_as_the_docs_print_them(setting: str) -> None:
-    from graphmill.diagnostics.acceleration_report import _parsed
-    from graphmill.runs.resolve import parse_settings
+def test_off_turns_a_switch_off() -> None:
+    assert parse(Outer, {"acceleration": yaml.safe_load("csv: off")}, "x.yaml").acceleration.csv is False
 
-    values = {"recipe": "sasrec", "data": "x", **_parsed(setting)}
-    section, name = setting.partition("=")[0].split(".")
-    assert getattr(getattr(parse_settings(values, "x"), section), name) == setting.partition("=")[2]
+
+@pytest.mark.parametrize("text", ["acceleration: {compile: }", "acceleration: {csv: }", "acceleration:"])
+def test_a_setting_without_a_value_is_one_sentence(text: str) -> None:
+    with pytest.raises(
+        SettingsError, match=r"^x\.yaml: acceleration[.a-z]*: it has no value; write one, or remove the line$"
+    ):
+        parse(Outer, yaml.safe_load(text), "x.yaml")
+
+
+def words_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Each field of ``model`` with the words that a person may write for it: its name, its default, its choices."""
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | tuple | dict):
+            for each in value:
+                yield from texts(each)
+
+    def choices(annotation: Any) -> Iterator[Any]:
+        for inner in get_args(annotation):
+            yield from texts(inner) if get_origin(annotation) is Literal else choices(inner)
+
+    for name, field in model.model_fields.items():
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        yield from ((name, word) for word in (name, *texts(default), *choices(field.annotation)))
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """Every pydantic model of the package: settings, components and their sections, resources."""
+    for module in pkgutil.walk_packages(graphmill.__path__, "graphmill."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    def below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+        for each in model.__subclasses__():
+            yield each
+            yield from below(each)
+
+    found = {f"{each.__module__}.{each.__qualname__}": each for each in below(BaseModel)}
+    return {name: model for name, model in found.items() if name.startswith("graphmill.")}
+
+
+def test_every_name_default_and_choice_is_read_as_the_word_that_it_is() -> None:
+    """YAML reads off and 1:30 as something else, so that neither a file nor the Launchpad would get the word."""
+    found = models()
+    assert {"graphmill.systems.hgt.settings.HgtSettings", "graphmill.components.alerts.Alerts"} <= set(found)
+    misread = {
+        f"{name}.{field}: {word}"
+        for name, model in found.items()
+        for field, word in words_of(model)
+        if any(map(str.isalnum, word)) and yaml.safe_load(word) != word
+    }
+    assert not misread
+
+
+def test_a_word_that_yaml_reads_as_a_boolean_would_be_noticed() -> None:
+    odd = create_model("Odd", __base__=Settings, field=(list[Literal["on", "auto"]], ["auto"]), y=(str, "1:30"))
+    assert {word for _, word in words_of(odd) if yaml.safe_load(word) != word} == {"on", "1:30"}
 
 
 def test_an_unknown_choice_is_refused() -> None:

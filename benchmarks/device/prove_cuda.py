@@ -124,7 +124,7 @@ def _stopping(compute: Callable[..., Any], stop: Any, after: int) -> Callable[..
 
 
 def resume(device: torch.device, tiny: bool) -> str:
-    """A run that is stopped after five steps and goes on, against one that is not: the same bits, deterministic on."""
+    """A run that is stopped after five steps and goes on, against one that is not: the same bits."""
     from graphmill.errors import StoppedError
     from graphmill.runs.train import train
     from graphmill.training import engine

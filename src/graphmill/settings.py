@@ -3,11 +3,12 @@
 Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs derive from it.
 
 Only types that survive the Launchpad are allowed: bool, int, float, str, ``Literal`` of str, lists of those, and nested
-``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` mean "off" or "decide for me".
+``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` mean "off" or "decide for me". No name,
+default or choice is a word that YAML reads as another value: ``none``, ``never`` and ``always``, not ``off`` and ``on``.
 """
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -17,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from graphmill.errors import InputError, SettingsError
 
-LARGEST_NUMBER = 2**63 - 1
-"""Of whole numbers: what every array and every seed can hold."""
+LARGEST_NUMBER = 2**53 - 1
+"""Of whole numbers: beyond it, a browser rounds what it shows in the Launchpad and sends back."""
 LONGEST_TEXT = 4095
 """Characters of a path, as Linux bounds it."""
 
@@ -26,9 +27,9 @@ LONGEST_TEXT = 4095
 class Settings(BaseModel):
     """The base class: frozen, refuses unknown names, also validates defaults.
 
-    YAML reads ``off`` and ``on`` as booleans: if these words are among a field's choices, the booleans are converted to
-    them. Otherwise ``true`` is not accepted as a number. Text must not have null bytes; numbers must be finite unless a
-    field allows it.
+    YAML reads ``off``, ``no``, ``on`` and ``yes`` as booleans, so no choice is one of these words, and a boolean is
+    accepted neither as a choice nor as a number. Text must not have null bytes; numbers must be finite unless a field
+    allows it.
     """
 
     model_config = ConfigDict(
@@ -83,9 +84,10 @@ def _as_meant(annotation: Any, value: Any) -> Any:
     if get_origin(annotation) is list and isinstance(value, list):
         return [_as_meant(get_args(annotation)[0], item) for item in value]
     if isinstance(value, bool):
-        word = "on" if value else "off"
-        if get_origin(annotation) is Literal and word in get_args(annotation):
-            return word
+        if get_origin(annotation) is Literal:
+            raise ValueError(
+                f"{_instead_of(value, get_args(annotation))}; YAML reads on, off, yes and no as true or false"
+            )
         if annotation in (int, float):
             raise ValueError("write a number; YAML reads yes, no, on, off, true and false as something else")
     elif isinstance(value, int) and annotation in (int, float) and abs(value) > LARGEST_NUMBER:
@@ -98,6 +100,14 @@ def _as_meant(annotation: Any, value: Any) -> Any:
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise ValueError("it has bytes that are not UTF-8 text")
     return value
+
+
+def _instead_of(value: bool, choices: Sequence[str]) -> str:
+    """Which of a setting's ``choices`` to write instead of a boolean."""
+    meant = ("always",) if value else ("none", "never")
+    others = [choice for choice in choices if choice not in meant]
+    word = next((choice for choice in choices if choice in meant), "")
+    return f"write {word} (or {', '.join(others)})" if word else f"write one of {', '.join(others)}"
 
 
 def is_identity(model: type[Settings], name: str) -> bool:
@@ -138,7 +148,9 @@ def _sentence(problem: Any, model: type[Settings]) -> str:
         return f"unknown setting '{path}' ({meant}known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    value = problem.get("input")
+    value = problem.get("input", "")
+    if value is None:
+        return f"{path}: it has no value; write one, or remove the line"
     if problem["type"] == "value_error" and (not path or isinstance(value, Mapping | Settings)):
         return message  # an error of a whole section, whose message names its settings
     if problem["type"] == "model_type":

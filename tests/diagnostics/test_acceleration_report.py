@@ -294,7 +294,7 @@ def test_the_study_has_all_its_rows_on_the_music_sample(tmp_path: Path, monkeypa
 
     def trained(values: dict[str, Any], where: str, *_: Any) -> tuple[dict[str, Any], str]:
         compiled.append(values["acceleration"]["compile"])
-        here = merge(values, {"acceleration": {"compile": "off", "device": "cpu"}})
+        here = merge(values, {"acceleration": {"compile": "none", "device": "cpu"}})
         return dict(train(here, where, root=str(tmp_path / f"runs{len(compiled)}"))), ""
 
     monkeypatch.setattr(module, "run_trial", trained)

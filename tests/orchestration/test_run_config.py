@@ -7,6 +7,7 @@ import pytest
 import yaml
 from dagster._config.snap import ConfigTypeSnap
 from dagster_graphql.schema.run_config import default_values_yaml_from_type_snap
+from dagster_shared.yaml_utils import load_run_config_yaml
 from pydantic import create_model
 
 from graphmill.errors import SettingsError
@@ -42,6 +43,16 @@ class Run(Settings):
     init_from: str = setting("", "run to start from")
 
 
+class Odd(Settings):
+    """What YAML 1.1, which Dagster reads, and YAML 1.2, which the browser writes, read differently."""
+
+    text: str = setting("", "a text")
+    texts: list[str] = setting([], "texts")
+    number: float = setting(1.0, "a number")
+    numbers: list[float] = setting([], "numbers")
+    count: int = setting(0, "a whole number")
+
+
 def asset_with(config_type: type[dg.Config]) -> dg.AssetsDefinition:
     @dg.asset(name="trained")
     def trained(config: config_type) -> None:  # type: ignore[valid-type]
@@ -60,7 +71,7 @@ def launchpad_yaml(config_type: type[dg.Config]) -> dict:
     schema = snapshot.config_schema_snapshot
     root: ConfigTypeSnap = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
     text = default_values_yaml_from_type_snap(schema, root)
-    return yaml.safe_load(text)["ops"]["trained"]["config"]
+    return load_run_config_yaml(text)["ops"]["trained"]["config"]
 
 
 def test_launchpad_writes_out_every_default() -> None:
@@ -81,8 +92,8 @@ def test_names_types_and_descriptions_are_those_of_the_settings() -> None:
             assert mirrored.description == field.description
             if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
                 compare(mirrored.annotation, field.annotation)
-            elif name != "metrics":  # a list of choices is a list of enum members
-                assert mirrored.annotation == field.annotation
+            elif field.annotation in (bool, int, str):  # each with a default, so Dagster accepts an empty value
+                assert mirrored.annotation == field.annotation | None
 
     compare(config_class(Run()), Run)
 
@@ -147,6 +158,48 @@ def test_a_violated_bound_is_one_sentence() -> None:
     with pytest.raises(SettingsError) as error:
         to_settings(config, Run())
     assert str(error.value) == "the Launchpad: model.embedding_dim = 0: input should be greater than or equal to 1"
+
+
+READ_ALIKE = ("", "0", "017", "true", "null", "~", "1.5", "2026-01-01", "a: b", "#", "y", "none", '"', '"a"', "é")
+READ_DIFFERENTLY = ("no", "On", "1:30", "1_000", "0b1", "=", "1e-3", "5e8", "0o17")
+
+
+@pytest.mark.parametrize("text", [*READ_ALIKE, *READ_DIFFERENTLY])
+def test_a_text_comes_back_as_it_was_and_has_quotes_where_the_browser_would_lose_it(text: str) -> None:
+    settings = Odd(text=text, texts=["a", text])
+    config_type = config_class(settings)
+    shown = launchpad_yaml(config_type)
+    assert shown["text"] == (f'"{text}"' if text in READ_DIFFERENTLY else text)
+    assert to_settings(config_type(**shown), settings) == to_settings(config_type(), settings) == settings
+
+
+def test_a_number_may_be_written_with_an_exponent_alone() -> None:
+    """``1e-8``, which a person writes for a rate and the browser for a small default, is text to Dagster."""
+    seen: list[Odd] = []
+    config_type = config_class(Odd())
+
+    @dg.asset(name="trained")
+    def trained(config: config_type) -> None:  # type: ignore[valid-type]
+        seen.append(to_settings(config, Odd()))
+
+    typed = yaml.safe_load("{number: 1e-8, numbers: [1e-3, 2]}")
+    assert dg.materialize([trained], run_config={"ops": {"trained": {"config": typed}}}).success
+    assert seen == [Odd(number=1e-8, numbers=[0.001, 2.0])]
+
+
+@pytest.mark.parametrize("typed", [{"number": "many"}, {"number": True}, {"numbers": ["x"]}, {"numbers": [[1]]}])
+def test_what_is_no_number_is_one_sentence(typed: dict) -> None:
+    config_type = config_class(Odd())
+    with pytest.raises(SettingsError, match=r"^the Launchpad: number[^\n]+number[^\n]*$"):
+        to_settings(config_type(**typed), Odd())
+
+
+@pytest.mark.parametrize("name", ["text", "texts", "number", "count"])
+def test_a_value_that_was_deleted_in_the_editor_is_one_sentence(name: str) -> None:
+    with pytest.raises(
+        SettingsError, match=rf"^the Launchpad: {name}: it has no value; write one, or remove the line$"
+    ):
+        to_settings(config_class(Odd())(**{name: None}), Odd())
 
 
 @pytest.mark.parametrize("annotation", [int | str, tuple[int, int], int | None, dict[str, int], Literal[1, 2]])

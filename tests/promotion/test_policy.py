@@ -40,6 +40,7 @@ def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
         ),
         ({"max_drift": 2}, {"champion": LIVE, "comparison": figures(0.1), "drift": 1.5}, "promoted", "mrr"),
         ({"max_drift": 2}, {}, "promoted", "there was no live version"),
+        ({"when": "manual"}, {"run": "runs/hgt-1"}, "waits", "`graphmill promote runs/hgt-1` makes it live"),
     ],
 )
 def test_decisions(settings: dict[str, Any], facts: dict[str, Any], outcome: str, reason: str) -> None:

@@ -50,7 +50,7 @@ def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
         assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
     else:
         sentence = (
-            f"acceleration.compile: {mode} is not for {case.recipe}, which has nothing to compile: .*; set it off"
+            f"acceleration.compile: {mode} is not for {case.recipe}, which has nothing to compile: .*; set it to none"
         )
         with pytest.raises(SettingsError, match=sentence):
             case.job(graphs[name], **asked)

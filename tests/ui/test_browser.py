@@ -1,48 +1,17 @@
 """What a person sees and does in the UI, in a real browser. Saves the asset graph's picture for the README on request."""
 
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.ui.conftest import Server
 
 pytestmark = pytest.mark.ui
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
 GROUPS = ("ingest", "graph", "training", "validation", "release")
 GRAPH_SIZE: ViewportSize = {"width": 2800, "height": 1000}
-PATIENCE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page whose own errors fail the test."""
-    opened = browser.new_page(viewport={"width": 2200, "height": 760})
-    opened.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    yield opened
-    opened.close()
-    assert not errors
 
 
 def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str) -> None:

@@ -12,7 +12,7 @@ from graphmill.components.abilities import Abilities
 from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
-from graphmill.components.fields import Freshness, Schedule, as_settings, section
+from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
@@ -77,7 +77,7 @@ class Defaults:
 
 
 def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
-    written = context.resolve_value(value)
+    written = resolved(context, value)
     parse_search(written, "the component")  # imported here, so that an error is shown with its line
     return dict(written)
 
@@ -116,7 +116,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     settings: Annotated[
         Any,
         dg.Resolver.from_model(
-            lambda context, model: launchpad_defaults(str(model.recipe), context.resolve_value(model.settings)),
+            lambda context, model: launchpad_defaults(str(model.recipe), resolved(context, model.settings)),
             model_field_type=dict[str, Any],
             description="Settings that differ from the recipe's defaults. They become the defaults of the Launchpad.",
         ),
@@ -143,7 +143,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     launcher: Annotated[
         Any,
         dg.Resolver(
-            lambda context, value: launcher_settings(context.resolve_value(value)),
+            lambda context, value: launcher_settings(resolved(context, value)),
             model_field_type=str | dict[str, Any],
             description="Where the training runs: local, ray, k8s or slurm, or one of these with its settings. "
             "By default, the resource `worker` decides.",

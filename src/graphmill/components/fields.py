@@ -4,6 +4,7 @@ The library's own settings model validates a section. ``dg check defs`` shows an
 line.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, parse
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
+_TEMPLATE = re.compile(r"\{[{%#]")
 
 
 class Schedule(dg.Model, dg.Resolvable):
@@ -41,9 +43,19 @@ def section(model: type[SettingsT], name: str) -> dg.Resolver:
     """Make a resolver that turns the YAML section ``name`` into ``model``."""
 
     def resolve(context: dg.ResolutionContext, value: Any) -> SettingsT:
-        return as_settings(model, context.resolve_value(value), name)
+        return as_settings(model, resolved(context, value), name)
 
     return dg.Resolver(resolve, model_field_type=dict[str, Any], description=model.__doc__)
+
+
+def resolved(context: dg.ResolutionContext, value: Any) -> Any:
+    """``value`` with its templates (``{{ env.X }}``) filled in. A text without one stays that text, whereas Dagster's own
+    way makes a number of ``"17"``."""
+    if isinstance(value, Mapping):
+        return {name: resolved(context.at_path(name), inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [resolved(context.at_path(number), inner) for number, inner in enumerate(value)]
+    return context.resolve_value(value) if isinstance(value, str) and _TEMPLATE.search(value) else value
 
 
 def as_settings(model: type[SettingsT], value: Any, name: str) -> SettingsT:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.components.fields import Watch, as_settings, section
+from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
 from graphmill.components.names import is_first_dataset, require_own_names
 from graphmill.components.plan import ON_DEMAND, DatasetPlan
@@ -22,7 +22,7 @@ from graphmill.orchestration.lost_runs import lost_runs
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
-    sources = context.resolve_value(value)
+    sources = resolved(context, value)
     parse_sources(sources, root=Path())  # here, so that an error is shown with its line
     return sources
 

@@ -92,7 +92,7 @@ def _job(step: Step) -> Job | None:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     outcome = dict(step.report.result)
     if not outcome:  # the policy waits for a command, and nothing is live
-        decision = decide(step.settings, Facts())
+        decision = decide(step.settings, Facts(run=str(step.inputs["embeddings"]["run_dir"])))
         outcome = {"outcome": decision.outcome, "reason": decision.reason, "comparison": {}, "index": {}}
         outcome |= dict.fromkeys(("version", "path", "champion", "problem"), "")
     step.context.log.info(f"{outcome['outcome']}: {outcome['reason']}")

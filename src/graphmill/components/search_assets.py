@@ -12,6 +12,7 @@ import yaml
 
 from graphmill.components.plan import POOL, ModelPlan, Reference
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
+from graphmill.errors import SettingsError
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.checks import Check
@@ -113,6 +114,9 @@ def _trial_job(step: Step) -> Job:
         # Others can read a job's description on Ray and Kubernetes, and the address contains a password.
         step.environment |= studies
     step.launcher = _room_for_all(step.launcher, int(step.plan.settings.acceleration.processes))  # type: ignore[attr-defined]
+    if not step.context.has_partition_key:
+        name = f"{step.plan.dataset}/{step.plan.name}"
+        raise SettingsError(f"no trial is chosen: run graphmill search {name}, which makes them")
     job = {"key": step.context.partition_key, "overrides": overrides, "shared": bool(studies)}
     return _job(step.plan, "trial") | job
 

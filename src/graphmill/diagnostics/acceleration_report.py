@@ -33,7 +33,7 @@ from graphmill.training.signals import StopRequest
 BASELINE: dict[str, Any] = {
     "acceleration": {
         "precision": "fp32",
-        "compile": "off",
+        "compile": "none",
         "gradient_checkpointing": False,
         "processes": 1,
     },

@@ -196,7 +196,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
         "acceleration": {
             "batching": version.about["resolved"]["batching"],
             "device": like.job.settings.acceleration.device,
-            "compile": "off",
+            "compile": "none",
         },
     }
     job = resolve(merge(values, placed), str(version.path / SETTINGS))

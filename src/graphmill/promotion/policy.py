@@ -67,12 +67,14 @@ class PromotionSettings(Settings):
 
 @dataclass(frozen=True)
 class Facts:
-    """The inputs of a decision. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
+    """The inputs of a decision. ``run``: the candidate, as a command names it. ``champion`` "": nothing is live.
+    ``problem``: why there is no ``comparison``.
     ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
     another seed; None if not known. ``remade``: if this run is the champion, the settings with which its version was
     not made yet; "" for none.
     """
 
+    run: str = "RUN"
     champion: str = ""
     is_champion: bool = False
     remade: str = ""
@@ -96,7 +98,7 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":
-        return Decision("waits", "promote.when is manual: it goes live when somebody says `graphmill promote RUN`")
+        return Decision("waits", f"promote.when is manual: `graphmill promote {facts.run}` makes it live")
     if facts.rolled_back:
         return Decision(
             "kept", f"this run was rolled back ({facts.rolled_back}); only `graphmill promote` brings it back"

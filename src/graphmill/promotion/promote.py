@@ -249,6 +249,7 @@ def _facts(
 ) -> Facts:
     again = [version for version in store.all() if _same(version, restored, exported if person else {})]
     common: dict[str, Any] = {
+        "run": str(restored.run.path),
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
         "remade": _remade(champion, settings) if champion else "",

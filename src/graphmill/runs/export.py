@@ -79,7 +79,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
-    own = {"batching": resolved["batching"], "compile": "off", "device": here(values["acceleration"]["device"])}
+    own = {"batching": resolved["batching"], "compile": "none", "device": here(values["acceleration"]["device"])}
     taken = {"preset": resolved["preset"], "acceleration": own, "data": str(graph.path)}
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)

@@ -47,7 +47,7 @@ def failure_of(device: str, error: BaseException) -> str:
 
 def on_the_cpu(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
     """The settings with which the same run (same fingerprint) continues on the CPU."""
-    taken = {"device": "cpu", "precision": job.precision, "batching": job.batching, "compile": "off"}
+    taken = {"device": "cpu", "precision": job.precision, "batching": job.batching, "compile": "none"}
     return merge(values, {"preset": job.preset, "acceleration": taken})
 
 

@@ -55,10 +55,10 @@ class SystemSettings(Settings):
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
         acceleration = self.acceleration
-        if acceleration.compile != "off" and not self.compiles:
+        if acceleration.compile != "none" and not self.compiles:
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
-                "products and losses are compiled kernels already; set it off"
+                "products and losses are compiled kernels already; set it to none"
             )
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(

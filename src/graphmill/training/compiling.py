@@ -62,10 +62,10 @@ def require_compiler(device: torch.device) -> None:
     """Raise :class:`SettingsError` if compilation is on and this machine has no compiler for it."""
     if device.type == "cpu" and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
         raise SettingsError(
-            "acceleration.compile needs a C++ compiler on the CPU, and there is none here; install one, or set it off"
+            "acceleration.compile needs a C++ compiler on the CPU, and there is none here; install one, or set it to none"
         )
     if device.type == "mps":
-        raise SettingsError("acceleration.compile is not supported on MPS; set compile: off")
+        raise SettingsError("acceleration.compile is not supported on MPS; set compile: none")
 
 
 def graphs_compiled() -> int:

@@ -319,7 +319,7 @@ class Engine(Trainee):
 
     def _compile(self) -> CompileReport | None:
         mode = self.acceleration.compile
-        if mode == "off":
+        if mode == "none":
             return None
         require_compiler(self.device)
         compilables = self.recipe.compilables(self.model)

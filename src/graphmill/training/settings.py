@@ -73,8 +73,10 @@ class AccelerationSettings(Settings):
         "always in fp32. tf32: fp32, with matrix products that CUDA rounds",
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
-    compile: Literal["off", "default", "reduce-overhead"] = setting(
-        "off", "Compile the hot functions with torch.compile; it is switched off if it is not faster", identity=False
+    compile: Literal["none", "default", "reduce-overhead"] = setting(
+        "none",
+        "Compile the hot functions with torch.compile in this mode, unless it turns out not to be faster",
+        identity=False,
     )
     memory_budget: str = setting("auto", 'Memory that the run may use: "auto" or a size such as "6GiB"', identity=False)
     clip_norm: float = setting(0.0, "Largest (Euclidean) norm of the gradient; 0 = off", ge=0.0)

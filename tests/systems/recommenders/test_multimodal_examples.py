@@ -34,7 +34,7 @@ COMPILED = "music_fast"
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_trains(name: str, tmp_path: Path) -> None:
     # A compiler takes half a minute for six layers: it runs in a test of its own.
-    metrics = train_example(name, tmp_path, {"acceleration": {"compile": "off"}} if name == COMPILED else {})
+    metrics = train_example(name, tmp_path, {"acceleration": {"compile": "none"}} if name == COMPILED else {})
     assert 0.0 <= metrics["test_recall@20"] <= 1.0
     assert {"test_popularity_recall@20", "test_ease_recall@20", "test_item_knn_recall@20"} <= set(metrics)
 

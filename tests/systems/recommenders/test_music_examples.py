@@ -23,7 +23,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
 NAMES = sorted(path.stem for path in FOLDER.glob("music_*.yaml"))
 EPOCHS = 2
 # Where a compiler takes half a minute: it runs in a test of its own (test_multimodal_examples.py).
-NOT_COMPILED = {"acceleration": {"compile": "off"}}
+NOT_COMPILED = {"acceleration": {"compile": "none"}}
 STARTS = {"music_kgat": "music_bpr_mf"}
 """Whose run a file's comment says that it can start from."""
 

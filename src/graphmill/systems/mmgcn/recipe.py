@@ -73,7 +73,7 @@ class MmgcnRecipe(MultimodalRecipe[MMGCN]):
         Not used with several processes, whose encodings must be equal; nor on an accelerator, where selecting rows
         costs more than it saves; nor with compile, which would compile for every number of rows.
         """
-        compiled = self.settings.acceleration.compile != "off"
+        compiled = self.settings.acceleration.compile != "none"
         if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
             return None
         users, items = sorted_unique(batch.users), sorted_unique(np.append(batch.positives, batch.negatives))

@@ -21,7 +21,7 @@ def memory_parts(graph: TypedGraph, settings: SasrecSettings, setup: Setup) -> l
     lengths, items, interactions = _windows(graph, m.max_length, o.windows)
     rows, attended = sequences * lengths.mean(), sequences * (lengths**2.0).mean()
     span = m.time_span if isinstance(m, TisasrecModel) else 0
-    streams = STREAMS if m.mhc != "off" else 1
+    streams = STREAMS if m.mhc != "none" else 1
     tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
     # Per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks. Per block, pair of rows
     # and head: attention weights, their dropout and mask; with times, what is added to them.

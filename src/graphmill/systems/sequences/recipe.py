@@ -80,7 +80,7 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
         m = self.settings.model
         sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
         parts = *sizes, m.dropout, m.norm, LAYER_NORM_EPS
-        mhc = self._connection if m.mhc != "off" else None
+        mhc = self._connection if m.mhc != "none" else None
         if isinstance(m, TisasrecModel):
             return SequenceModule(TiSASRec(*parts, m.time_span, mhc))
         return SequenceModule(SASRec(*parts, mhc))

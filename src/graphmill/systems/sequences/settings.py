@@ -22,9 +22,9 @@ class SasrecModel(Settings):
     norm: Literal["pre", "post", "original"] = setting(
         "pre", "Place of LayerNorm: before each branch, after each residual, or as in SASRec's first code (original)"
     )
-    mhc: Literal["off", "lite", "sinkhorn"] = setting(
-        "off",
-        "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations "
+    mhc: Literal["none", "lite", "sinkhorn"] = setting(
+        "none",
+        "Manifold-constrained hyper-connections: none, exact by permutations (lite), or by Sinkhorn iterations "
         "(sinkhorn)",
     )
 
@@ -35,7 +35,7 @@ class SasrecModel(Settings):
             raise ValueError(
                 f"model.embedding_dim {self.embedding_dim} is not a multiple of num_heads {self.num_heads}; use {up}"
             )
-        if self.mhc != "off" and self.norm != "pre":
+        if self.mhc != "none" and self.norm != "pre":
             raise ValueError(
                 f"model.mhc: {self.mhc} needs model.norm: pre (its branches have a norm and no residual of their own)"
             )
