@@ -33,8 +33,8 @@ def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> li
             table + 2 * len(graph.relations) * d + maps * d + kernels,
         ),
         Part("triples", "always", 2 * sum(r.edges for r in graph.relations), 40),
-        # Convolution, norm, ReLU and dropout; their gradient, and a copy in the backward pass.
-        Part("feature maps", "kept", 6 * batch * maps, recomputed=4 * batch * maps),
+        # The maps, which their gradient overwrites, and the windows that they are made of.
+        Part("feature maps", "kept", 2 * batch * maps),
         Part("gradient of the embeddings while it is added up", "kept", table),
         scores,
         ranking_part(held_out, entities),

@@ -36,8 +36,9 @@ def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> lis
     looked_up = min(settings.step_size() * (2 + o.negatives_per_positive), nodes)
     states = 0.0
     for place, (a, b) in enumerate(pairwise(dims), 1):
-        if both and pairs_in_place(setup) and by_rows(a * b):  # neighbourhoods, result, a bit or byte per output
-            states += (looked_up if place == len(m.layer_dims) else nodes) * (a + 1.25 * b)
+        if both and pairs_in_place(setup):  # neighbourhoods, result, a bit or byte per output (measured)
+            some = place == len(m.layer_dims) and by_rows(a * b)
+            states += (looked_up if some else nodes) * (a + 1.25 * b)
         else:  # the products' inputs, each result before and after its ReLU, the dropout's mask, messages
             states += nodes * ((wide + 1 + both) * a + (4 + 2 * both) * b)
     layer = nodes * max(a + b for a, b in pairwise(dims))
@@ -49,7 +50,7 @@ def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> lis
         Part("edges and attention", "always", edges, _BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs),
         # The second phase's optimizer has moments of the vectors, too.
         Part("moments of the knowledge phase", "always", 2 * nodes * d),
-        Part("states of the layers", "kept", states + 3 * layer, recomputed=nodes * sum(dims[:-1]) + 6 * layer),
+        Part("states of the layers", "kept", states + layer, recomputed=nodes * sum(dims[:-1]) + layer),
         # Of what is looked up: each state, its gradient, the vector that is scaled, and the vector's gradient.
         Part("rows that a step looks up", "kept", looked_up * sum(dims) * 4),
         Part("gradients before they are added up", "kept", 3 * nodes * d),
