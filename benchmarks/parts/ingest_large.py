@@ -1,6 +1,6 @@
-"""``python -m benchmarks.large ingest [--json] [--edges 100000000] [--nodes 5000000]``: reading and building out of core.
+"""``python -m benchmarks.large ingest [--json] [--edges 100000000] [--nodes 5000000]``: reading and building in bounded memory.
 
-An edge table (relation, id and type of both ends) of a made-up graph is written to disk, read with ``engine: duckdb``, and
+An edge table (relation, id and type of both ends) of a made-up graph is written to disk, read, and
 built into a graph, in a process of their own. Nodes are popular as r^1.5. The memory told is the largest resident set that
 is no mapped file (``RssAnon``), sampled four times a second, and beside it the whole, whose mapped part the system takes
 back when it needs the room.
@@ -71,13 +71,13 @@ class Memory:
 
 def measure(file: str, folder: Path, what: str) -> dict[str, Any]:
     """Read the table, or read and build it, in this process."""
-    from graphmill.graph.large import build_large
+    from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
 
     ends = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in ("id", "type")}
-    settings = KgCsvSettings(columns=KgColumns(relation="relation", **ends), engine="duckdb")
+    settings = KgCsvSettings(columns=KgColumns(relation="relation", **ends))
     memory, seconds, processor = Memory(), [time.perf_counter()], [time.process_time()]
     tables = read_kg_csv(file, settings)
     seconds.append(time.perf_counter())
@@ -90,7 +90,7 @@ def measure(file: str, folder: Path, what: str) -> dict[str, Any]:
     )
     nodes, edges = tables.nodes.num_rows, tables.edges.num_rows
     if what == "build":
-        build_large(tables.nodes, tables.edges, GraphSettings(), folder / "graph", {})
+        build_graph(tables.nodes, tables.edges, GraphSettings(), folder / "graph")
     memory.stop()
     seconds.append(time.perf_counter())
     processor.append(time.process_time())

@@ -97,7 +97,7 @@ class TestKgatLists:
     @pytest.mark.parametrize("mark", [" ", "  "])
     def test_a_line_with_more_cells_than_the_header_is_refused(self, tmp_path: Path, mark: str) -> None:
         lines = [f"org_id{mark}remap_id", *(f"{t}{mark}{n}" for n, t in enumerate(self.TITLES))]
-        with pytest.raises(InputError, match=r"item_list\.txt, line 3: 3 columns where the header has 2 .*need tabs"):
+        with pytest.raises(InputError, match=r"item_list\.txt, line 3: expected 2 fields, found 3 .*need tabs"):
             read_kgat(self.write(tmp_path, lines))
 
 

@@ -99,7 +99,7 @@ class GraphReading:
         self.unread[file.name] = [name for name in left if name and name not in names]
         return file, columns
 
-    def _closed(self, file: RowFile) -> None:
+    def closed(self, file: RowFile) -> None:
         """Keep what is to be said of a file that was read."""
         notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
         self.notes += [note for note in notes if note not in self.notes]
@@ -114,7 +114,7 @@ class GraphReading:
             ):
                 parts.append((table, lines, values))
                 self.refuse(file.name, [*refused, *wrong])
-        self._closed(file)
+        self.closed(file)
         table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
         lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
         values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
@@ -131,7 +131,7 @@ class GraphReading:
             ):
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
-        self._closed(file)
+        self.closed(file)
 
 
 def _of_kind(block: CsvBlock, column: str) -> CsvBlock:

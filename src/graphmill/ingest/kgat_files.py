@@ -7,7 +7,8 @@ may be gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
+from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.rejects import Reject, max_rejects_setting, reject_table
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.user_items import (
     ENTITY,
@@ -44,11 +49,10 @@ LISTS = {
     "relations": "relation_list.txt",
 }
 _LARGEST = 2**31 - 1
-_NO_FACTS = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
-_NO_TRIPLE = "not three numbers from 0 without large gaps"
+_NO_NUMBER = "not a whole number from 0"
 _SMALL = 100_000
 _BLOCK_LINES = 1 << 16
-"""Lines of facts that are taken apart at a time: their cells as text are many times as large as the file."""
+"""Lines of interactions that are taken apart at a time: their cells as text are many times as large as the file."""
 
 
 class KgatFilesSettings(Settings):
@@ -97,26 +101,30 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    rejects = _Rejects(shown(path), settings)
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    blocks = {role: _Numbers(file) for role, file in files.items() if role not in LISTS}
-    found = {split: _interactions(blocks[split], rejects) for split in SPLITS if split in blocks}
-    facts, places = _facts(blocks["knowledge"], rejects) if "knowledge" in blocks else _NO_FACTS
+    rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
+    facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
     # Every number up to the largest one becomes a node, so one wrong digit could fill the memory.
-    cells = sum(block.cells for block in blocks.values())
+    cells = 3 * len(facts) + sum(2 * len(part) for part in rows.values())
     listed = max((number for known in lists.values() for number in known), default=0)
     largest = min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
-    for name, rows in found.items():
-        for column, what in enumerate(("user", "item")):
-            rows = _within(rows, column, what, lists.get(f"{what}s"), largest, rejects, blocks[name].name)
-        found[name] = rows
-    user, item = (np.concatenate([np.zeros(0, np.int64), *(rows[:, n] for rows in found.values())]) for n in range(2))
-    split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in found.items())])
-    facts = _known_facts(facts, places, lists, largest, rejects, blocks["knowledge"].name) if len(facts) else facts
-    place_of = {block.name: place for place, block in enumerate(blocks.values())}
-    rejects.sort(key=lambda each: (place_of[each[0]], each[1]))
+    for name in rows:
+        for column, role in ((0, "users"), (1, "items")):
+            known = range(max(lists[role], default=-1) + 1) if role in lists else None
+            rows[name] = _known(rows[name], column, role, known, largest, reading, files[name])
+    for column, role in ((0, "entities"), (2, "entities"), (1, "relations")):
+        facts = _known(facts, column, role, lists.get(role), largest, reading, files.get("knowledge", ""))
+    facts = facts[:, :3]
+    user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
+    split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
+    rejects = sorted(
+        reading.rejects, key=lambda each: ([shown(file) for file in files.values()].index(each[0]), each[1])
+    )
+    if settings.strict and rejects:
+        raise InputError(f"{shown(path)}: strict: true allows no reject{reading.first_reject}")
     if not len(user) and not len(facts):
-        raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
+        raise InputError(f"{shown(path)} has no usable line{reading.first_reject}")
     num_users = _count(user, lists.get("users"))
     num_items = _count(item, lists.get("items"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
@@ -148,193 +156,115 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
     told = _SENTENCES if counts["facts"] else ["rejects"]
     notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
-    if comments := sum(block.comments for block in blocks.values()):
-        notes.append(f"{comments:,} comment lines (# or !) were skipped")
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
         rejects=reject_table(rejects),
         counts=counts,
-        notes=notes + interaction_notes(counts),
+        notes=[*notes, *interaction_notes(counts), *reading.notes],
     )
 
 
-class _Rejects(list[tuple[str, Reject]]):
-    """Unusable entries of a file. In a wrong file nearly every entry is unusable: it is refused at the limit.
-
-    Raises :class:`InputError` for the first one with ``strict``, and for one more than ``max_rejects``.
-    """
-
-    def __init__(self, path: str, settings: KgatFilesSettings) -> None:
-        super().__init__()
-        self._path, self._settings = path, settings
-
-    def append(self, reject: tuple[str, Reject]) -> None:
-        """Add one."""
-        super().append(reject)
-        most = self._settings.max_rejects
-        if self._settings.strict or 0 < most < len(self):
-            limit = "strict: true allows none" if self._settings.strict else f"more than max_rejects ({most})"
-            raise InputError(
-                f"{self._path}: {len(self)} entries cannot be used, {limit}; {_first(self)}; is this the right format?"
-            )
-
-
-def _number(text: str) -> int:
-    """``text`` as a whole number from 0 to :data:`_LARGEST`, or −1."""
-    digits = text.lstrip("0") or "0"
-    whole = text.isascii() and text.isdigit() and len(digits) <= len(str(_LARGEST))
-    return int(digits) if whole and int(digits) <= _LARGEST else -1
-
-
-def _why(text: str, what: str) -> str:
-    """Why ``text`` is not the number of a user or item."""
-    if text.isascii() and text.isdigit():
-        return f"the {what} is a number far beyond the others; numbers run from 0 without large gaps"
-    return f"the {what} is no number from 0"
-
-
-class _Numbers:
-    """A file of lines of numbers. ``cells`` and ``comments``: how many cells and comment lines were read so far."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.name, self.cells, self.comments, self._path = shown(path), 0, 0, path
-
-    def __iter__(self) -> Iterator[tuple[list[int], list[list[str]]]]:
-        """Yield blocks of lines that are neither blank nor comments: their numbers, and their cells."""
-        places, rows = list[int](), list[list[str]]()
-        for place, line in text_lines(self._path):
-            if line.startswith(("#", "!")):
-                self.comments += 1
-            elif row := [cell for cell in line.replace("\t", " ").split(" ") if cell]:
-                self.cells += len(row)
-                places.append(place)
-                rows.append(row)
-            if len(rows) == _BLOCK_LINES:
-                yield places, rows
-                places, rows = [], []
-        yield places, rows
-
-
-def _interactions(file: _Numbers, rejects: _Rejects) -> np.ndarray:
+def _interactions(path: str | Path, reading: GraphReading) -> np.ndarray:
     """int64 [n, 3]: user, item and line of every interaction. A line with only a user has no interaction; this is not an
     error."""
-    parts = [np.zeros((0, 3), np.int64)]
-    for places, rows in file:
-        kept = list[tuple[int, int, int]]()
-        for place, cells in zip(places, rows, strict=True):
-            own, *found = map(_number, cells)
-            if own < 0:
-                rejects.append((file.name, Reject(place, "", _why(cells[0], "user"), cells[0][:MAX_SHOWN])))
+    parts, comments = [np.zeros((0, 3), np.int64)], 0
+    lines = text_lines(path)
+    while block := list(islice(lines, _BLOCK_LINES)):
+        kept, rejects = list[tuple[int, int, int]](), list[Reject]()
+        for place, line in block:
+            cells = [cell for cell in line.replace("\t", " ").split(" ") if cell]
+            if not cells or cells[0][0] in "#!":
+                comments += bool(cells)
                 continue
-            for number, cell in zip(found, cells[1:], strict=True):
-                if number < 0:
-                    rejects.append((file.name, Reject(place, "", _why(cell, "item"), cell[:MAX_SHOWN])))
-                else:
-                    kept.append((own, number, place))
+            own, *items = map(_number, cells)
+            if own < 0:
+                rejects.append(Reject(place, "user", _NO_NUMBER, cells[0][:MAX_SHOWN]))
+                continue
+            kept += [(own, number, place) for number in items if number >= 0]
+            wrong = (cell for number, cell in zip(items, cells[1:], strict=True) if number < 0)
+            rejects += [Reject(place, "item", _NO_NUMBER, cell[:MAX_SHOWN]) for cell in wrong]
+        reading.refuse(shown(path), rejects)
         parts.append(np.array(kept, np.int64).reshape(-1, 3))
+    if comments:
+        reading.notes.append(f"{shown(path)}: {comments:,} comment lines (# or !) were skipped")
     return np.concatenate(parts)
 
 
-def _within(
+def _number(text: str) -> int:
+    """``text`` as a whole number from 0, at most :data:`_LARGEST` + 1; else −1."""
+    digits = text.lstrip("0") or "0"
+    if not (text.isascii() and text.isdigit()):
+        return -1
+    return min(int(digits), _LARGEST + 1) if len(digits) < 18 else _LARGEST + 1
+
+
+def _facts(path: str | Path, reading: GraphReading) -> np.ndarray:
+    """int64 [F, 4]: head, relation, tail and line of every fact."""
+    names, parts = ("head", "relation", "tail"), [np.zeros((0, 4), np.int64)]
+    columns = [Column(name, "whole", required=True) for name in names]
+    with RowFile(path, " ", header_line=False, names=names, quoted=False) as file:
+        for rows, rejects in file.blocks(columns, _with_lines):
+            reading.refuse(file.name, rejects)
+            parts.append(rows)
+    reading.closed(file)
+    return np.concatenate(parts)
+
+
+def _with_lines(block: CsvBlock) -> np.ndarray:
+    columns = [column.to_numpy() for column in block.table.columns]
+    return np.stack([*columns, block.lines.of(np.arange(block.table.num_rows))], axis=1)
+
+
+def _known(
     rows: np.ndarray,
     column: int,
-    what: str,
-    listed: dict[int, str] | None,
+    role: str,
+    listed: Collection[int] | None,
     largest: int,
-    rejects: _Rejects,
-    file: str,
+    reading: GraphReading,
+    file: str | Path,
 ) -> np.ndarray:
-    """The rows of interactions whose number in ``column`` is not far beyond the others, nor beyond its list."""
-    last = _LARGEST if listed is None else max(listed, default=-1)
-    usable = rows[:, column] <= min(largest, last)
-    for number, place in np.unique(rows[~usable][:, [column, 2]], axis=0).tolist():
-        reason = _why(str(number), what) if number > largest else f"the {what} is not in {LISTS[what + 's']}"
-        rejects.append((file, Reject(place, "", reason, str(number))))
+    """The rows whose number in ``column`` is in its list (None: there is none) and not far beyond the others; others are
+    rejects. The last column is the line."""
+    values = rows[:, column]
+    usable = values <= largest
+    if listed is not None:
+        usable &= np.isin(values, np.array(sorted(listed), np.int64))
+    what = {"entities": "entity"}.get(role, role.removesuffix("s"))
+    rejects = []
+    for number, line in np.unique(rows[~usable][:, [column, -1]], axis=0).tolist():
+        far = number > largest
+        reason = f"the {what} is a number far beyond the others" if far else f"the {what} is not in {LISTS[role]}"
+        rejects.append(Reject(line, what, reason, str(number)))
+    reading.refuse(shown(file), rejects)
     return rows[usable]
-
-
-def _facts(file: _Numbers, rejects: _Rejects) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [F, 3]: head, relation, tail; and int64 [F]: the line of each."""
-    parts, places = [_NO_FACTS[0]], [_NO_FACTS[1]]
-    for lines, cells in file:
-        found, place = _triples(cells)
-        for number in np.setdiff1d(np.arange(len(cells)), place).tolist():
-            rejects.append((file.name, Reject(lines[number], "", _NO_TRIPLE, " ".join(cells[number])[:MAX_SHOWN])))
-        parts.append(found)
-        places.append(np.array(lines, np.int64)[place])
-    return np.concatenate(parts), np.concatenate(places)
-
-
-def _known_facts(
-    facts: np.ndarray,
-    places: np.ndarray,
-    lists: dict[str, dict[int, str]],
-    largest: int,
-    rejects: _Rejects,
-    name: str,
-) -> np.ndarray:
-    """The facts without numbers far beyond the others, and without those that a list of entities or relations lacks."""
-    known = (facts <= largest).all(axis=1)
-    for row in np.flatnonzero(~known).tolist():
-        rejects.append((name, Reject(int(places[row]), "", _NO_TRIPLE, " ".join(map(str, facts[row])))))
-    for role, column, what in (("entities", 0, "entity"), ("entities", 2, "entity"), ("relations", 1, "relation")):
-        if role not in lists:
-            continue
-        missing = ~np.isin(facts[:, column], np.array(sorted(lists[role]), np.int64))
-        for row in np.flatnonzero(missing & known).tolist():
-            reason = f"the {what} is not in {LISTS[role]}"
-            rejects.append((name, Reject(int(places[row]), "", reason, str(facts[row, column]))))
-        known &= ~missing
-    return facts[known]
-
-
-def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
-    """Lines of three non-negative numbers as int64 [n, 3], and the places of these lines."""
-    flat = [cell for cells in lines for cell in cells]
-    together = "".join(flat)
-    # Check every line by itself: two wrong lines may have six cells together.
-    if all(len(lines[n]) == 3 for n in range(len(lines))) and (not flat or (together.isascii() and together.isdigit())):
-        try:  # all lines regular: one conversion for all
-            facts = np.array(flat, np.int64).reshape(-1, 3)
-            if facts.max(initial=0) <= _LARGEST:
-                return facts, np.arange(len(lines))
-        except (OverflowError, ValueError):
-            pass
-    whole = [(n, list(map(_number, cells))) for n, cells in enumerate(lines)]
-    kept = [(n, found) for n, found in whole if len(found) == 3 and min(found) >= 0]
-    return np.array([f for _, f in kept], np.int64).reshape(-1, 3), np.array([n for n, _ in kept], np.int64)
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, rows = shown(path), text_lines(path)
-    first = next(rows, (1, ""))[1]
+    name, out = shown(path), dict[int, str]()
+    first = next(text_lines(path), (1, ""))[1]
     # Names can have blanks: if the header has tabs, only tabs separate.
-    mark = "\t" if "\t" in first else None
-    header = [cell.strip() for cell in first.split(mark)]
-    if "org_id" not in header or "remap_id" not in header:
-        raise InputError(
-            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)[:MAX_SHOWN]!r}"
-        )
-    column = header.index("remap_id")
-    out: dict[int, str] = {}
-    for place, line in rows:
-        cells = [cell.strip() for cell in line.split(mark)]
-        if not any(cells):
-            continue
-        if len(cells) > len(header):
+    with RowFile(path, "\t" if "\t" in first else " ", quoted=False) as file:
+        if not {"org_id", "remap_id"} <= set(file.names):
             raise InputError(
-                f"{name}, line {place}: {len(cells)} columns where the header has {len(header)} ({line[:MAX_SHOWN]!r}); "
-                "names with blanks need tabs between the columns, in the header as well"
+                f"{name} must begin with a header that has org_id and remap_id; it begins {first[:MAX_SHOWN]!r}"
             )
-        number = _number(cells[column]) if len(cells) > column else -1
-        if number < 0 or number in out:
-            what = "is no number from 0" if number < 0 else "occurs twice"
-            raise InputError(
-                f"{name}, line {place}: remap_id {what} ({line[:MAX_SHOWN]!r}); mend the list, or remove it"
-            )
-        out[number] = cells[header.index("org_id")]
+        columns = [Column("org_id"), Column("remap_id", "whole", required=True)]
+        for rows, rejects in file.blocks(columns, lambda block: (block.table.to_pydict(), block)):
+            for reject in rejects[:1]:
+                raise InputError(
+                    f"{name}, {reject.place} ({reject.value!r}); mend the list, or remove it (names with blanks need tabs "
+                    "between the columns, in the header as well)"
+                )
+            for place, (number, text) in enumerate(zip(rows[0]["remap_id"], rows[0]["org_id"], strict=True)):
+                if number in out or number > _LARGEST:
+                    why = "occurs twice" if number in out else "is too large"
+                    raise InputError(
+                        f"{name}, line {rows[1].line(place)}: remap_id {number} {why}; mend the list, or remove it"
+                    )
+                out[number] = text.strip()
     return out
 
 
@@ -354,10 +284,6 @@ def _edges(
     train = np.zeros(len(facts), np.uint8)
     known = edge_table(head + num_users, tail + num_users, train, np.searchsorted(used, relation), labels)
     return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
-
-
-def _first(rejects: list[tuple[str, Reject]]) -> str:
-    return next((f"the first is in {file}, {reject.place} ({reject.value!r})" for file, reject in rejects), "")
 
 
 _SENTENCES = {
