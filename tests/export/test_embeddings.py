@@ -11,7 +11,8 @@ import pytest
 
 from graphmill.errors import InputError, ResourceError, TrainingError
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.export.embeddings import export_embeddings, read_manifest
+from graphmill.export.embeddings import export_embeddings
+from graphmill.export.manifests import read_manifest
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 

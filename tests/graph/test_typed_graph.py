@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError
-from graphmill.graph import storage, verified_files
+from graphmill import verified_files
+from graphmill.graph import storage
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -183,8 +184,8 @@ def test_damage_that_keeps_the_size_is_found_on_opening_and_the_file_named(graph
 
 def test_files_are_hashed_when_they_are_new_or_changed_and_not_again(graph, monkeypatch):
     hashed = []
-    plain = verified_files.sha256
-    monkeypatch.setattr(verified_files, "sha256", lambda path: hashed.append(path.name) or plain(path))
+    plain = verified_files.describe_file
+    monkeypatch.setattr(verified_files, "describe_file", lambda path: hashed.append(path.name) or plain(path))
     TypedGraph.open(graph.path)
     assert hashed == [], "the builder has hashed them"
     os.utime(graph.path / "src.npy")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, one_line
 
 Kind = Literal["exact", "faiss", "usearch"]
 Int64 = NDArray[np.int64]
@@ -122,17 +122,23 @@ def write_index(kind: Kind, vectors: Vectors, folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     found, breadth = 0.0, BREADTHS[0]
     for breadth in BREADTHS:
-        found = recall(vectors, read_index(kind, folder, breadth))
+        found = recall(vectors, read_index(kind, path, breadth))
         if found >= REQUIRED_RECALL + ROOM:
             break
     count = min(QUERIES, int(vectors.usable.sum()))
     return {"kind": kind, "recall_at_10": found, "queries": count, "breadth": breadth, "seconds": round(seconds, 3)}
 
 
-def read_index(kind: Kind, folder: Path, breadth: int) -> Propose:
-    """Open an index as a function: unit queries float32 (q × d) and a count → rows int64 (q × count), −1 for none."""
+def read_index(kind: Kind, path: Path, breadth: int) -> Propose:
+    """Open an index as a function: unit queries float32 (q × d) and a count → rows int64 (q × count), −1 for none.
+
+    Raises :class:`InputError` if it cannot be read.
+    """
     require_index(kind)
-    return (_read_faiss if kind == "faiss" else _read_usearch)(folder / index_file(kind), breadth)
+    try:
+        return (_read_faiss if kind == "faiss" else _read_usearch)(path, breadth)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def recall(vectors: Vectors, propose: Propose, k: int = 10, seed: int = 0) -> float:

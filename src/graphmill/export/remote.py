@@ -20,7 +20,8 @@ import fsspec
 
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.ingest.files import shown
-from graphmill.training.files import PART, PARTIAL, describe_file
+from graphmill.training.files import PART, PARTIAL
+from graphmill.verified_files import VERSION, damaged_file, listed_files
 
 SMALL_BYTES = 1 << 20
 """A smaller file (in bytes) is always copied again, even if the copy has the same size."""
@@ -172,7 +173,7 @@ def fetched(url: str) -> Path:
         folder = f"{folder}/{live}"
     root = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "graphmill")
     local = root / hashlib.sha256(folder.encode()).hexdigest()[:16] / folder.rpartition("/")[2]
-    if (local / "version.json").is_file():
+    if (local / VERSION).is_file():
         return local  # versions never change
     with _reaching(folder, "read"):
         system, inner = fsspec.url_to_fs(folder)
@@ -186,18 +187,9 @@ def fetched(url: str) -> Path:
                 path = Path(scratch) / name.removeprefix(system._strip_protocol(inner)).strip("/")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 system.get_file(name, str(path))
-            _verify(Path(scratch), folder)
+            files, remedy = listed_files(Path(scratch))
+            if found := damaged_file(Path(scratch), files):
+                raise InputError(f"{shown(folder)}/{found[0].name} is damaged: {found[1]}; {remedy}")
             shutil.rmtree(local, ignore_errors=True)
             shutil.copytree(scratch, local)
     return local
-
-
-def _verify(folder: Path, url: str) -> None:
-    """Check a version's files. Raises :class:`InputError` for the first that has changed since its promotion, and names
-    it."""
-    if not (folder / "version.json").is_file():
-        return
-    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
-    for name, expected in about["files"].items():
-        if not (folder / name).is_file() or describe_file(folder / name) != expected:
-            raise InputError(f"{shown(url)}/{name} is missing or has changed since its promotion: promote it again")

@@ -30,9 +30,9 @@ class EmbeddingWriter(Protocol):
 
 
 class FileWriter(EmbeddingWriter, Protocol):
-    """A writer of one file, which has a temporary name until it is complete."""
+    """A writer of files, which have temporary names until they are complete."""
 
-    path: Path
+    paths: tuple[Path, ...]
 
 
 class ParquetEmbeddings:
@@ -40,6 +40,7 @@ class ParquetEmbeddings:
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
+        self.paths: tuple[Path, ...] = (path,)
         self.schema = pa.schema(
             [
                 ("node_index", pa.int64()),
@@ -83,6 +84,7 @@ class CsvEmbeddings:
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
+        self.paths: tuple[Path, ...] = (path,)
         self.file: IO[str] = self.temporary.open("w", encoding="utf-8", newline="")
         self.rows = csv.writer(self.file, lineterminator="\n")
         self.rows.writerow(COLUMNS)
@@ -111,6 +113,7 @@ class NpyEmbeddings:
     def __init__(self, path: Path, dim: int, rows: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
         self.ids_path = path.with_suffix(".ids.txt")
+        self.paths: tuple[Path, ...] = (path, self.ids_path)
         self.ids_temporary = temporary_path(self.ids_path)
         self.matrix = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=np.float32, shape=(rows, dim))
         self.ids: IO[str] = self.ids_temporary.open("w", encoding="utf-8", newline="")

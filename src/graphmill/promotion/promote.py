@@ -12,9 +12,8 @@ from typing import Any
 from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.export.embeddings import MANIFEST as EXPORT
-from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import index_problem, require_index
+from graphmill.export.manifests import read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
@@ -28,6 +27,7 @@ from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
+from graphmill.verified_files import MANIFEST as EXPORT
 
 _ATTEMPTS = 3
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
-from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
@@ -27,10 +26,12 @@ from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch
-from graphmill.training.files import describe_file, writing
+from graphmill.training.files import writing
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 from graphmill.training.settings import ExportSettings
+from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
+from graphmill.verified_files import describe_file
 
 
 @dataclass
