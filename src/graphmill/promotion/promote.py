@@ -106,8 +106,9 @@ def promote_run(
 
 
 def export_trial(run_dir: str | Path) -> Restored:
-    """Return the run. A trial of a search is exported first, because a search only trains it."""
-    restored = restore(run_dir)
+    """Return the run, with every file of its graph hashed again. A trial of a search is exported first, because a search
+    only trains it."""
+    restored = restore(run_dir, verify="always")
     if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
         export_run(restored)
     return restored

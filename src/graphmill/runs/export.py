@@ -31,7 +31,7 @@ from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 from graphmill.training.settings import ExportSettings
 from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
-from graphmill.verified_files import describe_file
+from graphmill.verified_files import Verify, describe_file
 
 
 @dataclass
@@ -62,8 +62,10 @@ class Restored:
         return str(self.run.read_json("settings.json")["evaluation"].get("selection_split", "valid"))
 
 
-def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
+def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | None = None) -> Restored:
     """The model of a run at the given epoch; by default at its best epoch, or at the last one if none was chosen.
+
+    ``verify``: which files of its graph are hashed, if not those of the run's setting ``acceleration.verify_graph``.
 
     If the best epoch's checkpoint is damaged or missing, the next best is taken, and the run's log and ``notes`` say
     so.
@@ -74,7 +76,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
     values = stored_settings(run).model_dump()
-    graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
+    graph = open_graph_of(run.path, manifest["data"], verify or values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled. Some recipes refuse compilation, but settings of older runs may
     # have it.
