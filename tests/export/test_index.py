@@ -55,7 +55,7 @@ def test_an_index_finds_the_neighbours_and_their_cosines_are_exact(
     assert about["recall_at_10"] >= 0.95
     assert index_problem(about) == ""
     assert (tmp_path / f"index.{kind}").is_file()
-    rows, cosines = vectors.proposed(3, 10, read_index(kind, tmp_path, about["breadth"]))
+    rows, cosines = vectors.proposed(3, 10, read_index(kind, tmp_path / f"index.{kind}", about["breadth"]))
     expected = dict(zip(*vectors.nearest(3, 1500), strict=True))
     assert cosines == pytest.approx([expected[row] for row in rows], abs=1e-6)
 

@@ -135,7 +135,7 @@ def test_a_failure_while_filling_leaves_nothing(store: Versions) -> None:
 def test_a_damaged_file_is_named(store: Versions) -> None:
     version = promote(store, "one")
     (version.path / "vectors.txt").write_text("two")
-    with pytest.raises(InputError, match=r"vectors\.txt is missing or was changed"):
+    with pytest.raises(InputError, match=r"vectors\.txt is damaged: its SHA-256 is not"):
         version.verify()
     (version.path / VERSION).write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
