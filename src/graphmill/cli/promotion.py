@@ -39,7 +39,7 @@ def promote(
     sink: Annotated[
         list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
     ] = None,
-    index: Annotated[str, typer.Option(help="How neighbours are searched: exact, faiss or usearch")] = "exact",
+    index: Annotated[str, typer.Option(help="How neighbours are searched: exact or faiss")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,

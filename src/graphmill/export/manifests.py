@@ -67,7 +67,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 class _Index(BaseModel):
-    kind: Literal["faiss", "usearch"]
+    kind: Literal["faiss"]
     recall_at_10: float
     queries: int
     breadth: int = Field(gt=0, le=1 << 20)

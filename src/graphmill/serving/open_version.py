@@ -101,7 +101,7 @@ class OpenVersion:
             return None, "exact"
         try:
             path = verified_file(self.version.path, index_file(about["kind"]))
-            return read_index(about["kind"], path, about["breadth"]), about["kind"]
+            return read_index(about["kind"], path, self.vectors, about["breadth"]), about["kind"]
         except GraphmillError as error:
             self.problem = f"it is searched exactly: {error}"
             log.warning("%s: %s", self.name, self.problem)
