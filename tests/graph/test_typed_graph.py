@@ -228,13 +228,14 @@ def test_damage_that_leaves_no_trace_is_found_where_every_opening_verifies_or_af
         TypedGraph.open(graph.path)
 
 
-def test_a_copy_or_a_time_set_back_does_not_carry_the_note_along(graph, tmp_path):
+def test_a_copy_or_a_time_set_back_does_not_carry_the_note_along(graph, tmp_path_factory):
     path = graph.path / "split.npy"
     before = path.stat()
     flip(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    subprocess.run(["cp", "-a", str(graph.path.parent), str(tmp_path / "copy")], check=True)
-    for place in (graph.path, tmp_path / "copy" / graph.path.name):
+    copy = tmp_path_factory.mktemp("copy") / "copy"
+    subprocess.run(["cp", "-a", str(graph.path.parent), str(copy)], check=True)
+    for place in (graph.path, copy / graph.path.name):
         with pytest.raises(InputError, match=r"split\.npy is damaged"):
             TypedGraph.open(place)
 

@@ -138,7 +138,7 @@ def test_a_damaged_file_is_named(store: Versions) -> None:
     with pytest.raises(InputError, match=r"vectors\.txt is damaged: its SHA-256 is not"):
         version.verify()
     (version.path / VERSION).write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is damaged: it is not JSON"):
         store.current()
 
 

@@ -22,6 +22,7 @@ from graphmill.runs.export import evaluate_run, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.run_directory import RunDirectory
+from graphmill.verified_files import sealed
 from tests.runs.processes import in_own_mounts
 from tests.training.runs import assert_same, outcome, run
 
@@ -79,11 +80,11 @@ def test_a_damaged_file_is_named_and_training_again_mends_it(
 def test_a_report_that_claims_other_epochs_changes_nothing(
     copied: Path, values: dict[str, Any], tmp_path: Path
 ) -> None:
-    """As one from before there were checksums, so that it is its contents that are looked at."""
+    """With a right checksum, so that it is its contents that are looked at."""
 
     def lie(report: dict[str, Any]) -> dict[str, Any]:
         report.pop("checksum")
-        return report | {"epochs_done": 50, "steps_done": 200, "best_epoch": 40}
+        return sealed(report | {"epochs_done": 50, "steps_done": 200, "best_epoch": 40})
 
     rewrite(copied / "report.json", lie)
     more = merge(values, {"training": {"epochs": 5, "lr_decay_epochs": 3}})
@@ -114,7 +115,9 @@ def test_a_damaged_trace_changes_nothing_of_what_is_trained(
 
 
 def test_a_run_of_a_newer_graphmill_is_refused(copied: Path) -> None:
-    rewrite(copied / "manifest.json", lambda m: {k: v for k, v in m.items() if k != "checksum"} | {"version": 7})
+    rewrite(
+        copied / "manifest.json", lambda m: sealed({k: v for k, v in m.items() if k != "checksum"} | {"version": 7})
+    )
     with pytest.raises(InputError, match=r"written by a newer graphmill \(version 7\): upgrade"):
         restore(copied)
 
@@ -233,15 +236,13 @@ def test_a_moved_project_goes_on_where_it_is(project: Path, values: dict[str, An
     assert "before" not in (there / "report.json").read_text()
 
 
-def test_a_run_of_before_paths_were_relative_is_found_again(
-    project: Path, values: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_run_with_an_absolute_path_is_found_again(project: Path, values: dict[str, Any], tmp_path: Path) -> None:
     run_dir = trained_in(project, values)
     absolute = str(project / "data/06_models/toy/graph")
 
     def old(manifest: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in manifest.items() if name not in ("checksum", "files")}
-        return kept | {"data": {**manifest["data"], "path": absolute}}
+        return sealed(kept | {"data": {**manifest["data"], "path": absolute}})
 
     rewrite(run_dir / "manifest.json", old)
     assert restore(run_dir).graph.path == Path(absolute)

@@ -18,6 +18,7 @@ from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import CHOSEN_ON_TEST
+from graphmill.verified_files import sealed
 from tests.graph.test_interactions import built
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, Kept, outcome, run, settings_of
@@ -61,7 +62,7 @@ def test_a_run_of_before_is_opened_as_what_it_was(published: dict[str, Any], tmp
     (old / "settings.json").write_text(json.dumps(content), encoding="utf-8")
     manifest = json.loads((old / "manifest.json").read_text(encoding="utf-8"))
     kept = {name: value for name, value in manifest.items() if name not in ("checksum", "files")}
-    (old / "manifest.json").write_text(json.dumps(kept), encoding="utf-8")
+    (old / "manifest.json").write_text(json.dumps(sealed(kept)), encoding="utf-8")
     found = evaluate_run(restore(old))
     assert found["selected_on"] == "valid"
     assert found["test"] == evaluate_run(restore(published["run_dir"]))["test"]
