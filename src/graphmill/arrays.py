@@ -10,6 +10,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +60,16 @@ def load_safetensors(path: Path, framework: Literal["np", "pt"], remedy: str) ->
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except Exception as error:  # SafetensorError, and what the framework raises at a type that it does not have
         raise InputError(f"{path} is not a readable safetensors file ({one_line(error)}); {remedy}") from None
+
+
+def save_safetensors(path: Path, arrays: Mapping[str, Any], framework: Literal["numpy", "torch"]) -> None:
+    """Write arrays or tensors, contiguous, by name. Raises :class:`OSError` if they cannot be written."""
+    from safetensors import SafetensorError
+
+    try:
+        import_module(f"safetensors.{framework}").save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise OSError(one_line(error)) from None
 
 
 def array_of(

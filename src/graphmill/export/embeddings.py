@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from safetensors.numpy import save_file
 
+from graphmill.arrays import save_safetensors
 from graphmill.errors import TrainingError
 from graphmill.export.manifests import EXPORT_FORMAT
 from graphmill.export.writers import CsvEmbeddings, FileWriter, NpyEmbeddings, ParquetEmbeddings
@@ -78,7 +78,8 @@ def _export(
         # Files of an earlier export would belong to another model.
         (directory / SCORING).unlink(missing_ok=True)
         for name, arrays in beside.items():
-            save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
+            own = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+            save_safetensors(directory / name, own, "numpy")
         for writer in writers:
             writer.commit()
     except BaseException:

@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
-from graphmill.arrays import array_of, load_safetensors
+from graphmill.arrays import array_of, load_safetensors, save_safetensors
 from graphmill.errors import InputError, SettingsError
 
 Kind = Literal["exact", "faiss"]
@@ -236,4 +235,4 @@ def _write(units: Float32, path: Path) -> None:
     index.train(units)
     index.add(units)
     names = ("levels", "neighbors")
-    save_file({name: faiss.vector_to_array(getattr(index.hnsw, name)).copy() for name in names}, path)
+    save_safetensors(path, {name: faiss.vector_to_array(getattr(index.hnsw, name)).copy() for name in names}, "numpy")

@@ -19,6 +19,7 @@ from typing import Any
 import fsspec
 
 from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.export.writers import put_in_place, temporary_path
 from graphmill.ingest.files import shown
 from graphmill.training.files import PART, PARTIAL
 from graphmill.verified_files import VERSION, damaged_file, listed_files
@@ -94,11 +95,10 @@ def copy_file(source: Path, target: str | Path) -> None:
             system.put_file(str(source), inner)
             return
         local = Path(target)
-        local.parent.mkdir(parents=True, exist_ok=True)
-        scratch = local.with_name(f".{local.name}.{os.getpid()}{PART}")
+        scratch = temporary_path(local)
         try:
             shutil.copyfile(source, scratch)
-            os.replace(scratch, local)
+            put_in_place(scratch, local)
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -171,7 +171,10 @@ def fetched(url: str) -> Path:
         if not live:
             raise InputError(f"{shown(folder)} has no live version: it has no {POINTER}")
         folder = f"{folder}/{live}"
-    root = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "graphmill")
+    try:
+        root = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "graphmill")
+    except RuntimeError:  # no HOME and no account, as in a container with a free user id
+        raise ResourceError(f"there is no home to keep {shown(url)} in: name a folder in {CACHE_VARIABLE}") from None
     local = root / hashlib.sha256(folder.encode()).hexdigest()[:16] / folder.rpartition("/")[2]
     if (local / VERSION).is_file():
         return local  # versions never change

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
+from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
@@ -70,7 +70,7 @@ def fill_from(
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
-        save_file(tensors, folder / WEIGHTS_FILE)
+        save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.recipe.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from graphmill.errors import GraphmillError
 from graphmill.export.remote import copy_folder, read_pointer, remove_folder, write_pointer
 from graphmill.promotion.versions import Versions, now
-from graphmill.training.files import write_atomically
+from graphmill.training.files import write_atomically, writing
 from graphmill.verified_files import VERSION
 
 FILE = "copies.json"
@@ -21,8 +21,9 @@ FILE = "copies.json"
 def note_target(store: Versions, target: str) -> None:
     """Store the target to which the versions are copied; "" keeps the stored one."""
     if target and target != target_of(store):
-        store.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
+        with writing(store.path):
+            store.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
 
 
 def target_of(store: Versions) -> str:

@@ -261,7 +261,7 @@ class Versions:
             sync_directory(self.path)
             return self.read(final.name)
         except OSError as error:
-            raise ResourceError(f"no version could be written to {self.path}: {error.strerror}") from None
+            raise ResourceError(f"no version could be written to {self.path}: {error.strerror or error}") from None
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
