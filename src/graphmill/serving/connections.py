@@ -6,7 +6,6 @@ import asyncio
 import resource
 from typing import Any
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS, BODY_SECONDS = 10.0, 30.0
@@ -35,7 +34,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._awaited: Any = None
+        self._awaited = ""
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
@@ -78,12 +77,12 @@ class BoundedConnection(H11Protocol):
 
     def _watch(self) -> None:
         """Start the deadline of what the client has to send next, if that is something else than before."""
-        awaited = h11.CLOSED if self.transport.is_closing() else self.conn.their_state
-        if awaited is self._awaited:
+        awaited = "CLOSED" if self.transport.is_closing() else repr(self.conn.their_state)  # the names of h11's states
+        if awaited == self._awaited:
             return
         self._stop()
         self._awaited = awaited
-        seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS, h11.CLOSED: BODY_SECONDS}.get(awaited)
+        seconds = {"IDLE": HEADER_SECONDS, "SEND_BODY": BODY_SECONDS, "CLOSED": BODY_SECONDS}.get(awaited)
         if seconds is not None:
             self._since = self.loop.time()
             self._timer = self.loop.call_later(seconds, self._expire)
