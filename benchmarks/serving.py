@@ -28,7 +28,7 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.index import Kind, Vectors, write_index
 from graphmill.promotion.versions import Versions
 
-KINDS: tuple[Kind, ...] = ("exact", "faiss", "usearch")
+KINDS: tuple[Kind, ...] = ("exact", "faiss")
 CLIENTS = (1, 4)
 WARM, REQUESTS = 20, 400
 

@@ -1,4 +1,4 @@
-"""Reads NumPy files and reports damage.
+"""Reads files of arrays (NumPy, safetensors) and reports damage.
 
 It does not import torch.
 """
@@ -9,7 +9,10 @@ import io
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,3 +48,42 @@ def load_npy(source: Path | io.BytesIO, name: str, remedy: str) -> NDArray[np.ge
     if more:
         raise InputError(f"{name} is damaged: it has {more:,} bytes more than its header says; {remedy}")
     return array
+
+
+def load_safetensors(path: Path, framework: Literal["np", "pt"], remedy: str) -> dict[str, Any]:
+    """The arrays (``np``) or tensors (``pt``) of a safetensors file, by name. Raises :class:`InputError` with one sentence
+    if it is damaged; ``remedy``: what to do."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework=framework) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except Exception as error:  # SafetensorError, and what the framework raises at a type that it does not have
+        raise InputError(f"{path} is not a readable safetensors file ({one_line(error)}); {remedy}") from None
+
+
+def save_safetensors(path: Path, arrays: Mapping[str, Any], framework: Literal["numpy", "torch"]) -> None:
+    """Write arrays or tensors, contiguous, by name. Raises :class:`OSError` if they cannot be written."""
+    from safetensors import SafetensorError
+
+    try:
+        import_module(f"safetensors.{framework}").save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise OSError(one_line(error)) from None
+
+
+def array_of(
+    arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int | None, ...], kind: Literal["f", "i"]
+) -> NDArray[Any]:
+    """The array ``name``: float32 for ``kind`` "f", int64 for "i". ``shape``: its size in each dimension, None for any.
+
+    Raises :class:`InputError` if it is missing, or of another kind or shape.
+    """
+    found = arrays.get(name)
+    if found is None:
+        raise InputError(f"it has no array {name}")
+    wanted = "×".join("n" if size is None else str(size) for size in shape)
+    same = len(found.shape) == len(shape) and all(b in (None, a) for a, b in zip(found.shape, shape, strict=True))
+    if not same or found.dtype.kind != kind:
+        raise InputError(f"its array {name} is {'×'.join(map(str, found.shape))} of {found.dtype}, not {wanted}")
+    return np.ascontiguousarray(found, dtype=np.float32 if kind == "f" else np.int64)

@@ -35,6 +35,12 @@ class ParquetTable:
         self.rows: int = self._file.metadata.num_rows
         self.groups: int = self._file.num_row_groups
 
+    def require(self, schema: pa.Schema) -> None:
+        """Raise :class:`InputError` unless the file has these columns, of these types."""
+        for field in schema:
+            if field.name not in self.names or self.schema.field(field.name).type != field.type:
+                raise InputError(f"{self._name} has no column {field.name} of {field.type}; {self._remedy}")
+
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The whole table, or only the given columns."""
         with self._readable():

@@ -11,7 +11,8 @@ import pytest
 
 from graphmill.errors import InputError, ResourceError, TrainingError
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.export.embeddings import export_embeddings, read_manifest
+from graphmill.export.embeddings import export_embeddings
+from graphmill.export.manifests import read_manifest
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 
@@ -25,6 +26,7 @@ NODES = pa.table(
     }
 )
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+ABOUT = {"fingerprint": "abc", "recipe": "hgt", "epoch": 1}
 ALL = ExportSettings(csv=True)
 
 
@@ -60,7 +62,7 @@ def test_the_parquet_schema_is_typed(tmp_path: Path) -> None:
 def test_the_manifest_names_files_with_hashes_and_what_made_them(tmp_path: Path) -> None:
     import hashlib
 
-    export_embeddings(blocks(), NODES, 3, tmp_path, ALL, {"fingerprint": "abc"})
+    export_embeddings(blocks(), NODES, 3, tmp_path, ALL, ABOUT)
     manifest = read_manifest(tmp_path)
     assert manifest["fingerprint"] == "abc"
     assert manifest["rows"] == 5
@@ -95,7 +97,7 @@ def test_a_failed_export_does_not_pass_off_the_old_files_as_new(tmp_path: Path) 
 def test_what_a_killed_export_left_is_swept_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".embeddings.csv.4711.part").write_text("half")
     (tmp_path / ".manifest.json.part").write_text("half")
-    export_embeddings(blocks(), NODES, 3, tmp_path, ALL, {})
+    export_embeddings(blocks(), NODES, 3, tmp_path, ALL, ABOUT)
     assert not list(tmp_path.glob(".*.part"))
     assert read_manifest(tmp_path)["rows"] == 5
 

@@ -112,7 +112,7 @@ def test_a_damaged_version_is_not_loaded(s3: Any, runs: list[Path], tmp_path: Pa
     promote_run(runs[0], store, PromotionSettings(copy_to=f"{BUCKET}/promoted"), by="me", person=True, force=True)
     name = f"graphmill-test/promoted/hurt/bpr_mf/{store.current_name()}/embeddings.parquet"
     s3.pipe_file(name, b"PAR1")
-    with pytest.raises(InputError, match=r"embeddings\.parquet is missing or has changed"):
+    with pytest.raises(InputError, match=r"embeddings\.parquet is damaged: it has 4 bytes"):
         fetched(f"{BUCKET}/promoted/hurt/bpr_mf/current")
     assert not list((tmp_path / "cache").glob("*/*/version.json"))
 

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.neighbours import nearest
 from graphmill.export import databases
 from graphmill.export.targets import write_to
+from graphmill.export.writers import temporary_path
+from tests.runs.processes import in_own_mounts
 
 SERVERS = (shutil.which("postgres"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres"))))
 
@@ -237,3 +240,66 @@ def test_pgvector_finds_who_is_near(
         "(SELECT embedding FROM vectors WHERE node_id = 'n3') LIMIT 5",
     )
     assert [row[0] for row in near] == [f"n{row}" for row in nearest(embeddings.vectors, np.array([3]), 5).rows[0]]
+
+
+FULL = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from graphmill.arrays import save_safetensors
+from graphmill.errors import GraphmillError
+from graphmill.evaluation.embedding_files import Embeddings
+from graphmill.export.targets import write_to
+from graphmill.promotion.copies import note_target
+from graphmill.promotion.versions import Versions
+
+disk, rows = Path(sys.argv[1]), 20_000
+names = np.array([str(number) for number in range(rows)], dtype=object)
+values = np.random.default_rng(0).normal(size=(rows, 32)).astype(np.float32)
+found = Embeddings(names, names, np.zeros(rows, np.int32), ("n",), values, np.arange(rows))
+
+
+def version(folder: Path) -> dict:
+    save_safetensors(folder / "weights.safetensors", {"w": values}, "numpy")
+    return {}
+
+
+def add() -> None:
+    with Versions(disk / "toy" / "m").lock():
+        Versions(disk / "toy" / "m").add(version)
+
+
+uses = [lambda ending=ending: write_to(str(disk / f"vectors.{ending}"), found) for ending in ("npy", "parquet", "csv")]
+for use in [*uses, add, lambda: note_target(Versions(disk / "none" / "m"), "x" * 2_000_000)]:
+    try:
+        use()
+    except GraphmillError as error:
+        print("exit", error.exit_code, error)
+    else:
+        print("written")
+print([path.name for path in disk.rglob("*") if path.is_file() and path.name != ".lock"])
+"""
+
+
+def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FULL)
+    (tmp_path / "disk").mkdir()
+    script = 'mount -t tmpfs -o size=1m none "$1"\n"$2" "$3" "$1"'
+    out = in_own_mounts(script, str(tmp_path / "disk"), sys.executable, str(tmp_path / "program.py")).splitlines()
+    assert [line.partition(" cannot be ")[0].rpartition("/")[2] for line in out[:3]] == [
+        "vectors.npy", "vectors.parquet", "vectors.csv",
+    ]  # fmt: skip
+    assert all(line.startswith("exit 2 ") for line in out[:5])
+    assert out[3].startswith("exit 2 no version could be written to ")
+    assert out[5] == "[]"
+
+
+def test_what_a_dead_process_left_is_removed_by_the_next_and_not_what_a_running_one_writes(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for process in (dead.pid, os.getppid()):
+        (tmp_path / f".vectors.npy.{process}.part").write_text("half")
+    assert temporary_path(tmp_path / "vectors.npy").name == f".vectors.npy.{os.getpid()}.part"
+    assert [path.name for path in tmp_path.iterdir()] == [f".vectors.npy.{os.getppid()}.part"]

@@ -39,27 +39,14 @@ def same(one: TrainingLinks, other: TrainingLinks) -> None:
         assert (right.data == 1).all()
 
 
-def earlier_form(links: TrainingLinks) -> dict[str, np.ndarray]:
-    arrays = {"offsets": np.array(links.offsets, np.int64)}
-    for number, matrix in enumerate(links.outgoing):
-        arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
-        arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
-        arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
-    return arrays
-
-
 @pytest.mark.parametrize("kind", [TrainingLinks, NeighbourSums])
 def test_links_are_read_as_they_were_written(kind: type[TrainingLinks]) -> None:
-    same(some(), kind.read(some().arrays()))
+    same(some(), kind.read(some().arrays(), 12))
     assert all(array.flags.c_contiguous for array in some().arrays().values())
 
 
-def test_the_earlier_form_is_read() -> None:
-    same(some(), TrainingLinks.read(earlier_form(some())))
-
-
 def test_no_relations_are_read_as_none() -> None:
-    assert TrainingLinks.read(TrainingLinks([], []).arrays()).outgoing == []
+    assert TrainingLinks.read(TrainingLinks([], []).arrays(), 12).outgoing == []
 
 
 def many_relations() -> NeighbourSums:
@@ -99,14 +86,10 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
     } == {}
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_degrees_of_link_contrastive_follow_from_the_links(earlier: bool) -> None:
+def test_degrees_of_link_contrastive_follow_from_the_links() -> None:
     links = some()
     degrees = [np.log1p(np.asarray(matrix.sum(0)).ravel()).astype(np.float32) for matrix in links.outgoing]
     arrays = exported.scoring_arrays(LinkDecoder(4, 8, "dot", True), links)
-    if earlier:
-        arrays = {name: array for name, array in arrays.items() if not name.startswith("edges.")}
-        arrays |= earlier_form(links) | {f"log_degree.{number}": degree for number, degree in enumerate(degrees)}
     scorer = exported.DecoderExport(arrays, np.zeros((12, 8), np.float32))
     for found, degree in zip(scorer.log_degree, degrees, strict=True):
         assert torch.equal(found, torch.from_numpy(degree))

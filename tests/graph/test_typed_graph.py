@@ -5,14 +5,16 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill import verified_files
 from graphmill.errors import InputError
-from graphmill.graph import storage, verified_files
+from graphmill.graph import storage
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -90,8 +92,8 @@ def test_edge_attributes_go_with_their_edges_and_with_added_reverses(build):
     for relation in graph.relations:
         got = graph.edges(relation)
         assert (got.weight.dtype, got.timestamp.dtype) == (np.float32, np.int64)
-        for s, d, weight, time in zip(got.src, got.dst, got.weight, got.timestamp, strict=True):
-            seen[relation.source, int(s), relation.target, int(d)] = (float(weight), int(time))
+        for s, d, weight, when in zip(got.src, got.dst, got.weight, got.timestamp, strict=True):
+            seen[relation.source, int(s), relation.target, int(d)] = (float(weight), int(when))
     expected = {("a", 0, "b", 0): (0.5, 10), ("a", 1, "b", 0): (1.5, 2**40), ("a", 0, "a", 1): (2.5, -3)}
     assert seen == expected | {(c, d, a, b): value for (a, b, c, d), value in expected.items()}
     assert graph.describe()["edge_attributes"] == ["weight", "timestamp"]
@@ -183,8 +185,8 @@ def test_damage_that_keeps_the_size_is_found_on_opening_and_the_file_named(graph
 
 def test_files_are_hashed_when_they_are_new_or_changed_and_not_again(graph, monkeypatch):
     hashed = []
-    plain = verified_files.sha256
-    monkeypatch.setattr(verified_files, "sha256", lambda path: hashed.append(path.name) or plain(path))
+    plain = verified_files.describe_file
+    monkeypatch.setattr(verified_files, "describe_file", lambda path: hashed.append(path.name) or plain(path))
     TypedGraph.open(graph.path)
     assert hashed == [], "the builder has hashed them"
     os.utime(graph.path / "src.npy")
@@ -198,18 +200,44 @@ def test_files_are_hashed_when_they_are_new_or_changed_and_not_again(graph, monk
     assert len(hashed) == 1 + 2 * len(graph.manifest["files"])
 
 
-def test_damage_that_leaves_no_trace_is_found_where_every_opening_verifies(graph):
+def damaged_unseen(graph):
+    """Changes ``split.npy`` as a disk would: size, times and inode are those at the last verification."""
     path = graph.path / "split.npy"
-    before = path.stat()
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\2")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    note = verified_files.note_of(graph.path)
+    marks = json.loads(note.read_text())
+    for records in (marks, verified_files._of_this_process):
+        for name, (since, digest, *_) in list(records.items()):
+            if name.endswith("split.npy"):
+                records[name] = [since, digest, *verified_files._mark(path.stat())]
+    note.write_text(json.dumps(marks))
+
+
+def test_damage_that_leaves_no_trace_is_found_where_every_opening_verifies_or_after_a_week(graph, monkeypatch):
+    damaged_unseen(graph)
     assert TypedGraph.open(graph.path)
     with pytest.raises(InputError, match=r"split\.npy is damaged"):
         TypedGraph.open(graph.path, verify="always")
     with pytest.raises(InputError, match=r"split\.npy is damaged"):
         graph.verify()
+    later = time.time() + verified_files.VALID_SECONDS + 1
+    monkeypatch.setattr(verified_files.time, "time", lambda: later)
+    with pytest.raises(InputError, match=r"split\.npy is damaged"):
+        TypedGraph.open(graph.path)
+
+
+def test_a_copy_or_a_time_set_back_does_not_carry_the_note_along(graph, tmp_path_factory):
+    path = graph.path / "split.npy"
+    before = path.stat()
+    flip(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    copy = tmp_path_factory.mktemp("copy") / "copy"
+    subprocess.run(["cp", "-a", str(graph.path.parent), str(copy)], check=True)
+    for place in (graph.path, copy / graph.path.name):
+        with pytest.raises(InputError, match=r"split\.npy is damaged"):
+            TypedGraph.open(place)
 
 
 def test_what_was_verified_may_be_forgotten_or_damaged(graph):

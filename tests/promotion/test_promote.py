@@ -275,9 +275,9 @@ def test_an_index_and_what_the_run_has_to_show_are_part_of_the_version(
     back = promote_run(first, store, ALWAYS, **BY)
     assert (back["version"], back["reason"]) == (plain["version"], "the run that is live, made again with index exact")
     monkeypatch.setattr("graphmill.export.index.REQUIRED_RECALL", 1.01)
-    kept = promote_run(first, store, PromotionSettings(when="checks_pass", index="usearch"), **BY)
+    kept = promote_run(first, store, indexed, **BY)
     assert (kept["outcome"], kept["version"]) == ("kept", plain["version"])
-    assert "usearch finds" in kept["reason"]
+    assert "faiss finds" in kept["reason"]
 
 
 def test_the_health_of_a_run_that_a_person_promotes_is_in_the_version(store: Versions, better: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from graphmill.errors import InputError, RunLockedError
-from graphmill.promotion.versions import MANIFEST, Version, Versions
+from graphmill.promotion.versions import Version, Versions
+from graphmill.verified_files import VERSION
 
 
 def content(text: str) -> Callable[[Path], Mapping[str, Any]]:
@@ -134,10 +135,10 @@ def test_a_failure_while_filling_leaves_nothing(store: Versions) -> None:
 def test_a_damaged_file_is_named(store: Versions) -> None:
     version = promote(store, "one")
     (version.path / "vectors.txt").write_text("two")
-    with pytest.raises(InputError, match=r"vectors\.txt is missing or was changed"):
+    with pytest.raises(InputError, match=r"vectors\.txt is damaged: its SHA-256 is not"):
         version.verify()
-    (version.path / MANIFEST).write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
+    (version.path / VERSION).write_text("{")
+    with pytest.raises(InputError, match="is damaged: it is not JSON"):
         store.current()
 
 

@@ -23,6 +23,7 @@ from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_files import RUN_FORMAT
 from graphmill.usage.compare import compare_picture, compare_runs
+from graphmill.verified_files import sealed
 from tests.runs.processes import in_own_mounts
 from tests.training.runs import assert_same, outcome, run
 
@@ -80,11 +81,11 @@ def test_a_damaged_file_is_named_and_training_again_mends_it(
 def test_a_report_that_claims_other_epochs_changes_nothing(
     copied: Path, values: dict[str, Any], tmp_path: Path
 ) -> None:
-    """As one from before there were checksums, so that it is its contents that are looked at."""
+    """With a right checksum, so that it is its contents that are looked at."""
 
     def lie(report: dict[str, Any]) -> dict[str, Any]:
         report.pop("checksum")
-        return report | {"epochs_done": 50, "steps_done": 200, "best_epoch": 40}
+        return sealed(report | {"epochs_done": 50, "steps_done": 200, "best_epoch": 40})
 
     rewrite(copied / "report.json", lie)
     more = merge(values, {"training": {"epochs": 5, "lr_decay_epochs": 3}})
@@ -235,6 +236,21 @@ def test_a_moved_project_goes_on_where_it_is(project: Path, values: dict[str, An
     )
     assert more["epochs_done"] == 4
     assert "before" not in (there / "report.json").read_text()
+
+
+def test_a_run_with_an_absolute_path_is_found_again(project: Path, values: dict[str, Any], tmp_path: Path) -> None:
+    run_dir = trained_in(project, values)
+    absolute = str(project / "data/06_models/toy/graph")
+
+    def old(manifest: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in manifest.items() if name not in ("checksum", "files")}
+        return sealed(kept | {"data": {**manifest["data"], "path": absolute}})
+
+    rewrite(run_dir / "manifest.json", old)
+    assert restore(run_dir).graph.path == Path(absolute)
+    moved = project.rename(tmp_path / "after")
+    found = restore(moved / run_dir.relative_to(project))
+    assert found.graph.path == moved / "data/06_models/toy/graph"
 
 
 def test_a_run_that_was_copied_without_its_graph_says_what_is_missing(

@@ -29,6 +29,7 @@ from graphmill.systems.hgt.softmax_scorer import scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
+from graphmill.usage.recommendations import SCHEMA
 
 TYPES = ("drug", "disease", "gene")
 OF_TYPE, DIM = 30, 16
@@ -81,7 +82,12 @@ HEALTH = {
         {"name": "effective_rank", "value": 3.0, "status": "warn", "meaning": "Few directions are used.", "remedy": ""},
     ],
 }
-RANKING = {"kind": "items", "split": "test", "figures": {"degree": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}}}
+RANKING = {
+    "kind": "items",
+    "epoch": 1,
+    "split": "test",
+    "figures": {"degree": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}},
+}
 DRIFT = {
     "against": "0001-aaaaaaaa",
     "name": "rotation_only",
@@ -106,14 +112,22 @@ PICTURE = base64.b64decode(
 )
 
 
-def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Callable[[Path], Mapping[str, Any]]:
+def fill(
+    seed: int,
+    arrays: Mapping[str, np.ndarray],
+    index: str,
+    items: int,
+    first_name: str,
+    files: Mapping[str, bytes],
+    recipe: str = "hgt",
+) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
-        beside = {SCORING: scoring(seed)} if links else {}
+        beside = {SCORING: arrays} if arrays else {}
         about: dict[str, Any] = {
             "fingerprint": f"run{seed}",
             "epoch": 1,
-            "recipe": "hgt",
-            "relations": RELATIONS if links else [],
+            "recipe": recipe,
+            "relations": RELATIONS if arrays else [],
         }
         about["data"] = {"path": "gone/graph", "content_hash": "0" * 64}
         formats = ExportSettings(csv=False)
@@ -123,6 +137,8 @@ def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Cal
             (folder / f"{name}.json").write_text(json.dumps(found))
         epochs = [{"epoch": n, "losses": {"total": 2.0 / (n + 1)}, "valid": {"mrr": 0.1 * n}} for n in range(4)]
         (folder / "curves.json").write_text(json.dumps(epochs))
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         for name in DRIFT_PICTURES:
             (folder / name).write_bytes(PICTURE)
         if items:
@@ -138,11 +154,11 @@ def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Cal
                 for u in (1, 2, 3)
                 for r in range(items)
             ]
-            table = pa.Table.from_pylist([{**row, "score": 1.0 / row["rank"]} for row in rows])
+            table = pa.Table.from_pylist([{**row, "score": 1.0 / row["rank"]} for row in rows], SCHEMA)
             pq.write_table(table, folder / "recommendations.parquet")
         said = None if index == "exact" else write_index(index, Vectors(values), folder)  # type: ignore[arg-type]
         return {
-            "recipe": "hgt",
+            "recipe": recipe,
             "run_dir": f"data/06_models/toy/hgt/run{seed}",
             "fingerprint": f"run{seed}",
             "epoch": 1,
@@ -174,10 +190,11 @@ def make(promoted: Path) -> MakeVersion:
         index: str = "exact",
         items: int = 0,
         first_name: str = "Drug 0",
+        files: Mapping[str, bytes] | None = None,
     ) -> Version:
         store = Versions(promoted / model)
         with store.lock():
-            version = store.add(fill(seed, links, index, items, first_name))
+            version = store.add(fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {}))
             store.switch(version, kind="promoted", by="a test", why=f"seed {seed}")
         return version
 

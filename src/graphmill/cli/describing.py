@@ -22,9 +22,10 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     --json prints the Croissant description of its files instead.
     """
     from graphmill.promotion.versions import folder_of
-    from graphmill.reports.card import card_text
+    from graphmill.reports.card import CARD, card_text
     from graphmill.reports.card_files import read_card_files
     from graphmill.reports.croissant import croissant
+    from graphmill.verified_files import verified_file
 
     path = folder_of(what, folder)
     files = read_card_files(path)
@@ -32,8 +33,9 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
         print_json(croissant(files, "" if files.export_folder == files.folder else "embeddings/"))
         return
     # A version keeps its card from promotion; a run's card is made from its current files.
-    kept = files.folder / "card.md"
-    print(kept.read_text(encoding="utf-8") if files.version and kept.is_file() else card_text(files), end="")
+    kept = CARD in files.version.get("files", ())
+    text = verified_file(files.folder, CARD).read_text(encoding="utf-8", errors="replace") if kept else card_text(files)
+    print(text, end="")
 
 
 @app.command()

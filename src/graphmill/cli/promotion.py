@@ -39,7 +39,7 @@ def promote(
     sink: Annotated[
         list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
     ] = None,
-    index: Annotated[str, typer.Option(help="How neighbours are searched: exact, faiss or usearch")] = "exact",
+    index: Annotated[str, typer.Option(help="How neighbours are searched: exact or faiss")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -147,7 +147,7 @@ def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> 
             row["when"],
             f"{row['metric']} {number(row['valid'])}" if row["valid"] is not None else "",
             number(row["test"]),
-            f"{row['kind']}: {row['why']}" if row["why"] else row["kind"],
+            row["problem"] or (f"{row['kind']}: {row['why']}" if row["why"] else row["kind"]),
             row["by"],
         ]
         for row in rows
@@ -201,7 +201,7 @@ def _versions(model: str, folder: Path) -> "Versions":
     if not (dataset and slash and name) or "/" in name or ".." in (dataset, name):
         raise InputError(f"'{model}' is not a model; write DATASET/MODEL, such as biomed/hgt")
     store = Versions(folder / dataset / name)
-    if not store.all():
+    if not store.names():
         there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
         raise InputError(f"{folder} has no version of {model}; it has versions of: {there or 'nothing'}")
     return store

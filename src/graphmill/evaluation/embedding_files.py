@@ -16,6 +16,7 @@ from graphmill.arrays import load_npy
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_csv import REQUIRED, read_csv_blocks, require_columns
 from graphmill.parquet import ParquetTable
+from graphmill.verified_files import damaged, damaged_file, listed_files
 
 #: File names to look for in a directory, the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
@@ -51,14 +52,15 @@ class Embeddings:
 def read_embeddings(path: str | Path) -> Embeddings:
     """Read a file (``.parquet``, ``.csv``, ``.csv.gz``, ``.npy``), or the directory of an export.
 
-    Values that are not finite are kept; the health report counts them. Raises :class:`InputError` for anything that is
-    not an embedding.
+    A file that the manifest beside it lists is verified. Values that are not finite are kept; the health report counts
+    them. Raises :class:`InputError` for anything that is not an embedding, and for a damaged file.
     """
     path = Path(path)
     if path.is_dir():
         path = _in_directory(path)
     if not path.is_file():
         raise InputError(f"there is no embedding at {path}")
+    _require_whole(path)
     suffixes = path.name.lower()
     if suffixes.endswith((".parquet", ".pq")):
         return _read_parquet(path)
@@ -71,10 +73,22 @@ def read_embeddings(path: str | Path) -> Embeddings:
 
 def _in_directory(path: Path) -> Path:
     for folder in (path, path / "embeddings"):
+        listed, _ = listed_files(folder)
         for name in PREFERRED:
-            if (folder / name).is_file():
+            if (folder / name).is_file() and (not listed or name in listed):
                 return folder / name
     raise InputError(f"{path} holds none of {', '.join(PREFERRED)} and has no embeddings folder with one")
+
+
+def _require_whole(path: Path) -> None:
+    """Compare a file, and that of its ids, with the manifest beside it, if that lists them."""
+    try:
+        listed, remedy = listed_files(path.parent)
+    except InputError:
+        return  # the caller named a file, not the folder: a manifest that cannot be read says nothing about it
+    files = {name: listed[name] for name in (path.name, path.with_suffix(".ids.txt").name) if name in listed}
+    if found := damaged_file(path.parent, files):
+        raise damaged(*found, remedy)
 
 
 def _read_parquet(path: Path) -> Embeddings:

@@ -1,5 +1,6 @@
 """Formats numbers and tables as Markdown, for cards, reports and asset pages."""
 
+import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,5 +22,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
+def escaped(text: str) -> str:
+    """``text`` with HTML and links as plain text. Code between backticks shows them as they are, so it stays."""
+    parts = text.split("`")
+    unpaired = len(parts) - 1 if len(parts) % 2 == 0 else -1
+    for at in (*range(0, len(parts), 2), unpaired):
+        if at >= 0:
+            parts[at] = html.escape(parts[at], quote=False).replace("[", "\\[")
+    return "`".join(parts)
+
+
 def _cell(value: Any) -> str:
-    return number(value).replace("|", "\\|").replace("\n", " ")
+    return escaped(" ".join(number(value).splitlines())).replace("|", "\\|")

@@ -6,7 +6,6 @@ the vectors stay, and a rotated copy is written beside them. ``runs.champion`` f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,10 @@ import pyarrow as pa
 
 from graphmill.evaluation.drift.procrustes import Rotation, fit_rotation
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.embeddings import MANIFEST
+from graphmill.export.manifests import read_manifest
 from graphmill.export.writers import ParquetEmbeddings
 from graphmill.training.contract import EmbeddingBlock
+from graphmill.verified_files import listed_files
 
 ALIGNED = "embeddings_aligned.parquet"
 
@@ -50,8 +50,7 @@ class Alignment:
 
 def aligned_file(folder: Path) -> Path:
     """The file of an export (or version) with vectors in the common space: the rotated copy, or the vectors themselves."""
-    copy = folder / ALIGNED
-    return copy if copy.is_file() else folder
+    return folder / ALIGNED if ALIGNED in listed_files(folder)[0] else folder
 
 
 def read_reference(folder: Path, space: str) -> Reference:
@@ -61,7 +60,7 @@ def read_reference(folder: Path, space: str) -> Reference:
 
 def manifest_alignment(folder: Path) -> dict[str, Any]:
     """The alignment in an export's manifest; {} if it was not aligned."""
-    found = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("alignment") or {}
+    found = read_manifest(folder).get("alignment") or {}
     return dict(found) if "problem" not in found else {}
 
 

@@ -10,27 +10,24 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
-from safetensors.numpy import save_file
 
+from graphmill.arrays import save_safetensors
 from graphmill.errors import TrainingError
+from graphmill.export.manifests import EXPORT_FORMAT
 from graphmill.export.writers import CsvEmbeddings, FileWriter, ParquetEmbeddings
-from graphmill.graph.verified_files import damaged_file
-from graphmill.training.files import PART, describe_file, only_writer, writing
-from graphmill.training.run_files import damaged, read_json_file, shaped
+from graphmill.training.files import PART, only_writer, writing
+from graphmill.verified_files import MANIFEST, describe_file, sealed
 
 if TYPE_CHECKING:
     from graphmill.training.contract import EmbeddingBlock
     from graphmill.training.settings import ExportSettings
 
-MANIFEST = "manifest.json"
 SCORING = "relations.safetensors"
 """The file with the relations' parameters and training edges, from which links can be scored with the exported vectors."""
-_AGAIN = "run `graphmill train` with the same settings, or materialize the embeddings"
 
 
 def export_embeddings(
@@ -78,7 +75,8 @@ def _export(
         # Files of an earlier export would belong to another model.
         (directory / SCORING).unlink(missing_ok=True)
         for name, arrays in beside.items():
-            save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
+            own = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+            save_safetensors(directory / name, own, "numpy")
         for writer in writers:
             writer.commit()
     except BaseException:
@@ -87,60 +85,20 @@ def _export(
                 writer.abort()
         raise
     manifest = {
-        "format": "graphmill-embeddings",
+        "format": EXPORT_FORMAT,
         "version": 1,
         "rows": nodes.num_rows,
         "dim": dim,
         "files": {
             path.name: describe_file(path)
-            for path in [*(w.path for w in writers), *(directory / name for name in beside)]
+            for path in [*(path for w in writers for path in w.paths), *(directory / name for name in beside)]
         },
         **about,
     }
     temporary = directory / f".{MANIFEST}{PART}"
-    temporary.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, directory / MANIFEST)
     return manifest
-
-
-class ExportedFile(BaseModel):
-    """Size and SHA-256 of one file."""
-
-    bytes: int
-    sha256: str
-
-
-class ExportManifest(BaseModel):
-    """Required fields of an export's manifest. Further fields are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    format: Literal["graphmill-embeddings"]
-    rows: int
-    dim: int
-    files: dict[str, ExportedFile]
-
-
-def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of an exported directory.
-
-    Raises:
-        InputError: there is no complete export.
-    """
-    path = directory / MANIFEST
-    value = read_json_file(path, f"{directory} holds no finished export; {_AGAIN}")
-    manifest: dict[str, Any] = shaped(ExportManifest, value, path, _AGAIN)
-    return manifest
-
-
-def require_whole(directory: Path, manifest: dict[str, Any], suffix: str = ".parquet") -> None:
-    """Raise :class:`InputError` for an exported file that differs from the manifest, and name it.
-
-    ``suffix``: check only files with this ending, or all if there is none.
-    """
-    files = {name: entry for name, entry in manifest["files"].items() if name.endswith(suffix)}
-    if found := damaged_file(directory, files or manifest["files"]):
-        raise damaged(*found, _AGAIN)
 
 
 def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[FileWriter]) -> int:

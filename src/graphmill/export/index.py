@@ -1,7 +1,8 @@
-"""Finds nearest neighbours by cosine: exactly in blocks, or approximately by an index of faiss or usearch in the version.
+"""Finds nearest neighbours by cosine: exactly in blocks, or approximately by an index in the version.
 
 An index proposes rows, and their cosines are computed from the vectors. So the cosines of an answer are exact, and only
-its completeness is approximate (:func:`recall`).
+its completeness is approximate (:func:`recall`). The index is an HNSW graph (Malkov & Yashunin 2018), searched by faiss.
+Its file holds the graph alone, as arrays that are checked before faiss reads them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.arrays import array_of, load_safetensors, save_safetensors
 from graphmill.errors import InputError, SettingsError
 
-Kind = Literal["exact", "faiss", "usearch"]
+Kind = Literal["exact", "faiss"]
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 Propose = Callable[[Float32, int], Int64]
 
-PACKAGES = {"faiss": "faiss-cpu", "usearch": "usearch"}
+PACKAGES = {"faiss": "faiss-cpu"}
 REQUIRED_RECALL = 0.95
 """Required mean recall of the ten nearest neighbours. With less, a version does not go live."""
 QUERIES = 500
@@ -35,6 +37,7 @@ SPARE = 16
 """Number of additional rows that the index proposes, so that exact cosines decide near ties."""
 BLOCK = 1 << 24
 """Similarities at a time: 64 MiB."""
+_AGAIN = "promote the run again"
 
 
 class Vectors:
@@ -117,22 +120,72 @@ def write_index(kind: Kind, vectors: Vectors, folder: Path) -> dict[str, Any]:
     if len(vectors.values) <= 11:
         raise InputError(f"{len(vectors.values)} vectors need no index {kind}: choose exact")
     begun = time.perf_counter()
-    path, units = folder / index_file(kind), vectors.unit(np.arange(len(vectors.values)))
-    (_write_faiss if kind == "faiss" else _write_usearch)(units, path)
+    path = folder / index_file(kind)
+    _write(vectors.unit(np.arange(len(vectors.values))), path)
     seconds = time.perf_counter() - begun
     found, breadth = 0.0, BREADTHS[0]
     for breadth in BREADTHS:
-        found = recall(vectors, read_index(kind, folder, breadth))
+        found = recall(vectors, read_index(kind, path, vectors, breadth))
         if found >= REQUIRED_RECALL + ROOM:
             break
     count = min(QUERIES, int(vectors.usable.sum()))
     return {"kind": kind, "recall_at_10": found, "queries": count, "breadth": breadth, "seconds": round(seconds, 3)}
 
 
-def read_index(kind: Kind, folder: Path, breadth: int) -> Propose:
-    """Open an index as a function: unit queries float32 (q × d) and a count → rows int64 (q × count), −1 for none."""
+def read_index(kind: Kind, path: Path, vectors: Vectors, breadth: int) -> Propose:
+    """Open an index over ``vectors`` as a function: unit queries float32 (q × d) and a count → rows int64 (q × count), −1
+    for none.
+
+    Raises :class:`InputError` if it is damaged, or of other vectors.
+    """
     require_index(kind)
-    return (_read_faiss if kind == "faiss" else _read_usearch)(folder / index_file(kind), breadth)
+    import faiss as typed
+
+    faiss: Any = typed
+    units = vectors.unit(np.arange(len(vectors.values)))
+    index = _empty(units.shape[1])
+    steps = faiss.vector_to_array(index.hnsw.cum_nneighbor_per_level).astype(np.int64)
+    graph = _checked_graph(load_safetensors(path, "np", _AGAIN), len(units), steps, path)
+    index.train(units)
+    faiss.downcast_index(index.storage).add(units)
+    for name, values in graph.items():
+        faiss.copy_array_to_vector(values, getattr(index.hnsw, name))
+    index.hnsw.max_level = int(graph["levels"].max()) - 1
+    index.hnsw.entry_point = int(np.argmax(graph["levels"]))
+    index.ntotal = len(units)
+
+    def propose(queries: Float32, k: int) -> Int64:
+        chosen = faiss.SearchParametersHNSW(efSearch=max(breadth, k))
+        found: Int64 = index.search(np.ascontiguousarray(queries), k, params=chosen)[1]
+        return found
+
+    return propose
+
+
+def _checked_graph(arrays: Mapping[str, Any], rows: int, steps: Int64, path: Path) -> dict[str, NDArray[Any]]:
+    """``levels`` int32 [rows] and ``neighbors`` int32 of an index's file, and ``offsets`` uint64 [rows + 1].
+
+    ``steps`` [levels + 1]: where a row's neighbours of each level begin, after its offset. Raises :class:`InputError`
+    unless each neighbour is a row (or −1: none) that has the level, since faiss does not look.
+    """
+    try:
+        levels, neighbors = array_of(arrays, "levels", (rows,), "i"), array_of(arrays, "neighbors", (None,), "i")
+    except InputError as error:
+        raise InputError(f"{path}: {error}; {_AGAIN}") from None
+    right = rows > 0 and levels.min() >= 1 and levels.max() < len(steps)
+    offsets = np.concatenate([[0], np.cumsum(steps[levels])]) if right else np.zeros(1, np.int64)
+    right = right and len(neighbors) == offsets[-1] and neighbors.min() >= -1 and neighbors.max() < rows
+    if right:
+        place = np.arange(len(neighbors)) - np.repeat(offsets[:-1], steps[levels])
+        level = np.searchsorted(steps, place, side="right")  # from 1
+        right = bool((level <= np.append(levels, len(steps))[neighbors]).all())
+    if not right:
+        raise InputError(f"{path} is not an index of these {rows} vectors; {_AGAIN}")
+    return {
+        "levels": levels.astype(np.int32),
+        "neighbors": neighbors.astype(np.int32),
+        "offsets": offsets.astype(np.uint64),
+    }
 
 
 def recall(vectors: Vectors, propose: Propose, k: int = 10, seed: int = 0) -> float:
@@ -167,57 +220,19 @@ def index_sentence(index: Mapping[str, Any]) -> str:
     return f"{found} ({index['queries']:,} queries, looking at {index['breadth']})"
 
 
-def _write_faiss(units: Float32, path: Path) -> None:
+def _empty(width: int) -> Any:
     import faiss as typed
 
     faiss: Any = typed  # its type annotations do not match its Python layer
+    return faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
 
-    index = faiss.IndexHNSWSQ(units.shape[1], faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
+
+def _write(units: Float32, path: Path) -> None:
+    import faiss
+
+    index = _empty(units.shape[1])
     index.hnsw.efConstruction = BUILD_BREADTH
     index.train(units)
     index.add(units)
-    faiss.write_index(index, str(path))
-
-
-def _read_faiss(path: Path, breadth: int) -> Propose:
-    import faiss as typed
-
-    faiss: Any = typed
-
-    index = faiss.read_index(str(path))
-
-    def propose(queries: Float32, k: int) -> Int64:
-        chosen = faiss.SearchParametersHNSW(efSearch=max(breadth, k))
-        found: Int64 = index.search(np.ascontiguousarray(queries), k, params=chosen)[1]
-        return found
-
-    return propose
-
-
-def _write_usearch(units: Float32, path: Path) -> None:
-    from usearch.index import Index
-
-    index = Index(
-        ndim=units.shape[1], metric="ip", dtype="f16", connectivity=LINKS, expansion_add=BUILD_BREADTH, multi=False
-    )
-    # Insert in random order: sorted by type, later nodes would have few links to other types, and some could never be
-    # found.
-    order = np.random.default_rng(0).permutation(len(units))
-    index.add(order.astype(np.uint64), units[order])
-    index.save(str(path))
-
-
-def _read_usearch(path: Path, breadth: int) -> Propose:
-    from usearch.index import Index
-
-    index = Index.restore(str(path))
-    index.expansion_search = breadth
-
-    def propose(queries: Float32, k: int) -> Int64:
-        found = index.search(queries, k)
-        keys = np.atleast_2d(np.asarray(found.keys)).astype(np.int64)
-        counts = np.atleast_1d(found.counts) if hasattr(found, "counts") else np.full(len(keys), keys.shape[1])
-        keys[np.arange(keys.shape[1]) >= np.asarray(counts)[:, None]] = -1
-        return keys
-
-    return propose
+    names = ("levels", "neighbors")
+    save_safetensors(path, {name: faiss.vector_to_array(getattr(index.hnsw, name)).copy() for name in names}, "numpy")

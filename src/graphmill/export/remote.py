@@ -19,8 +19,10 @@ from typing import Any
 import fsspec
 
 from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.export.writers import put_in_place, temporary_path
 from graphmill.ingest.files import shown
-from graphmill.training.files import PART, PARTIAL, describe_file
+from graphmill.training.files import PART, PARTIAL
+from graphmill.verified_files import VERSION, damaged_file, listed_files
 
 SMALL_BYTES = 1 << 20
 """A smaller file (in bytes) is always copied again, even if the copy has the same size."""
@@ -93,11 +95,10 @@ def copy_file(source: Path, target: str | Path) -> None:
             system.put_file(str(source), inner)
             return
         local = Path(target)
-        local.parent.mkdir(parents=True, exist_ok=True)
-        scratch = local.with_name(f".{local.name}.{os.getpid()}{PART}")
+        scratch = temporary_path(local)
         try:
             shutil.copyfile(source, scratch)
-            os.replace(scratch, local)
+            put_in_place(scratch, local)
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -170,9 +171,12 @@ def fetched(url: str) -> Path:
         if not live:
             raise InputError(f"{shown(folder)} has no live version: it has no {POINTER}")
         folder = f"{folder}/{live}"
-    root = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "graphmill")
+    try:
+        root = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "graphmill")
+    except RuntimeError:  # no HOME and no account, as in a container with a free user id
+        raise ResourceError(f"there is no home to keep {shown(url)} in: name a folder in {CACHE_VARIABLE}") from None
     local = root / hashlib.sha256(folder.encode()).hexdigest()[:16] / folder.rpartition("/")[2]
-    if (local / "version.json").is_file():
+    if (local / VERSION).is_file():
         return local  # versions never change
     with _reaching(folder, "read"):
         system, inner = fsspec.url_to_fs(folder)
@@ -186,18 +190,9 @@ def fetched(url: str) -> Path:
                 path = Path(scratch) / name.removeprefix(system._strip_protocol(inner)).strip("/")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 system.get_file(name, str(path))
-            _verify(Path(scratch), folder)
+            files, remedy = listed_files(Path(scratch))
+            if found := damaged_file(Path(scratch), files):
+                raise InputError(f"{shown(folder)}/{found[0].name} is damaged: {found[1]}; {remedy}")
             shutil.rmtree(local, ignore_errors=True)
             shutil.copytree(scratch, local)
     return local
-
-
-def _verify(folder: Path, url: str) -> None:
-    """Check a version's files. Raises :class:`InputError` for the first that has changed since its promotion, and names
-    it."""
-    if not (folder / "version.json").is_file():
-        return
-    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
-    for name, expected in about["files"].items():
-        if not (folder / name).is_file() or describe_file(folder / name) != expected:
-            raise InputError(f"{shown(url)}/{name} is missing or has changed since its promotion: promote it again")

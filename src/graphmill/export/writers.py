@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import glob
 import os
 from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
 import orjson
+import psutil
 import pyarrow as pa
 
 from graphmill.parquet import parquet_writer
+from graphmill.training.files import PART
 
 COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
@@ -30,9 +34,9 @@ class EmbeddingWriter(Protocol):
 
 
 class FileWriter(EmbeddingWriter, Protocol):
-    """A writer of one file, which has a temporary name until it is complete."""
+    """A writer of files, which have temporary names until they are complete."""
 
-    path: Path
+    paths: tuple[Path, ...]
 
 
 class ParquetEmbeddings:
@@ -40,6 +44,7 @@ class ParquetEmbeddings:
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
+        self.paths: tuple[Path, ...] = (path,)
         self.schema = pa.schema(
             [
                 ("node_index", pa.int64()),
@@ -74,7 +79,8 @@ class ParquetEmbeddings:
 
     def abort(self) -> None:
         """Remove the temporary file."""
-        self.writer.close()
+        with contextlib.suppress(OSError):
+            self.writer.close()
         self.temporary.unlink(missing_ok=True)
 
 
@@ -83,6 +89,7 @@ class CsvEmbeddings:
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
+        self.paths: tuple[Path, ...] = (path,)
         self.file: IO[str] = self.temporary.open("w", encoding="utf-8", newline="")
         self.rows = csv.writer(self.file, lineterminator="\n")
         self.rows.writerow(COLUMNS)
@@ -101,7 +108,8 @@ class CsvEmbeddings:
 
     def abort(self) -> None:
         """Remove the temporary file."""
-        self.file.close()
+        with contextlib.suppress(OSError):
+            self.file.close()
         self.temporary.unlink(missing_ok=True)
 
 
@@ -111,36 +119,44 @@ class NpyEmbeddings:
     def __init__(self, path: Path, dim: int, rows: int) -> None:
         self.path, self.temporary = path, temporary_path(path)
         self.ids_path = path.with_suffix(".ids.txt")
+        self.paths: tuple[Path, ...] = (path, self.ids_path)
         self.ids_temporary = temporary_path(self.ids_path)
-        self.matrix = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=np.float32, shape=(rows, dim))
+        self.matrix: IO[bytes] = self.temporary.open("wb")  # a mapped file ends the process when the disk is full
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
+        np.lib.format.write_array_header_1_0(self.matrix, header)
         self.ids: IO[str] = self.ids_temporary.open("w", encoding="utf-8", newline="")
-        self.at = 0
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
         """Write the next rows."""
-        self.matrix[self.at : self.at + len(vectors)] = vectors
-        self.at += len(vectors)
+        self.matrix.write(np.ascontiguousarray(vectors, dtype="<f4").data)
         kinds, ids = nodes.column("type").to_pylist(), nodes.column("id").to_pylist()
         self.ids.writelines(f"{kind}\t{node}\n" for kind, node in zip(kinds, ids, strict=True))
 
     def commit(self) -> None:
-        """Flush, sync and rename both files."""
-        self.matrix.flush()
+        """Close, sync and rename both files."""
+        self.matrix.close()
         self.ids.close()
         put_in_place(self.temporary, self.path)
         put_in_place(self.ids_temporary, self.ids_path)
 
     def abort(self) -> None:
         """Remove the temporary files."""
-        self.ids.close()
+        for file in (self.matrix, self.ids):
+            with contextlib.suppress(OSError):  # what is left in its buffer does not fit on a full disk
+                file.close()
         self.temporary.unlink(missing_ok=True)
         self.ids_temporary.unlink(missing_ok=True)
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the temporary path beside ``path`` that a file is written to first, and make its folder."""
+    """Return the temporary path beside ``path`` that a file is written to first; make its folder, and remove what
+    processes that have ended left for the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
+        process = left.name.removesuffix(PART).rpartition(".")[2]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            left.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
 def put_in_place(temporary: Path, path: Path) -> None:

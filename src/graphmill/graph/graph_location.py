@@ -15,7 +15,7 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.graph.storage import read_manifest
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.graph.verified_files import Verify
+from graphmill.verified_files import Verify
 
 _ROOT_FILES = ("workspace.yaml", "pyproject.toml")
 _LEVELS = 8

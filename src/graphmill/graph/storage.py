@@ -21,11 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError, RunLockedError
-from graphmill.graph.verified_files import Verify, damaged_file, remember, sha256
+from graphmill.verified_files import MANIFEST, Verify, damaged_file, describe_file, remember
 
 FORMAT = "graphmill.graph"
 VERSION = 1
-MANIFEST = "manifest.json"
 NODES = "nodes.arrow"
 
 _NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
@@ -77,11 +76,7 @@ def read_table(path: Path) -> pa.Table:
 
 def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of every file except the manifest, sorted by name."""
-    return {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
-        for path in sorted(directory.iterdir())
-        if path.name != MANIFEST
-    }
+    return {path.name: describe_file(path) for path in sorted(directory.iterdir()) if path.name != MANIFEST}
 
 
 def content_hash(manifest: Mapping[str, Any]) -> str:

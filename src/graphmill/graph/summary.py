@@ -18,6 +18,7 @@ from graphmill.errors import InputError, one_line
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN, node_keys, pair_hashes
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.verified_files import verified_file
 
 ARRAYS_FILE = "graph.npz"
 COUNTS_FILE = "graph.json"
@@ -51,14 +52,17 @@ class GraphSummary:
 
     @classmethod
     def load(cls, folder: Path) -> GraphSummary:
-        """Read the files of :meth:`save`. Raises :class:`InputError` if they are missing or damaged."""
+        """Read the files of :meth:`save` from a version. Raises :class:`InputError` if they are missing or damaged."""
         try:
-            counts: dict[str, Any] = json.loads((folder / COUNTS_FILE).read_text(encoding="utf-8"))
-            with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:
+            counts: dict[str, Any] = json.loads(verified_file(folder, COUNTS_FILE).read_text(encoding="utf-8"))
+            kinds, names = ({str(n): int(v) for n, v in counts[part].items()} for part in ("node_types", "relations"))
+            with np.load(verified_file(folder, ARRAYS_FILE), allow_pickle=False) as arrays:
                 pairs, packed, degrees = (arrays[name] for name in ("pairs", "trained", "degrees"))
-                trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
-            return cls(counts["content_hash"], counts["node_types"], counts["relations"], pairs, trained, degrees)
-        except (*BROKEN, KeyError, TypeError) as error:
+            if (pairs.dtype, pairs.ndim, degrees.dtype, degrees.ndim) != (np.uint64, 1, np.int32, 1):
+                raise ValueError("its arrays are of other kinds")
+            trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
+            return cls(str(counts["content_hash"]), kinds, names, pairs, trained, degrees)
+        except (*BROKEN, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{folder} has no readable summary of its graph: {one_line(error)}") from None
 
 

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 
+from graphmill.arrays import array_of
+from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
@@ -77,28 +79,35 @@ class TrainingLinks:
         }
 
     @classmethod
-    def read(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The inverse of :meth:`arrays`. It also reads the earlier format, with separate arrays for each relation."""
-        read = _read if "edges.targets" in arrays else _read_by_relation
-        outgoing = [
-            sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), (sources, count))
-            for indptr, targets, (sources, count) in read(arrays)
-        ]
-        return cls(outgoing, [(int(a), int(b)) for a, b in arrays["offsets"]])
+    def read(cls, arrays: Mapping[str, np.ndarray], nodes: int) -> Self:
+        """The inverse of :meth:`arrays`, for a graph of ``nodes`` nodes.
 
-
-def _read(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-    """Yield for each relation its indptr, its targets, and its numbers of sources and targets."""
-    row = link = 0
-    for rows, (sources, count) in zip(arrays["edges.rows"].tolist(), arrays["edges.shapes"].tolist(), strict=True):
-        counts = np.zeros(sources + 1, np.int64)
-        counts[1 + arrays["edges.sources"][row : row + rows]] = arrays["edges.counts"][row : row + rows]
-        indptr = np.cumsum(counts)
-        yield indptr, arrays["edges.targets"][link : link + indptr[-1]], [sources, count]
-        row, link = row + rows, link + int(indptr[-1])
-
-
-def _read_by_relation(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-    """Reads the earlier format: ``edges.N.indptr`` [sources + 1], ``edges.N.targets`` and ``shape.N`` [2] for relation N."""
-    for number in range(len(arrays["offsets"])):
-        yield arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"], arrays[f"shape.{number}"].tolist()
+        Raises :class:`InputError` for arrays that are not those of such a graph: compiled code reads them unchecked.
+        """
+        offsets, shapes = (array_of(arrays, name, (None, 2), "i") for name in ("offsets", "edges.shapes"))
+        rows = array_of(arrays, "edges.rows", (len(offsets),), "i")
+        sources, counts, targets = (
+            array_of(arrays, f"edges.{name}", (None,), "i") for name in ("sources", "counts", "targets")
+        )
+        inside = len(shapes) == len(offsets) and offsets.min(initial=0) >= 0 and shapes.min(initial=0) >= 0
+        if not inside or (offsets > nodes).any() or (shapes > nodes - offsets).any():
+            raise InputError(f"its relations are not between {nodes} nodes")
+        sizes = counts.min(initial=1) > 0 and rows.min(initial=0) >= 0 and (rows <= len(sources)).all()
+        if not sizes or not rows.sum() == len(sources) == len(counts) or (counts > len(targets)).any():
+            raise InputError("its numbers of links do not agree with each other")
+        outgoing, row, link = [], 0, 0
+        for own, (count, others) in zip(rows.tolist(), shapes.tolist(), strict=True):
+            heads, links = sources[row : row + own], counts[row : row + own]
+            if own and (heads[0] < 0 or heads[-1] >= count or (np.diff(heads) <= 0).any()):
+                raise InputError("the sources of its links are not those of their relation")
+            indptr = np.zeros(count + 1, np.int64)
+            indptr[1 + heads] = links
+            np.cumsum(indptr, out=indptr)
+            tails = targets[link : link + int(indptr[-1])]
+            if len(tails) < indptr[-1] or tails.min(initial=0) < 0 or tails.max(initial=-1) >= others:
+                raise InputError("the targets of its links are not those of their relation")
+            outgoing.append(sp.csr_matrix((np.ones(len(tails), np.int64), tails, indptr), (count, others)))
+            row, link = row + own, link + int(indptr[-1])
+        if link != len(targets) or not all(matrix.has_canonical_format for matrix in outgoing):
+            raise InputError("the targets of its links are not in order")
+        return cls(outgoing, [(int(a), int(b)) for a, b in offsets])

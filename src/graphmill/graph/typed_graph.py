@@ -17,8 +17,8 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
-from graphmill.graph.verified_files import Verify
 from graphmill.ingest.tables import feature_key
+from graphmill.verified_files import Verify
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData

@@ -22,6 +22,8 @@ from graphmill.runs.launch import end_with_parent
 
 STDERR_LINES = 40
 STDERR_BYTES = 4096
+_GONE = (psutil.Error, OSError)
+"""What psutil raises of a process that has ended, or whose id another process or one of its threads has now."""
 
 
 class ChildTree:
@@ -76,7 +78,7 @@ class ChildTree:
 
     def note_descendants(self) -> None:
         """Record the present descendants. Call it now and then while the child runs."""
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(*_GONE):
             self._seen.update(psutil.Process(self.pid).children(recursive=True))
 
     def ask(self) -> None:
@@ -103,15 +105,22 @@ class ChildTree:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the child and every recorded descendant, at once. This is harmless if they have ended."""
+        """Kill the child and every recorded descendant, at once. Those that have ended are forgotten; it never raises."""
         self.note_descendants()
         if self._process.poll() is None:
             _signal_group(self.pid, signal.SIGKILL)
             self._process.wait()
-        for process in self._seen | _orphans_of_group(self.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
+        left = self._seen | _orphans_of_group(self.pid)
+        self._seen = set()
+        for process in left:
+            with contextlib.suppress(*_GONE):
                 process.kill()  # psutil compares the start time, so a process with a reused id is not killed
-        psutil.wait_procs(self._seen, timeout=5)
+                self._seen.add(process)
+        deadline = time.monotonic() + 5
+        for process in list(self._seen):
+            with contextlib.suppress(*_GONE):
+                process.wait(max(deadline - time.monotonic(), 0))
+                self._seen.discard(process)
 
 
 class _Tail:
@@ -153,8 +162,8 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 def _orphans_of_group(group: int) -> set[psutil.Process]:
     """The processes left in a group whose leader has ended (a group's id is not reused while it has a member)."""
     left = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if process.pid != group and os.getpgid(process.pid) == group:
-                left.add(process)
+    for pid in psutil.pids():
+        with contextlib.suppress(*_GONE):
+            if pid != group and os.getpgid(pid) == group:
+                left.add(psutil.Process(pid))
     return left

@@ -16,11 +16,11 @@ from urllib.parse import quote
 import dagster as dg
 
 from graphmill.evaluation.markdown import number
-from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import records, scalars
 from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT, describe_run
+from graphmill.verified_files import MANIFEST as EXPORTED
 
 INLINE_CHARACTERS = 999
 """Largest number of characters of Markdown that the webserver shows without a click."""

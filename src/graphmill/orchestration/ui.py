@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
@@ -24,6 +24,8 @@ from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 READY_SECONDS = 180.0
 GRACE_SECONDS = 20.0
+RESTART_SECONDS = 30.0
+"""Least time between two starts of the same child."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,31 +73,46 @@ def serve(root: Path, host: str, port: int) -> int:
     }
     children: dict[str, ChildTree] = {}
 
-    def ask_all() -> None:
+    def start(name: str) -> ChildTree:
+        command = [sys.executable, "-m", *commands[name]]
+        return ChildTree(command, env=os.environ, cwd=str(root), log=logs / f"ui_{name}.log")
+
+    def end_all() -> None:
         for child in children.values():
             child.ask()
+        with contextlib.ExitStack() as ends:
+            for child in children.values():
+                ends.callback(child.wait, GRACE_SECONDS)
 
     with contextlib.ExitStack() as stack:
-        for name, command in commands.items():
-            log = logs / f"ui_{name}.log"
-            log.write_bytes(b"")
-            child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root), log=log)
-            stack.callback(child.wait, GRACE_SECONDS)
-            children[name] = child
-        stack.callback(ask_all)  # runs first: all are asked to stop at the same time, then waited for
+        stack.callback(end_all)
+        for name in commands:
+            (logs / f"ui_{name}.log").write_bytes(b"")
+            children[name] = start(name)
         address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
         _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping, logs)
         if not stopping.is_set():
             print(f"history is in {home}, messages are in {logs}; Ctrl-C stops all", flush=True)
             print(f"the explorer of promoted versions is at {explorer}", flush=True)
             print(f"graphmill is at {address}", flush=True)
-        while not stopping.is_set():
-            _require_running(children, logs)
-            for child in children.values():
-                child.note_descendants()
-            time.sleep(0.5)
+        keep_running(children, start, stopping)
         print("stopping webserver, daemon and explorer", flush=True)
     return EXIT_OK
+
+
+def keep_running(children: dict[str, ChildTree], start: Callable[[str], ChildTree], stopping: threading.Event) -> None:
+    """Until ``stopping`` is set, start a child again that has ended. The others go on, with the runs that they started."""
+    since = dict.fromkeys(children, 0.0)
+    while not stopping.is_set():
+        for name, child in children.items():
+            child.note_descendants()
+            if child.poll() is not None and time.monotonic() >= since[name] + RESTART_SECONDS:
+                print(
+                    f"the {name} ended with exit code {child.poll()} and is started again", file=sys.stderr, flush=True
+                )
+                child.kill()
+                children[name], since[name] = start(name), time.monotonic()
+        time.sleep(0.5)
 
 
 def _target(root: Path) -> list[str]:

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
+from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.alignment import aligned_file
-from graphmill.export.embeddings import MANIFEST as EXPORT
-from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import Vectors, write_index
+from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
 from graphmill.promotion.policy import PromotionSettings
@@ -32,15 +31,17 @@ from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
-from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion
+from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, Recipe
-from graphmill.training.files import describe_file
+from graphmill.training.run_files import RunSettings, shaped
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
 from graphmill.usage.recommendations import Recommends, recommendation_table
+from graphmill.verified_files import MANIFEST as EXPORT
+from graphmill.verified_files import REMEDIES, describe_file, read_json_file, verified_file
 
 SETTINGS = "settings.json"
 CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"
@@ -69,7 +70,7 @@ def fill_from(
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
-        save_file(tensors, folder / WEIGHTS_FILE)
+        save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.recipe.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))
@@ -155,9 +156,6 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
         shutil.copyfile(source / name, folder / name)
         if describe_file(folder / name) != expected:
             raise InputError(f"{source / name} has changed since the export: export the run again")
-    ids = source / "embeddings.ids.txt"
-    if "embeddings.npy" in exported["files"] and ids.is_file():
-        shutil.copyfile(ids, folder / ids.name)
     shutil.copyfile(source / EXPORT, folder / EXPORT)  # so that readers of a run's export can read a version
     return exported
 
@@ -188,22 +186,23 @@ def load_champion(version: Version, like: Restored) -> Champion:
             f"{version.name} is of {version.about['recipe']} and the candidate of {like.manifest['recipe']}: versions of "
             "two systems need two names"
         )
-    values: Mapping[str, Any] = json.loads((version.path / SETTINGS).read_text(encoding="utf-8"))
+    path, remedy = verified_file(version.path, SETTINGS), REMEDIES[VERSION_FORMAT]
+    values = shaped(RunSettings, read_json_file(path, f"{path} is missing", remedy), path, remedy)
     placed = {
         "preset": "none",
         "data": str(like.graph.path),
         "training": {"init_from": ""},
         "acceleration": {
-            "batching": version.about["resolved"]["batching"],
+            "batching": version.about["resolved"].get("batching", "auto"),
             "device": like.job.settings.acceleration.device,
             "compile": "none",
         },
     }
-    job = resolve(merge(values, placed), str(version.path / SETTINGS))
+    job = resolve(merge(values, placed), str(path))
     recipe = registry.create(job.settings.recipe, like.graph, job.settings, job.batching)
     recipe.to(like.job.device)
     model = recipe.build(Execution())
-    tensors = load_file(version.path / WEIGHTS_FILE)
+    tensors = read_weights(version.path)
     summary = GraphSummary.load(version.path)
     new = 0
     if summary.content_hash == like.graph.content_hash:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from graphmill.errors import GraphmillError
 from graphmill.export.remote import copy_folder, read_pointer, remove_folder, write_pointer
-from graphmill.promotion.versions import MANIFEST, Versions, now
-from graphmill.training.files import write_atomically
+from graphmill.promotion.versions import Versions, now
+from graphmill.training.files import write_atomically, writing
+from graphmill.verified_files import VERSION
 
 FILE = "copies.json"
 
@@ -20,8 +21,9 @@ FILE = "copies.json"
 def note_target(store: Versions, target: str) -> None:
     """Store the target to which the versions are copied; "" keeps the stored one."""
     if target and target != target_of(store):
-        store.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
+        with writing(store.path):
+            store.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
 
 
 def target_of(store: Versions) -> str:
@@ -43,7 +45,7 @@ def copy_live(store: Versions, removed: Sequence[str] = ()) -> str:
     folder = f"{target.rstrip('/')}/{store.label}"
     try:
         if read_pointer(folder).get("version") != live.name:
-            copy_folder(live.path, f"{folder}/{live.name}", last=MANIFEST)
+            copy_folder(live.path, f"{folder}/{live.name}", last=VERSION)
             write_pointer(folder, {"version": live.name, "content": live.about["content"], "when": now()})
     except GraphmillError as error:
         return str(error)

@@ -14,13 +14,15 @@ from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, Se
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
+from graphmill.export.manifests import read_version
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
 from graphmill.promotion.seed_noise import known_noise, measured_noise
-from graphmill.promotion.versions import MANIFEST, Versions, folder_of
+from graphmill.promotion.versions import Versions, folder_of
 from graphmill.runs.messages import Outlet
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
+from graphmill.verified_files import VERSION
 
 FOLDER = "drift"
 REPORT = "drift.json"
@@ -42,7 +44,7 @@ def side_of(what: str, folder: Path) -> Side:
     ``folder``: the folder of the versions of all models. Raises :class:`InputError` for anything else.
     """
     path = folder_of(what, folder)
-    if (path / MANIFEST).is_file():
+    if (path / VERSION).is_file():
         return _version(path)
     if (path / "embeddings").is_dir() and (path / "manifest.json").is_file():
         return Side(what, aligned_file(path / "embeddings"), _graph_of(path), path)
@@ -50,8 +52,7 @@ def side_of(what: str, folder: Path) -> Side:
 
 
 def _version(path: Path) -> Side:
-    about = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    run = Path(about["run_dir"])
+    run = Path(read_version(path)["run_dir"])
     return Side(
         path.name, aligned_file(path), GraphSummary.load(path), run if (run / "settings.json").is_file() else None
     )

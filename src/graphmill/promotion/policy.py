@@ -40,9 +40,9 @@ class PromotionSettings(Settings):
     copy_to: str = setting(
         "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
     )
-    index: Literal["exact", "faiss", "usearch"] = setting(
+    index: Literal["exact", "faiss"] = setting(
         "exact",
-        "How `graphmill serve` finds neighbours: exact looks at every vector; faiss and usearch are approximate indexes, "
+        "How `graphmill serve` finds neighbours: exact looks at every vector; faiss is an approximate index, "
         'written into the version (pip install "graphmill[index]")',
     )
     recommendations: int = setting(

@@ -12,9 +12,8 @@ from typing import Any
 from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.export.embeddings import MANIFEST as EXPORT
-from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import index_problem, require_index
+from graphmill.export.manifests import read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
@@ -28,6 +27,7 @@ from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
+from graphmill.verified_files import MANIFEST as EXPORT
 
 _ATTEMPTS = 3
 
@@ -106,8 +106,9 @@ def promote_run(
 
 
 def export_trial(run_dir: str | Path) -> Restored:
-    """Return the run. A trial of a search is exported first, because a search only trains it."""
-    restored = restore(run_dir)
+    """Return the run, with every file of its graph hashed again. A trial of a search is exported first, because a search
+    only trains it."""
+    restored = restore(run_dir, verify="always")
     if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
         export_run(restored)
     return restored

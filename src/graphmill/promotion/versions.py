@@ -24,13 +24,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from graphmill.errors import InputError, ResourceError, RunLockedError
-from graphmill.training.files import describe_file, sync_directory, write_atomically
+from pydantic import TypeAdapter
 
-MANIFEST = "version.json"
+from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
+from graphmill.export.manifests import VERSION_FORMAT, read_version
+from graphmill.training.files import sync_directory, write_atomically
+from graphmill.verified_files import (
+    REMEDIES,
+    VERSION,
+    Verify,
+    damaged,
+    damaged_file,
+    describe_file,
+    note_of,
+    sealed,
+)
+
 CURRENT = "current"
 HISTORY = "history.json"
-FORMAT = "graphmill-version"
 _NAME = re.compile(r"(\d{4,})-([0-9a-f]{8})")
 _PARTIAL, _REMOVED, _LINK = ".partial-", ".removed-", ".current-"
 _LOOKS = 50
@@ -57,12 +68,11 @@ class Version:
         """The version's number, in the order in which versions were made."""
         return int(self.name.split("-")[0])
 
-    def verify(self) -> None:
-        """Hash every file again. Raises :class:`InputError` for the first file that has changed, and names it."""
-        for name, expected in self.about["files"].items():
-            path = self.path / name
-            if not path.is_file() or describe_file(path) != expected:
-                raise InputError(f"{path} is missing or was changed: roll back, and promote the run again")
+    def verify(self, verify: Verify = "always") -> None:
+        """Compare every file with its hash. Raises :class:`InputError` for the first file that has changed, and names
+        it."""
+        if found := damaged_file(self.path, self.about["files"], verify):
+            raise damaged(*found, REMEDIES[VERSION_FORMAT])
 
 
 @dataclass(frozen=True)
@@ -100,12 +110,11 @@ class Versions:
             name = self.current_name()
             if not name:
                 return None
-            try:
-                return self._read(self.path / name)
-            except FileNotFoundError:
-                # Since the link was read, another version may have gone live and this one may have been removed.
-                if name == self.current_name():
-                    break
+            if (self.path / name).is_dir():
+                return self.read(name)
+            # Since the link was read, another version may have gone live and this one may have been removed.
+            if name == self.current_name():
+                break
         raise InputError(
             f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {self.label} VERSION` sets it"
         )
@@ -119,16 +128,23 @@ class Versions:
         except OSError as error:
             raise InputError(f"{self.path / CURRENT} is not a symbolic link ({error.strerror}); remove it") from None
 
-    def all(self) -> list[Version]:
-        """All versions, the oldest first."""
+    def names(self) -> list[str]:
+        """The names of all versions, the oldest first."""
         if not self.path.is_dir():
             return []
+        found = [path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda name: int(name.split("-")[0]))
+
+    def all(self) -> list[Version]:
+        """All versions, the oldest first."""
         found = []
-        for path in self.path.iterdir():
-            if _NAME.fullmatch(path.name):
-                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
-                    found.append(self._read(path))
-        return sorted(found, key=lambda version: version.number)
+        for name in self.names():
+            try:
+                found.append(self.read(name))
+            except InputError:
+                if (self.path / name).is_dir():  # else it was removed in the meantime
+                    raise
+        return found
 
     def find(self, wanted: str) -> Version:
         """The version with this name, number or prefix of its hash. Up to six digits are a number.
@@ -150,25 +166,18 @@ class Versions:
     def history(self) -> list[Switch]:
         """Every switch that took place, the oldest first."""
         try:
-            written = [Switch(**entry) for entry in json.loads((self.path / HISTORY).read_text(encoding="utf-8"))]
+            written = TypeAdapter(list[Switch]).validate_json((self.path / HISTORY).read_bytes())
         except FileNotFoundError:
             return []
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{self.path / HISTORY} cannot be read: {error}") from None
+        except ValueError as error:
+            raise InputError(f"{self.path / HISTORY} cannot be read: {one_line(error)}") from None
         # An entry is written before its switch. The switch took place if the next entry, or the link, confirms it.
         after = [entry.before for entry in written[1:]] + [self.current_name()]
         return [entry for entry, found in zip(written, after, strict=True) if entry.after == found]
 
-    def _read(self, path: Path) -> Version:
-        try:
-            about = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path / MANIFEST} cannot be read: {error}") from None
-        if about.get("format") != FORMAT:
-            raise InputError(f"{path} is not a version that graphmill promoted")
-        return Version(path, about)
+    def read(self, name: str) -> Version:
+        """The version in the folder ``name``. Raises :class:`InputError` if its ``version.json`` is missing or damaged."""
+        return Version(self.path / name, read_version(self.path / name))
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -241,18 +250,18 @@ class Versions:
                 if version.about["content"] == content:
                     return version
             number = max((version.number for version in known), default=0) + 1
-            about = {"format": FORMAT, "version": 1, "made": now(), "content": content, "files": files, **about}
-            text = json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-            (scratch / MANIFEST).write_text(text + "\n", encoding="utf-8")
+            about = {"format": VERSION_FORMAT, "version": 1, "made": now(), "content": content, "files": files, **about}
+            text = json.dumps(sealed(about), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+            (scratch / VERSION).write_text(text + "\n", encoding="utf-8")
             for path in scratch.iterdir():
                 _sync_file(path)
             sync_directory(scratch)
             final = self.path / f"{number:04d}-{content[:8]}"
             os.replace(scratch, final)
             sync_directory(self.path)
-            return self._read(final)
+            return self.read(final.name)
         except OSError as error:
-            raise ResourceError(f"no version could be written to {self.path}: {error.strerror}") from None
+            raise ResourceError(f"no version could be written to {self.path}: {error.strerror or error}") from None
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -305,6 +314,7 @@ class Versions:
             aside = version.path.with_name(_REMOVED + version.name)
             os.replace(version.path, aside)
             shutil.rmtree(aside, ignore_errors=True)
+            note_of(version.path).unlink(missing_ok=True)
         return [version.name for version in gone]
 
 
@@ -329,24 +339,31 @@ def folder_of(what: str, folder: Path) -> Path:
 
 
 def version_rows(store: Versions) -> list[dict[str, Any]]:
-    """One row per version, the newest first, with the switch that last made it live."""
+    """One row per version, the newest first, with the switch that last made it live; ``problem``: why it cannot be read."""
     history, live, rows = store.history(), store.current_name(), []
-    for version in reversed(store.all()):
-        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
-        metric, figures = version.about["selection_metric"], version.about["metrics"]
+    for name in reversed(store.names()):
+        last = next((entry for entry in reversed(history) if entry.after == name), None)
+        about: Mapping[str, Any] = {"made": "", "selection_metric": "", "metrics": {}, "run_dir": ""}
+        problem = ""
+        try:
+            about = store.read(name).about
+        except InputError as error:
+            problem = str(error)
+        metric, figures = about["selection_metric"], about["metrics"]
         rows.append(
             {
-                "version": version.name,
-                "live": version.name == live,
-                "when": last.when if last else version.about["made"],
+                "version": name,
+                "live": name == live,
+                "when": last.when if last else about["made"],
                 "kind": last.kind if last else "never live",
                 "why": last.why if last else "",
                 "by": last.by if last else "",
                 "metric": metric,
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),
-                "run_dir": version.about["run_dir"],
-                "path": str(version.path),
+                "run_dir": about["run_dir"],
+                "path": str(store.path / name),
+                "problem": problem,
             }
         )
     return rows

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import ResourceError
-from graphmill.evaluation.markdown import number, table
+from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
@@ -96,8 +96,8 @@ def markdown(sections: Iterable[Section]) -> str:
     """The sections as Markdown. The first section's title is the title of the page."""
     parts = []
     for at, section in enumerate(sections):
-        parts.append(f"{'##' if at else '#'} {section.title}")
-        parts += section.text
+        parts.append(f"{'##' if at else '#'} {escaped(section.title)}")
+        parts += [escaped(text) for text in section.text]
         parts += [table(each.head, each.rows) for each in section.tables if each.rows]
         parts += [f"```\n{code.strip()}\n```" for code in section.code]
     return "\n\n".join(parts) + "\n"

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphmill.errors import GraphmillError, InputError
-from graphmill.export.embeddings import read_manifest
+from graphmill.export.manifests import read_manifest, read_version
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.reports.validation import HEALTH
 from graphmill.settings import Settings
 from graphmill.systems.base import SystemSettings
 from graphmill.systems.registry import RECIPES, settings_model
-from graphmill.training.run_files import read_json_file, read_run_file
+from graphmill.training.run_files import read_run_file
+from graphmill.verified_files import VERSION, read_json_file, verified_file
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 DRIFT = "drift/drift.json"
-VERSION = "version.json"
 #: Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it was
 #: made.
 _NOT_COMPARED = ("recipe", "data", "preset")
@@ -167,13 +167,17 @@ def read_card_files(path: str | Path) -> CardFiles:
     names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:
         names["run"] = "manifest.json"  # in a version, this file is the export's manifest
+    others = {"health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
+    version = read_version(folder) if (folder / VERSION).is_file() else {}
+    for name in version.get("files", ()):
+        if name in (*names.values(), Path(HEALTH).name, Path(DRIFT).name):
+            verified_file(folder, name)
     found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
-    others = {"version": [VERSION], "health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
     for part, places in others.items():
         for path in (folder / name for name in places):
             if part not in found and path.is_file():
                 found[part] = read_json_file(path, "")
-    return CardFiles(folder, exported, read_manifest(exported), **found)
+    return CardFiles(folder, exported, read_manifest(exported), **found, version=version)
 
 
 def graph_facts(graph: TypedGraph) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
-from graphmill.export.embeddings import MANIFEST, read_manifest
+from graphmill.export.manifests import read_manifest
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.files import write_atomically, writing
+from graphmill.verified_files import MANIFEST
 
 HEALTH = "validation/health.json"
 

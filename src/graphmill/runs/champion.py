@@ -5,10 +5,10 @@ The package ``promotion`` makes versions. This module only finds them.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from graphmill.export.alignment import Reference, manifest_alignment, read_reference
+from graphmill.export.manifests import read_version
 
 MODELS, PROMOTED = "06_models", "07_promoted"
 
@@ -48,7 +48,7 @@ def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | N
     folder = champion_folder(run.parent)
     if folder is None:
         return None
-    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
+    about = read_version(folder)
     before = manifest_alignment(folder)
     if (about["fingerprint"], about["epoch"]) == (fingerprint, epoch):
         return read_reference(folder, before["to"]) if before else None

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
-from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
@@ -27,11 +26,13 @@ from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch, here
-from graphmill.training.files import describe_file, writing
+from graphmill.training.files import writing
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
 from graphmill.training.schedule import named
 from graphmill.training.settings import ExportSettings
+from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
+from graphmill.verified_files import Verify, describe_file
 
 
 @dataclass
@@ -64,8 +65,10 @@ class Restored:
         return str(self.run.read_json("settings.json")["evaluation"].get("selection_split", "valid"))
 
 
-def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
+def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | None = None) -> Restored:
     """The model of a run at the given epoch; by default at its best epoch, or at the last one if none was chosen.
+
+    ``verify``: which files of its graph are hashed, if not those of the run's setting ``acceleration.verify_graph``.
 
     If the best epoch's checkpoint is damaged or missing, the next best is taken, and the run's log and ``notes`` say
     so.
@@ -76,7 +79,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
     values = stored_settings(run).model_dump()
-    graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
+    graph = open_graph_of(run.path, manifest["data"], verify or values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
     own = {"batching": resolved["batching"], "compile": "none", "device": here(values["acceleration"]["device"])}

@@ -39,9 +39,10 @@ from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
-from graphmill.training.run_files import FILES, RUN_FORMAT, file_digest
+from graphmill.training.run_files import RUN_FORMAT
 from graphmill.training.schedule import SHORT, named, shortened
 from graphmill.training.signals import StopRequest
+from graphmill.verified_files import describe_file
 from graphmill.version import __version__
 
 SPLITS = ("valid", "test")
@@ -302,7 +303,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "path": stored_path(prepared.graph.path, run.path),
                 "content_hash": prepared.graph.content_hash,
             },
-            FILES: {name: file_digest(run.path / name) for name in ("settings.json", ROWS_FILE)},
+            "files": {name: describe_file(run.path / name) for name in ("settings.json", ROWS_FILE)},
             "resolved": {
                 "device": str(job.device),
                 "device_reason": job.device_reason,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from graphmill.arrays import load_safetensors
 from graphmill.errors import InputError
+from graphmill.export.manifests import read_version
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Recipe
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_files import ParameterRows, shaped
 from graphmill.training.run_state import schedules_of
 from graphmill.training.schedule import named, shortened
+from graphmill.verified_files import REMEDIES, damaged, read_json_file, verified_file
 
 ROWS_FILE = "parameter_rows.json"
 WEIGHTS_FILE = "weights.safetensors"
@@ -39,6 +41,14 @@ class WarmStart:
     summary: str = ""
     copied: int = 0
     total: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise :class:`InputError` for a parameter that has not one row for each of its keys."""
+        for label, keys in self.rows.items():
+            if keys and self.tensors[label].shape[:1] != (len(keys),):
+                raise InputError(
+                    f"{self.identity}: {label} has {len(keys)} keys of rows for {list(self.tensors[label].shape)} numbers"
+                )
 
     def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
         """A function that copies the matching rows into a fresh model of ``recipe``."""
@@ -86,11 +96,19 @@ class WarmStart:
 
 def read_champion(folder: Path) -> WarmStart:
     """The parameters of the version in ``folder``."""
-    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
-    stored: dict[str, tuple[str, list[str]]] = json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))
-    weights = load_file(folder / WEIGHTS_FILE)
+    about = read_version(folder)
+    path = verified_file(folder, ROWS_FILE)
+    stored: dict[str, tuple[str, list[str]]] = shaped(ParameterRows, read_json_file(path, f"{path} is missing"), path)
+    weights = read_weights(folder)
+    if missing := [name for name in stored if name not in weights]:
+        raise damaged(path, f"it names {missing[0]}, which is no parameter", REMEDIES["graphmill-version"])
     tensors = {label: weights[name] for name, (label, _) in stored.items()}
     return WarmStart(f"{shortened(about['fingerprint'])}@{about['epoch']}", tensors, dict(stored.values()))
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The parameters and buffers of the version in ``folder``, by name."""
+    return load_safetensors(verified_file(folder, WEIGHTS_FILE), "pt", REMEDIES["graphmill-version"])
 
 
 def read_warm_start(reference: str) -> WarmStart:

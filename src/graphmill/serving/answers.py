@@ -7,11 +7,18 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from graphmill.errors import InputError, one_line
+
 
 def json_answer(content: Any, status: int = 200) -> Response:
     """``content`` as a JSON response."""
     headers = {"www-authenticate": "Bearer"} if status == 401 else {"allow": "GET, HEAD"} if status == 405 else {}
-    return Response(orjson.dumps(content), status, headers, "application/json")
+    try:
+        return Response(orjson.dumps(content), status, headers, "application/json")
+    except orjson.JSONEncodeError as error:  # a number beyond 64 bits, or half a character, from a version's file
+        raise InputError(
+            f"the version's files hold what is no JSON ({one_line(error)}); promote the run again"
+        ) from None
 
 
 def problem_answer(status: int, sentence: str) -> Response:

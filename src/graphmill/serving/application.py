@@ -41,6 +41,7 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
     ``token``: required in every request, "" for none. ``local``: the service is bound to this machine only.
     """
     catalogue = Catalogue(promoted)
+    catalogue.problems()  # reads the live versions and verifies the others before the first request
     page = {path: (files("graphmill.serving") / "page" / name).read_bytes() for path, (name, _) in PAGE.items()}
 
     def show(request: Request) -> Response:

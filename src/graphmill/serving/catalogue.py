@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from graphmill.errors import GraphmillError, one_line
-from graphmill.promotion.versions import CURRENT, Version, Versions, version_rows
+from graphmill.promotion.versions import CURRENT, Versions, version_rows
 from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.problem import RequestError
 
@@ -21,6 +22,7 @@ MOST_OPEN = 4
 """Number of versions kept in memory besides the live ones."""
 RETRY_SECONDS = 5.0
 Key = tuple[str, str]
+VersionKey = tuple[str, str, str]
 log = logging.getLogger("graphmill.serving")
 
 
@@ -29,12 +31,13 @@ class Catalogue:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
-        self._open: OrderedDict[tuple[str, str, str], OpenVersion] = OrderedDict()
+        self._open: OrderedDict[VersionKey, OpenVersion] = OrderedDict()
         self._answering: dict[Key, OpenVersion] = {}
-        self._opening: dict[tuple[str, str, str], threading.Lock] = {}
+        self._opening: dict[VersionKey, threading.Lock] = {}
         self._reading: set[Key] = set()
-        self._failed: dict[Key, tuple[float, str]] = {}
-        self._lock = threading.Lock()
+        self._failed: dict[VersionKey, tuple[float, str]] = {}  # when it could not be opened, and why
+        self._verified: dict[VersionKey, str] = {}
+        self._lock, self._checking = threading.Lock(), threading.Lock()
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -42,8 +45,7 @@ class Catalogue:
         """Every model with its live version ("" if none) and its number of versions."""
         found = []
         for dataset, model, store in self._stores():
-            names = [version.name for version in store.all()]
-            if names:
+            if names := store.names():
                 found.append(
                     {"dataset": dataset, "model": model, "current": store.current_name(), "versions": len(names)}
                 )
@@ -74,9 +76,41 @@ class Catalogue:
         ]
 
     def problems(self) -> dict[str, str]:
-        """Live versions that could not be opened, with the reason. The previous live version answers for them."""
+        """Versions that cannot be read or only in part, ``dataset/model/version`` → the reason.
+
+        The files of every version are compared with their hashes once, and live versions opened: at the start, and when
+        a version is new or has gone live. While another thread does that, what is known so far is returned.
+        """
+        if self._checking.acquire(blocking=False):
+            try:
+                for dataset, model, store in self._stores():
+                    self._check((dataset, model), store)
+            finally:
+                self._checking.release()
         with self._lock:
-            return {"/".join(key): why for key, (_, why) in self._failed.items()}
+            found = {key: why for key, why in self._verified.items() if why}
+            found |= {(*key, each.name): each.problem for key, each in self._answering.items() if each.problem}
+            return {"/".join(key): why for key, why in (found | {k: w for k, (_, w) in self._failed.items()}).items()}
+
+    def _check(self, key: Key, store: Versions) -> None:
+        names, live = store.names(), ""
+        with suppress(GraphmillError, RequestError):
+            live = store.current_name()
+            if live:
+                self._go_live(key, store)
+        for name in names:
+            if (*key, name) not in self._verified:
+                try:
+                    store.read(name).verify("changed")
+                    why = ""
+                except GraphmillError as error:
+                    why = str(error)
+                with self._lock:
+                    self._verified[*key, name] = why
+        with self._lock:  # forget versions that were removed
+            for known in (self._verified, self._failed):
+                for gone in [each for each in known if each[:2] == key and each[2] not in {*names, live}]:
+                    del known[gone]
 
     # -- what is open ------------------------------------------------------------------------------------------------
 
@@ -91,12 +125,12 @@ class Catalogue:
             with self._lock:
                 if found := self._open.get((dataset, model, version)):
                     return found
-            names = {each.name: each for each in store.all()}
+            names = store.names()
             if version not in names:
                 raise RequestError(
                     404, f"{store.label} has no version '{version}' (it has: {', '.join(names) or 'none'})"
                 )
-            return self._opened((dataset, model, version), names[version])
+            return self._opened((dataset, model, version), store)
         name, key = store.current_name(), (dataset, model)
         if not name:
             raise RequestError(
@@ -104,7 +138,7 @@ class Catalogue:
             )
         with self._lock:
             answering = self._answering.get(key)
-            failed_at = self._failed.get(key, (-RETRY_SECONDS, ""))[0]
+            failed_at = self._failed.get((*key, name), (-RETRY_SECONDS, ""))[0]
             due = answering is not None and answering.name != name and key not in self._reading
             due = due and time.monotonic() >= failed_at + RETRY_SECONDS
             if due:
@@ -117,29 +151,19 @@ class Catalogue:
 
     def _go_live_aside(self, key: Key, store: Versions) -> None:
         try:
-            self._go_live(key, store)
-        except RequestError as problem:
-            log.warning("%s", problem)
-            with self._lock:
-                self._failed[key] = (time.monotonic(), str(problem))
+            with suppress(RequestError):
+                self._go_live(key, store)
         finally:
             with self._lock:
                 self._reading.discard(key)
 
     def _go_live(self, key: Key, store: Versions) -> OpenVersion:
-        try:
-            version = store.current()
-        except GraphmillError as error:
-            raise RequestError(503, str(error)) from None
-        if version is None:
-            raise RequestError(404, f"no version of {store.label} is live")
-        opened = self._opened((*key, version.name), version)
+        opened = self._opened((*key, store.current_name()), store)
         with self._lock:
             self._answering[key] = opened
-            self._failed.pop(key, None)
         return opened
 
-    def _opened(self, key: tuple[str, str, str], version: Version) -> OpenVersion:
+    def _opened(self, key: VersionKey, store: Versions) -> OpenVersion:
         with self._lock:
             opening = self._opening.setdefault(key, threading.Lock())
         with opening:
@@ -147,14 +171,22 @@ class Catalogue:
                 if key in self._open:
                     self._open.move_to_end(key)
                     return self._open[key]
+                failed_at, why = self._failed.get(key, (-RETRY_SECONDS, ""))
+            if time.monotonic() < failed_at + RETRY_SECONDS:
+                raise RequestError(503, why)
             try:
-                found = OpenVersion(version)
+                found = OpenVersion(store.read(key[2]))
             except Exception as error:  # any error from a file that is damaged or of another release
                 if not isinstance(error, GraphmillError):
-                    log.exception("%s/%s %s", *key[:2], version.name)
-                why = error if isinstance(error, GraphmillError | OSError) else one_line(error)
-                raise RequestError(503, f"{key[0]}/{key[1]} {version.name} cannot be read: {why}") from None
+                    log.exception("%s/%s/%s", *key)
+                reason = error if isinstance(error, GraphmillError | OSError) else one_line(error)
+                why = f"{'/'.join(key)} cannot be read: {reason}"
+                log.warning("%s", why)
+                with self._lock:
+                    self._failed[key] = (time.monotonic(), why)
+                raise RequestError(503, why) from None
             with self._lock:
+                self._failed.pop(key, None)
                 self._open[key] = found
                 live = {id(each) for each in self._answering.values()}
                 spare = [k for k, each in self._open.items() if id(each) not in live and k != key]

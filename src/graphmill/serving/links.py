@@ -16,8 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.parquet import ParquetTable
+from graphmill.predictions.table import schema
+from graphmill.usage.links import TABLE as LINKS
 
 if TYPE_CHECKING:
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
@@ -38,6 +41,7 @@ class LinkTable:
     def __init__(self, path: Path, relations: Sequence[Sequence[str]], rows: Mapping[tuple[str, str], int]) -> None:
         """``relations``: source, name and target of each. ``rows``: the row of each node, by type and id."""
         self._file = ParquetTable(path, remedy="promote the run again")
+        self._file.require(schema(pa.schema([])))
         self._rows = rows
         numbers = {tuple(key): number for number, key in enumerate(relations)}
         keys, groups, starts, stops = [], [], [], []
@@ -70,15 +74,18 @@ class LinkTable:
         ]
 
     def _link(self, relation: int, each: Mapping[str, Any]) -> Link:
+        target = self._rows.get((each["tail_type"], each["tail_id"]))
+        if target is None or each["score"] is None:
+            raise InputError(f"{LINKS}: {each['tail_id']} has no vector, or no score; promote the run again")
         return {
             "relation": relation,
-            "target": self._rows[each["tail_type"], each["tail_id"]],
+            "target": target,
             "from": "table",
             "score": each["score"],
             "rank": each["rank"],
             "known": each["known"] == "train",
             **{name: each[name] for name in _FROM_TABLE},
-            "because": [text for text in (each.get("because") or "").split(" ; ") if text],
+            "because": [text for text in str(each.get("because") or "").split(" ; ") if text],
         }
 
     def _group(self, group: int) -> pa.Table:

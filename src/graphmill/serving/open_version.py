@@ -17,26 +17,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.errors import GraphmillError
+from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
-from graphmill.export.index import Propose, Vectors, read_index
+from graphmill.export.index import Propose, Vectors, index_file, read_index
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
+from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
 from graphmill.promotion.versions import Version
+from graphmill.reports.card import CARD
 from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
 from graphmill.usage.exported import Run
 from graphmill.usage.links import TABLE as LINKS
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
+from graphmill.usage.recommendations import SCHEMA
+from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
+SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD, *DRIFT_PICTURES)
+"""The small files that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
 
@@ -47,49 +53,74 @@ class OpenVersion:
     def __init__(self, version: Version) -> None:
         """Read the version. Raises :class:`graphmill.errors.InputError` if it is damaged."""
         self.version, self.name = version, version.name
+        self.problem = ""
+        """Why it answers only in part, or ""."""
         self.run = Run(version.path)
         self.embeddings = self.run.embeddings
         # Neighbours and the projection use the space that versions share; the vectors for scoring may be in another.
         shared = aligned_file(version.path)
         near = self.embeddings if shared == version.path else read_embeddings(shared)
+        if len(near.ids) != len(self.embeddings.ids):
+            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(self.embeddings.ids)}")
         self.vectors = Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
         self.propose, self.search_kind = self._index()
         self._no_links = ""
-        self._predicted = self._links_of(version.path)
+        self._predicted = self._links_of()
         training = self._predicted.training if self._predicted else None
         self.edges = None if training is None else TrainingPaths(len(self.embeddings.ids), training.edges())
-        self._recommended = _recommendations(version.path / RECOMMENDATIONS)
-        self.files = {path.name: path.read_bytes() for path in _small_files(version.path)}
+        self._recommended = self._recommendations()
+        self.files = {name: path.read_bytes() for name in SERVED if (path := self._file(name)) is not None}
         self._rows: dict[str, list[int]] = {}
         self._named: dict[str, list[int]] = {}
         for row, (node, name) in enumerate(zip(self.embeddings.ids, self.embeddings.names, strict=True)):
             self._rows.setdefault(node, []).append(row)
             self._named.setdefault(name.casefold(), []).append(row)
 
-    def _links_of(self, folder: Path) -> PredictedLinks | None:
+    def _file(self, name: str) -> Path | None:
+        """A file of the version, verified; None if the version has none of this name."""
+        return verified_file(self.version.path, name) if name in self.version.about["files"] else None
+
+    def _links_of(self) -> PredictedLinks | None:
         try:
-            scorer = self.run.scorer if (folder / SCORING).is_file() else None
+            scorer = self.run.scorer if self._file(SCORING) is not None else None
         except GraphmillError as error:  # its vectors can still be used
-            log.warning("%s predicts no links: %s", self.name, error)
             self._no_links = str(error)
+            self.problem = f"it predicts no links: {error}"
+            log.warning("%s: %s", self.name, self.problem)
             return None
-        if not (folder / LINKS).is_file():
+        table = self._file(LINKS)
+        if table is None:
             return None if scorer is None else PredictedLinks(scorer, None)
         ids = self.embeddings.ids
         rows = {(self.run.type_of(row), str(node)): row for row, node in enumerate(ids)}
-        return PredictedLinks(scorer, LinkTable(folder / LINKS, self.run.manifest["relations"], rows))
+        return PredictedLinks(scorer, LinkTable(table, self.run.manifest["relations"], rows))
 
     def _index(self) -> tuple[Propose | None, str]:
         about = self.version.about.get("index")
         if not about:
             return None, "exact"
         try:
-            return read_index(about["kind"], self.version.path, int(about["breadth"])), str(about["kind"])
+            path = verified_file(self.version.path, index_file(about["kind"]))
+            return read_index(about["kind"], path, self.vectors, about["breadth"]), about["kind"]
         except GraphmillError as error:
-            log.warning("%s is searched exactly: %s", self.name, error)
-        except (RuntimeError, OSError) as error:
-            log.warning("%s is searched exactly: its index cannot be read: %s", self.name, str(error).splitlines()[0])
+            self.problem = f"it is searched exactly: {error}"
+            log.warning("%s: %s", self.name, self.problem)
         return None, "exact"
+
+    def _recommendations(self) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:
+        """The table of recommendations, and the range of each user's rows."""
+        path = self._file(RECOMMENDATIONS)
+        if path is None:
+            return None
+        file = ParquetTable(path, remedy="promote the run again")
+        file.require(SCHEMA)
+        table = file.read(SCHEMA.names)
+        if any(column.null_count for column in table.columns):
+            raise InputError(f"{path} lacks values; promote the run again")
+        begins: dict[str, tuple[int, int]] = {}
+        for row, user in enumerate(table["user_id"].to_pylist()):
+            begins[user] = (begins[user][0] if user in begins else row, row + 1)
+        return table, begins
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -267,22 +298,6 @@ class OpenVersion:
     def json(self, name: str) -> Any:
         """A small JSON file of the version, or None if there is none."""
         try:
-            return json.loads(self.files[name])
-        except (KeyError, ValueError):
-            return None
-
-
-def _small_files(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.suffix in (".json", ".md", ".png") and path.is_file()]
-
-
-def _recommendations(path: Path) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:
-    """The table of recommendations, and the range of each user's rows."""
-    if not path.is_file():
-        return None
-    table = ParquetTable(path, remedy="promote the run again").read()
-    users = table["user_id"].to_pylist()
-    begins: dict[str, tuple[int, int]] = {}
-    for row, user in enumerate(users):
-        begins[user] = (begins[user][0] if user in begins else row, row + 1)
-    return table, begins
+            return json.loads(self.files[name]) if name in self.files else None
+        except (ValueError, RecursionError):
+            raise InputError(f"{name} of {self.name} is not JSON; promote the run again") from None

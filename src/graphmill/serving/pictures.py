@@ -37,5 +37,8 @@ def picture(root: Path, path: str, width: str) -> Response:
     if file.name == REPORT:
         return Response(data, media_type="text/html", headers={"content-security-policy": _NO_SCRIPTS})
     if width.isascii() and width.isdigit() and len(width) < 5 and 0 < int(width) <= WIDEST:
-        data = small_png(data, int(width))
+        try:
+            data = small_png(data, int(width))
+        except Exception:  # Pillow raises almost anything at a damaged picture
+            return none
     return Response(data, media_type="image/png", headers={"cache-control": f"max-age={KEPT_SECONDS}"})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphmill.errors import InputError
 from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
 
 if TYPE_CHECKING:
@@ -23,12 +24,21 @@ def report(opened: OpenVersion) -> dict[str, Any]:
     names = ("recipe", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
     return {
         "about": {name: about.get(name) for name in names} | {"answers": opened.answers, "search": opened.search_kind},
-        "health": _health(opened.json(HEALTH)),
-        "ranking": _ranking(opened.json(RANKING)),
+        "health": _part(opened, HEALTH, _health),
+        "ranking": _part(opened, RANKING, _ranking),
         "curves": opened.json(CURVES) or [],
-        "drift": _drift(opened.json(DRIFT)),
+        "drift": _part(opened, DRIFT, _drift),
         "pictures": {name: _data(opened.files[name]) for name in DRIFT_PICTURES if name in opened.files},
     }
+
+
+def _part(opened: OpenVersion, name: str, take: Callable[[Any], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What ``take`` takes from a file of the version; None without the file."""
+    found = opened.json(name)
+    try:
+        return take(found) if found else None
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{name} of {opened.name} has other fields than it should; promote the run again") from None
 
 
 def _data(png: bytes) -> str:
@@ -36,18 +46,14 @@ def _data(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def _health(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not found:
-        return None
+def _health(found: Mapping[str, Any]) -> dict[str, Any]:
     verdicts = [{n: v.get(n) for n in ("name", "value", "status", "meaning")} for v in found["verdicts"]]
     return {name: found[name] for name in ("status", "failure", "detail")} | {"verdicts": verdicts}
 
 
-def _ranking(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _ranking(found: Mapping[str, Any]) -> dict[str, Any] | None:
     """``split`` and ``scorers``: scorer → metric → value, with the model first. For links, values are macro means over
     relations."""
-    if not found:
-        return None
     scorers = found.get("figures") or found.get("micro")
     split = found.get("split", "test")
     if not scorers and "rankings" in found:
@@ -59,9 +65,7 @@ def _ranking(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"split": split, "scorers": first | dict(scorers)}
 
 
-def _drift(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not found:
-        return None
+def _drift(found: Mapping[str, Any]) -> dict[str, Any]:
     moved = [{n: node.get(n) for n in ("id", "name", "type", "cosine", "overlap_10")} for node in found["moved"]]
     return {
         **{name: found.get(name) for name in ("against", "name", "status", "multiple")},

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from graphmill.errors import ResourceError
 
@@ -66,12 +65,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
         os.replace(temporary, path)
     sync_directory(path.parent)
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """``{"bytes": …, "sha256": …}``."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def remove_partial_files(directory: Path) -> None:

@@ -26,7 +26,8 @@ from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
 from graphmill.training.files import os_error_in_a_sentence, remove_partial_files, sweep_old, write_atomically
 from graphmill.training.metrics_log import WRITE_AGAIN, MetricsLog
-from graphmill.training.run_files import read_run_file, sealed
+from graphmill.training.run_files import SEALED, read_run_file
+from graphmill.verified_files import sealed
 
 _PRUNED = ".pruned-"
 _logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class RunDirectory:
             ResourceError: it could not be written; the file that was there is untouched.
         """
         path = self.path / name
-        content = sealed(name, readable(value))
+        content = sealed(readable(value)) if name in SEALED else readable(value)
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         with os_error_in_a_sentence(f"cannot write {path}", WRITE_AGAIN):
             write_atomically(path, text.encode())

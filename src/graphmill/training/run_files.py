@@ -1,28 +1,24 @@
 """The schemas of a run's JSON files, and their reader. A damaged file gives an error message, never a traceback.
 
-``manifest.json`` and ``report.json`` each hold a checksum of their own content. The manifest also holds the checksums
-of ``settings.json`` and ``parameter_rows.json``.
+``manifest.json`` and ``report.json`` each hold a checksum of their own content. The manifest also holds the hashes of
+``settings.json`` and ``parameter_rows.json``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from graphmill.errors import InputError
+from graphmill.verified_files import REMEDIES, damaged, describe_file, listed_files, read_json_file, read_sealed
 
 RUN_FORMAT = 2
 """Version of the files of a run directory. A run of another version is refused."""
-CHECKSUM = "checksum"
-FILES = "files"
-_SEALED = ("manifest.json", "report.json")
+SEALED = ("manifest.json", "report.json")
+"""Files that hold a checksum of their content."""
 _LARGEST = 1 << 62
-_AGAIN = "run the same training again, which goes on from its checkpoints and writes it anew"
 
 
 class _Shape(BaseModel):
@@ -114,11 +110,6 @@ SHAPES: dict[str, type[BaseModel]] = {
 }
 
 
-def sealed(name: str, value: Any) -> Any:
-    """``value`` with its checksum, if files of this ``name`` have one."""
-    return {**value, CHECKSUM: _digest(value)} if name in _SEALED else value
-
-
 def read_run_file(directory: Path, name: str) -> Any:
     """Read the run's file ``name`` and check its schema. Missing fields get their defaults.
 
@@ -126,38 +117,19 @@ def read_run_file(directory: Path, name: str) -> Any:
         InputError: the file is missing or damaged; the message says what to do.
     """
     path = directory / name
-    value = read_json_file(path, f"{directory} has no {name}: it is not a run directory, or its run never began")
-    if name in _SEALED and isinstance(value, dict):
-        checksum = value.pop(CHECKSUM, None)
-        if checksum != _digest(value) and not (name == "manifest.json" and _other_format(value)):
-            raise damaged(path, "its contents are not those that were written")
+    missing = f"{directory} has no {name}: it is not a run directory, or its run never began"
+    if name == "manifest.json":
+        _require_format(path, read_json_file(path, missing))
+    value = read_sealed(path, missing) if name in SEALED else read_json_file(path, missing)
     if name in ("settings.json", "parameter_rows.json"):
-        _require_noted(directory, name)
+        _require_listed(directory, name)
     if (shape := SHAPES.get(name)) is None:
         return value
     return shaped(shape, value, path)
 
 
-def read_json_file(path: Path, missing: str) -> Any:
-    """The JSON in ``path``. Raises :class:`InputError` with the message ``missing`` if there is no file, or with the
-    reason."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(missing) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise damaged(path, "it is not JSON") from None
-
-
-def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN) -> Any:
+def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = REMEDIES["graphmill-run"]) -> Any:
     """``value`` with the defaults of ``shape``. Raises :class:`InputError`, which names the first field that is wrong."""
-    if shape is RunManifest and (other := _other_format(value)):
-        raise InputError(
-            f"{path.parent} has run format {other}, and this graphmill reads format {RUN_FORMAT}: train it again "
-            "into another folder, or use the graphmill that wrote it"
-        )
     try:
         found = shape.model_validate(value)
     except ValidationError as error:
@@ -169,31 +141,21 @@ def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN)
     return {**found.model_dump(), **value} if isinstance(value, dict) and not isinstance(found, RootModel) else value
 
 
-def _other_format(value: Any) -> int:
-    """The format number of a run's manifest if it is not :data:`RUN_FORMAT`; 0 if it is, or if there is none."""
-    version = value.get("version") if isinstance(value, Mapping) and value.get("format") == "graphmill-run" else None
-    return version if isinstance(version, int) and version != RUN_FORMAT else 0
+def _require_format(path: Path, value: Any) -> None:
+    """Raise :class:`InputError` for the manifest of a run of another format, whose other files may differ, too."""
+    version = value.get("version") if isinstance(value, dict) and value.get("format") == "graphmill-run" else None
+    if isinstance(version, int) and version != RUN_FORMAT:
+        raise InputError(
+            f"{path.parent} has run format {version}, and this graphmill reads format {RUN_FORMAT}: train it again "
+            "into another folder, or use the graphmill that wrote it"
+        )
 
 
-def damaged(path: Path, what: str, remedy: str = _AGAIN) -> InputError:
-    """The error for a damaged file."""
-    return InputError(f"{path} is damaged: {what}; {remedy}")
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a small file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _require_noted(directory: Path, name: str) -> None:
-    """Compare the file with the manifest's checksum, if there is one."""
+def _require_listed(directory: Path, name: str) -> None:
+    """Compare the file with its hash in the manifest, unless the manifest itself is damaged."""
     try:
-        noted = read_run_file(directory, "manifest.json").get(FILES, {})
+        files, _ = listed_files(directory)
     except InputError:
         return
-    if isinstance(noted, Mapping) and name in noted and noted[name] != file_digest(directory / name):
+    if name in files and files[name] != describe_file(directory / name):
         raise damaged(directory / name, "its contents are not those that were written")
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -17,7 +17,8 @@ from torch import nn
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.drift.procrustes import fit_rotation
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.export.embeddings import MANIFEST, SCORING, export_embeddings, read_manifest, require_whole
+from graphmill.export.embeddings import SCORING, export_embeddings
+from graphmill.export.manifests import read_manifest
 from graphmill.export.writers import ParquetEmbeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import INVERSE_PREFIX, Key
@@ -26,8 +27,9 @@ from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
 from graphmill.systems.registry import entry
 from graphmill.training.contract import EmbeddingBlock
-from graphmill.training.files import describe_file, writing
+from graphmill.training.files import writing
 from graphmill.usage.joining_nodes import FeatureFiles, with_told
+from graphmill.verified_files import MANIFEST, describe_file
 
 FOLDER = "embeddings_later"
 """The default folder, inside the run directory."""
@@ -286,6 +288,5 @@ def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
     manifest = read_manifest(folder)
     if not (manifest.get("alignment") or {}).get("in_place"):
         return None, own
-    require_whole(folder, manifest)
     turned = np.asarray(read_embeddings(folder).vectors)
     return fit_rotation([(own, turned)], own.shape[1]), turned

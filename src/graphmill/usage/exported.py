@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.embeddings import SCORING, read_manifest, require_whole
+from graphmill.export.manifests import read_manifest
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import once_more_for_a_run
 
@@ -45,7 +45,6 @@ class Run:
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self._directory = directory
         self.manifest = read_manifest(directory)
-        require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
 
     def __repr__(self) -> str:
@@ -131,12 +130,7 @@ class Run:
         """The scorer of links from this export alone. Raises :class:`InputError` if the export cannot score."""
         from graphmill.usage.links_of_export import scorer_of_export
 
-        path = self._directory / SCORING
-        if not path.is_file():
-            raise InputError(
-                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
-            )
-        return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
+        return scorer_of_export(self._directory, self.manifest, self.embeddings)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per node: node_index, node_id, node_name, node_type, and the dimensions d0, d1, … as float32."""

@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.export.embeddings import SCORING, read_manifest, require_whole
+from graphmill.export.embeddings import SCORING
+from graphmill.export.manifests import read_manifest
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
@@ -41,6 +43,7 @@ from graphmill.training.files import PART, only_writer, sweep, write_atomically,
 from graphmill.training.metrics_log import readable
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.links_of_export import scorer_of_export
+from graphmill.verified_files import listed_files
 
 FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
@@ -87,15 +90,18 @@ def link_model(run: str | Path) -> LinkModel:
     """
     path = Path(run).resolve()
     exported = path / "embeddings" if (path / "embeddings").is_dir() else path
-    if (exported / SCORING).is_file() and _reads_export(path, manifest := read_manifest(exported)):
-        require_whole(exported, manifest)
+    if SCORING in listed_files(exported)[0] and _reads_export(path, manifest := read_manifest(exported)):
         if "joined" in manifest:
             raise InputError(
                 f"{path} has nodes that joined after the training, and no graph of them: ask for one head in one relation "
                 "(graphmill.load(FOLDER).links(head, relation))"
             )
-        graph = open_graph_of(path, manifest["data"])
-        return LinkModel(path, graph, scorer_of_export(exported, manifest), {"epoch": manifest.get("epoch")})
+        graph, embeddings = open_graph_of(path, manifest["data"]), read_embeddings(exported)
+        scorer, nodes = scorer_of_export(exported, manifest, embeddings), graph.node_table()
+        rows = embeddings.rows_of(nodes["type"].to_pylist(), nodes["id"].to_pylist())
+        if [list(relation.key) for relation in graph.relations] != manifest["relations"] or (np.diff(rows) != 1).any():
+            raise InputError(f"{exported} is not of the graph {graph.path} that it names; export the run again")
+        return LinkModel(path, graph, scorer, {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
             f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
@@ -110,7 +116,7 @@ def link_model(run: str | Path) -> LinkModel:
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
     checkpoint, on their own device, if they have one."""
-    return manifest.get("recipe", "hgt") == "hgt" or not (path / "checkpoints").is_dir()
+    return manifest["recipe"] == "hgt" or not (path / "checkpoints").is_dir()
 
 
 class Predictor:

@@ -8,37 +8,67 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from safetensors.numpy import load_file
 
-from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.arrays import load_safetensors
+from graphmill.errors import InputError, SettingsError, one_line
+from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.export.embeddings import SCORING
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.predictions.paths import PathEvidence
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import schema
 from graphmill.systems.registry import exported_scorer
+from graphmill.verified_files import REMEDIES, verified_file
 
 if TYPE_CHECKING:
+    from graphmill.graph.training_links import TrainingLinks
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.exported import Run
 
+_AGAIN = REMEDIES["graphmill-embeddings"]
+
 
 def scorer_of_export(
-    folder: Path, manifest: Mapping[str, Any], vectors: np.ndarray | None = None
+    folder: Path, manifest: Mapping[str, Any], embeddings: Embeddings
 ) -> ExportedScorer | SoftmaxScorer:
-    """The scorer of an export in ``folder`` that can score links. ``vectors``: the export's vectors, if they were read
-    before."""
-    rows = read_embeddings(folder).vectors if vectors is None else vectors
-    return exported_scorer(
-        manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
-    )
+    """The scorer of links from an export: its manifest, its vectors, and its arrays in ``folder``.
+
+    Raises:
+        InputError: the export cannot score, or its arrays are damaged or do not belong to its vectors.
+    """
+    if SCORING not in manifest["files"]:
+        raise InputError(
+            f"{folder} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
+        )
+    path = verified_file(folder, SCORING)
+    arrays = load_safetensors(path, "np", _AGAIN)
+    try:
+        scorer = exported_scorer(manifest["recipe"], arrays, np.asarray(embeddings.vectors, dtype=np.float32))
+        _require_types(scorer.links, manifest["relations"], embeddings)
+        return scorer
+    except (InputError, SettingsError) as error:
+        raise InputError(f"{path} cannot be used: {error}; {_AGAIN}") from None
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} does not hold what scores links ({one_line(error)}); {_AGAIN}") from None
+
+
+def _require_types(links: TrainingLinks, relations: Sequence[Sequence[str]], embeddings: Embeddings) -> None:
+    """Raise :class:`InputError` unless each relation joins the rows of its two node types."""
+    if len(relations) != len(links.outgoing):
+        raise InputError(f"it has {len(links.outgoing)} relations, the manifest {len(relations)}")
+    rows = [np.flatnonzero(embeddings.types == number) for number in range(len(embeddings.type_names))]
+    blocks = {kind: (int(own[0]), len(own)) for kind, own in zip(embeddings.type_names, rows, strict=True)}
+    together = all(own[-1] - own[0] + 1 == len(own) for own in rows)
+    for key, matrix, offsets in zip(relations, links.outgoing, links.offsets, strict=True):
+        for kind, first, count in zip((key[0], key[2]), offsets, matrix.shape, strict=True):
+            if not together or blocks.get(kind, (first, 0)) != (first, count):
+                raise InputError(f"relation {'|'.join(key)} is not between the rows of its node types")
 
 
 def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether the export in ``folder`` of ``run`` can score links and its training graph is not on this machine."""
-    scores = (folder / SCORING).is_file()
+    scores = SCORING in manifest["files"]
     if not scores or "joined" in manifest:  # nodes that joined later are in no graph
         return scores
     try:

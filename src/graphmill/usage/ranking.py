@@ -17,7 +17,6 @@ from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
@@ -28,6 +27,7 @@ from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as BPR_MF
 from graphmill.usage.recommender_baseline import bpr_mf_figures, rival_bpr_mf
+from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE = "ranking.json"
 

@@ -21,6 +21,14 @@ from graphmill.runs.export import Restored
 from graphmill.training.files import PART, writing
 
 FILE = "recommendations.parquet"
+_TEXT = pa.string()
+SCHEMA = pa.schema(
+    [
+        ("user_id", _TEXT), ("user_name", _TEXT), ("rank", pa.int32()),
+        ("item_id", _TEXT), ("item_name", _TEXT), ("score", pa.float32()),
+    ]
+)  # fmt: skip
+"""The columns of :data:`FILE`."""
 
 
 @runtime_checkable
@@ -82,13 +90,14 @@ def as_table(
     chosen = found[row, place]
     return pa.table(
         {
-            "user_id": pa.array(users[0][row], pa.string()),
-            "user_name": pa.array(users[1][row], pa.string()),
-            "rank": pa.array((place + 1).astype(np.int32)),
-            "item_id": pa.array(items[0][chosen], pa.string()),
-            "item_name": pa.array(items[1][chosen], pa.string()),
-            "score": pa.array(scores[row, place].astype(np.float32)),
-        }
+            "user_id": users[0][row],
+            "user_name": users[1][row],
+            "rank": (place + 1).astype(np.int32),
+            "item_id": items[0][chosen],
+            "item_name": items[1][chosen],
+            "score": scores[row, place].astype(np.float32),
+        },
+        SCHEMA,
     )
 
 

@@ -1,5 +1,6 @@
 """Remedies speak of settings that the system has."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from graphmill.evaluation.health.remedies import remedy_of, setting_names
 from graphmill.evaluation.health.report import health_report
 from graphmill.reports.validation import validate_file
 from graphmill.systems import registry
+from graphmill.verified_files import sealed
 
 WAYS = ("raise contrastive_weight", "lower regularisation", "train longer")
 
@@ -51,7 +53,20 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
     ("manifest", "spoken_of"),
     [
         (
-            '{"format": "graphmill-embeddings", "rows": 50, "dim": 2, "files": {}, "settings": {"a": {"b_c": 8}}}',
+            json.dumps(
+                sealed(
+                    {
+                        "format": "graphmill-embeddings",
+                        "rows": 50,
+                        "dim": 2,
+                        "files": {},
+                        "recipe": "hgt",
+                        "fingerprint": "",
+                        "epoch": 1,
+                        "settings": {"a": {"b_c": 8}},
+                    }
+                )
+            ),
             False,
         ),
         ("not JSON", True),

@@ -53,18 +53,20 @@ def cache_folder() -> Path:
 
     It is in ``$NUMBA_CACHE_DIR`` or in the user's cache directory. Folders unused for a month are removed.
     """
-    base = _base()
-    folder = base / source_hash()
+    folder: Path | None = None
     try:
+        base = _base()
+        folder = base / source_hash()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
         os.utime(folder)
         prune(base, folder)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: no HOME and no account, as in a container
+        why = f"{folder} cannot be written ({getattr(error, 'strerror', error)})" if folder else "there is no home"
         warnings.warn(
-            f"compiled kernels cannot be kept, so every start compiles them anew (about 30 s): {folder} cannot be "
-            f"written ({error.strerror}); name another folder by NUMBA_CACHE_DIR",
+            "compiled kernels cannot be kept, so every start compiles them anew (about 30 s): "
+            f"{why}; name another folder by NUMBA_CACHE_DIR",
             stacklevel=2,
         )
         folder = Path(tempfile.mkdtemp(prefix="graphmill-kernels-"))

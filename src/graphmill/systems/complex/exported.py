@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.arrays import array_of
+from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.complex.model import ComplEx, products
 from graphmill.systems.link_export import ExportedScorer
@@ -24,10 +26,14 @@ class ComplexExport(ExportedScorer):
     """Products of the tables' rows, with the popularity of the target if the model uses it."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
-        super().__init__(vectors, TrainingLinks.read(arrays))
-        self.relations = torch.from_numpy(np.array(arrays["relations"]))
-        self.popularity = arrays.get("popularity")
-        self.complex = bool(arrays["complex"][0])
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
+        dim = self.vectors.shape[1]
+        self.relations = torch.from_numpy(array_of(arrays, "relations", (None, dim), "f"))
+        count = len(self.relations)  # with the inverse relations, if the system has them
+        self.popularity = array_of(arrays, "popularity", (count,), "f") if "popularity" in arrays else None
+        self.complex = bool(array_of(arrays, "complex", (1,), "i")[0])
+        if count < len(self.links.outgoing) or (self.complex and dim % 2):
+            raise InputError(f"its {count} relations of {dim} numbers are not those of its links")
 
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
         """:meth:`ExportedScorer.scores`."""

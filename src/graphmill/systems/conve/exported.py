@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.arrays import array_of
+from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.link_export import ExportedScorer
@@ -32,19 +34,21 @@ class ConveExport(ExportedScorer):
     """The network in eval mode. Its BatchNorms use the running statistics of the training."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
-        super().__init__(vectors, TrainingLinks.read(arrays))
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
         tensors = {
-            name.removeprefix(_NETWORK): torch.from_numpy(np.array(value))
+            name.removeprefix(_NETWORK): torch.from_numpy(array_of(arrays, name, value.shape, "f"))
             for name, value in arrays.items()
             if name.startswith(_NETWORK)
         }
-        filters = tensors["convolution.weight"]
+        filters, (height, width) = tensors["convolution.weight"], array_of(arrays, "picture", (2,), "i").tolist()
+        if height * width != self.vectors.shape[1] or len(tensors["relations"]) < len(self.links.outgoing):
+            raise InputError("its network is not of these vectors and relations")
         config = ConvEConfig(
             num_entities=len(self.vectors),
             num_relations=len(tensors["relations"]),
             embedding_dim=self.vectors.shape[1],
-            embedding_height=int(arrays["picture"][0]),
-            embedding_width=int(arrays["picture"][1]),
+            embedding_height=height,
+            embedding_width=width,
             output_channels=len(filters),
             kernel_height=filters.shape[2],
             kernel_width=filters.shape[3],

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.arrays import array_of
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt import softmax_scorer
@@ -42,12 +43,13 @@ class DecoderExport(ExportedScorer):
     """Scores links from the layers' vectors and :class:`LinkDecoder`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
-        super().__init__(vectors, TrainingLinks.read(arrays))
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
         kind = "distmult" if "relation" in arrays else "dot"
-        count, dim = len(arrays["offset"]), self.vectors.shape[1]
+        count, dim = len(self.links.outgoing), self.vectors.shape[1]
         self.decoder = LinkDecoder(count, dim, kind, "popularity" in arrays).eval()
-        tensors = {name: torch.from_numpy(np.array(arrays[name])) for name in _PARAMETERS if name in arrays}
-        self.decoder.load_state_dict(tensors)
+        self.decoder.load_state_dict(
+            {n: torch.from_numpy(array_of(arrays, n, t.shape, "f")) for n, t in self.decoder.state_dict().items()}
+        )
         degrees = (np.log1p(self.links.degrees(number)).astype(np.float32) for number in range(count))
         self.log_degree = [torch.from_numpy(degree) for degree in degrees]
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from graphmill.errors import InputError
 from graphmill.graph.similar_neighbours import blocks, similar
 from graphmill.graph.spectral import neighbourhoods_of_links, scaled
 from graphmill.graph.training_links import TrainingLinks
@@ -73,6 +74,16 @@ class PairFeatures:
         self.rows = scaled(neighbourhoods_of_links(links).matrix)
         self.typed = TypedPaths(links)
         self._of: tuple[int, Any] = (NONE, None)
+
+    def require_channels(self) -> None:
+        """Raise :class:`InputError` unless each channel with a weight leads from its relation's sources to its targets."""
+        kinds = self.typed.kinds
+        for relation, number in np.argwhere(self.weights != 0).tolist():
+            first, second = self.channels[relation, number].tolist()
+            start, end = kinds[relation]
+            middle = kinds[first][1] if first in kinds and kinds[first][0] == start else None
+            if not (middle == end if second == NONE else second in kinds and kinds[second] == (middle, end)):
+                raise InputError(f"channel {number} of relation {relation} is no path of it")
 
     def neighbours(self, relation: int, heads: np.ndarray) -> np.ndarray:
         """float32 [B, candidates]: kNN's score without its degree term; ``heads``: local numbers."""

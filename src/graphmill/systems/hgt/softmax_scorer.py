@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.complex.model import products
-from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
+from graphmill.systems.hgt.pair_features import CHANNELS, PairFeatures, PathWeights
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
 from graphmill.systems.link_export import scores_of_links
@@ -134,7 +135,10 @@ def scoring_arrays(
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxScorer:
     """The scorer of an export, from its vectors float32 [nodes, embedding_dim] and its :func:`scoring_arrays`."""
-    width, relations = int(arrays["spectral_width"][0]), len(arrays["offsets"])
+    width, sums = int(array_of(arrays, "spectral_width", (1,), "i")[0]), NeighbourSums.read(arrays, len(vectors))
+    relations = len(sums.outgoing)
+    if not 0 <= width <= vectors.shape[1]:
+        raise InputError(f"its spectral vectors are {width} of {vectors.shape[1]} dimensions")
     decoder = SoftmaxDecoder(
         relations,
         width,
@@ -144,18 +148,17 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         popularity="popularity" in arrays,
         mixed="mix" in arrays,
     )
-    with torch.no_grad():
-        for name in _PARAMETERS:
-            if name in arrays:
-                own, given = getattr(decoder, name), torch.from_numpy(np.array(arrays[name]))
-                if own.shape != given.shape:
-                    raise InputError(
-                        f"its score was exported by another release ({name} differs); export the run again"
-                    )
-                own.copy_(given)
-    factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
-    sums = NeighbourSums.read(arrays)
-    features = None
+    decoder.load_state_dict(
+        {n: torch.from_numpy(array_of(arrays, n, t.shape, "f")) for n, t in decoder.state_dict().items()}
+    )
+    factors = features = None
+    if "complex.nodes" in arrays:
+        nodes = array_of(arrays, "complex.nodes", (len(vectors), None), "f")
+        factors = nodes, array_of(arrays, "complex.relations", (relations, nodes.shape[1]), "f")
+        if nodes.shape[1] % 2:
+            raise InputError(f"its ComplEx vectors have {nodes.shape[1]} numbers; they have two halves")
     if "paths.channels" in arrays:
-        features = PairFeatures(sums, arrays["paths.channels"], arrays["paths.weights"])
+        channels = array_of(arrays, "paths.channels", (relations, CHANNELS, 2), "i")
+        features = PairFeatures(sums, channels, array_of(arrays, "paths.weights", (relations, CHANNELS), "f"))
+        features.require_channels()
     return SoftmaxScorer(vectors, width, decoder.eval(), sums, factors=factors, features=features)

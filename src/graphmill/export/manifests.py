@@ -1,0 +1,107 @@
+"""The manifests of exports (``manifest.json``) and versions (``version.json``): their fields, and their readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from graphmill.training.run_files import shaped
+from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, read_sealed
+
+EXPORT_FORMAT, VERSION_FORMAT = "graphmill-embeddings", "graphmill-version"
+
+
+class ExportedFile(BaseModel):
+    """Size and SHA-256 of one file."""
+
+    bytes: int = Field(ge=0)
+    sha256: str
+
+
+class _Data(BaseModel):
+    path: str
+    content_hash: str
+
+
+class _Joined(BaseModel):
+    known: int = Field(ge=0)
+    nodes: dict[str, int]
+    new: dict[str, ExportedFile]
+
+
+class ExportManifest(BaseModel):
+    """The fields of an export's manifest, and their types. Those with a default may be absent; others are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal["graphmill-embeddings"]
+    version: int = 1
+    rows: int = Field(ge=0)
+    dim: int = Field(ge=0)
+    files: dict[str, ExportedFile]
+    recipe: str
+    fingerprint: str
+    epoch: int
+    relations: list[tuple[str, str, str]] = []
+    aligned: dict[str, ExportedFile] = {}
+    joined: _Joined | None = None
+    data: _Data | None = None
+    settings: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    graph: dict[str, Any] = {}
+    alignment: dict[str, Any] = {}
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of an exported directory.
+
+    Raises:
+        InputError: there is no complete export.
+    """
+    path, remedy = directory / MANIFEST, REMEDIES[EXPORT_FORMAT]
+    value = read_sealed(path, f"{directory} holds no finished export; {remedy}", remedy)
+    shaped(ExportManifest, value, path, remedy)
+    return {name: field for name, field in value.items() if field is not None}
+
+
+class _Index(BaseModel):
+    kind: Literal["faiss"]
+    recall_at_10: float
+    queries: int
+    breadth: int = Field(gt=0, le=1 << 20)
+
+
+class VersionManifest(BaseModel):
+    """The fields of ``version.json``. What is absent gets its default; other fields are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal["graphmill-version"]
+    files: dict[str, ExportedFile]
+    content: str
+    made: str
+    recipe: str = ""
+    run_dir: str = ""
+    fingerprint: str = ""
+    epoch: int = 0
+    rows: int = 0
+    dim: int = 0
+    selection_metric: str = ""
+    metrics: dict[str, float] = {}
+    graph: dict[str, Any] = {}
+    resolved: dict[str, str] = {}
+    software: dict[str, str] = {}
+    index: _Index | None = None
+    sinks: list[str] = []
+    made_with: dict[str, Any] = {}
+    derived: list[str] = []
+
+
+def read_version(folder: Path) -> dict[str, Any]:
+    """``version.json`` of a version. Raises :class:`InputError` if it is missing or damaged."""
+    path, remedy = folder / VERSION, REMEDIES[VERSION_FORMAT]
+    value = read_sealed(path, f"{folder} is not a version that graphmill promoted", remedy)
+    found: dict[str, Any] = shaped(VersionManifest, value, path, remedy)
+    return found
