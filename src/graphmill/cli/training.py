@@ -109,7 +109,7 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
     from graphmill.training.signals import StopRequest
 
     acceleration = parse_settings(values, where).acceleration  # type: ignore[attr-defined]
-    require_processes(acceleration, where)
+    require_processes(acceleration.processes, where)
     processes = acceleration.processes
     with StopRequest() as stop:
         if processes > 1 or nodes.count > 1:
