@@ -15,7 +15,7 @@ from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.kgat_files import read_kgat
 from graphmill.ingest.public_readers import read_edges
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.report import ingest_report, recognised
 from graphmill.ingest.sequence import read_sequence
 from graphmill.ingest.triples import read_triples
 from graphmill.settings import parse
@@ -129,7 +129,14 @@ class TestComments:
         self.write(tmp_path, "train.txt")
         result = read_triples(tmp_path)
         assert result.nodes["id"].to_pylist() == ["a", "b", "c"]
-        assert any(note.startswith("4 comment lines") or "4 comment lines" in note for note in result.notes)
+        assert any("4 comment lines" in note for note in result.notes)
+
+    def test_a_header_in_a_comment_says_what_triples_are(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.tsv"
+        path.write_text("# source\ttarget\trelation\na\tb\tr\nb\tc\ts\n")
+        assert read_triples(path).edges["relation"].to_pylist() == ["r", "s"]
+        path.write_text("#Interactor A\tInteractor B\tSystem\na\tb\tr\nb\tc\ts\n")
+        assert "triples" not in recognised(path)
 
     def test_of_a_table_whose_header_is_a_comment(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, "x.csv", lambda line: line.replace("\t", ","))

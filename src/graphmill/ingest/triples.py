@@ -115,35 +115,45 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
 
 def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSource:
     """The column map of one file, by its first line if that is a header."""
-    first = _first_line(file)
+    comment, first = _first_lines(file)
     if _STATEMENT.fullmatch(first):
         raise InputError(f"{shown(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
     names: tuple[str, ...] = TIMED if settings.timed else COLUMNS
-    order = [] if settings.timed else _header_order(first.split("\t"))
-    if order:
+    heading = [] if settings.timed else _header_order(first)
+    if order := heading or ([] if settings.timed else _header_order(comment)):
         names = tuple(COLUMNS[order.index(place)] for place in range(len(COLUMNS)))
     return EdgeSource(
         str(file), EdgeEnd("head", constant=settings.node_type), EdgeEnd("tail", constant=settings.node_type), "relation",
-        timestamp="time" if settings.timed else "", delimiter="\t", header=bool(order), split=split, names=names,
+        timestamp="time" if settings.timed else "", delimiter="\t", header=bool(heading), split=split, names=names,
         quoted=False, trimmed=True,
     )  # fmt: skip
 
 
-def _first_line(file: str | Path) -> str:
+def _first_lines(file: str | Path) -> tuple[str, str]:
+    """The last comment before the first triple, and the line of that; each empty if there is none."""
     with Source(file) as source:
-        return next((line for line in first_lines(source.read(PREVIEW_BYTES)) if line[0] not in "#!"), "")
+        return _comment_and_line(first_lines(source.read(PREVIEW_BYTES)))
+
+
+def _comment_and_line(lines: list[str]) -> tuple[str, str]:
+    comment = ""
+    for line in lines:
+        if line[0] not in "#!":
+            return comment, line
+        comment = line.lstrip("#! \t")
+    return comment, ""
 
 
 def _time_hint(file: str | Path) -> str:
-    cells = _first_line(file).split("\t")
+    cells = _first_lines(file)[1].split("\t")
     timed = len(cells) == len(TIMED) and parse_time(cells[-1]) is not None
     return "; with timed: true the fourth column is the time" if timed else ""
 
 
-def _header_order(cells: list[str]) -> list[int]:
+def _header_order(line: str) -> list[int]:
     """Positions of head, relation and tail according to a header line with known names; empty if the line is not a
     header."""
-    names = [cell.strip().lower() for cell in cells]
+    names = [cell.strip().lower() for cell in line.split("\t")]
     if len(names) != len(COLUMNS):
         return []
     for head, tail in END_NAMES:
@@ -319,6 +329,9 @@ def _recognises(look: Look) -> int:
         return 0
     if not lines or all(_STATEMENT.fullmatch(line) for line in lines):
         return 0
+    comment = _comment_and_line(one.lines)[0]
+    if comment.count("\t") == 2 and not _header_order(comment):
+        return 0  # a header that says something else
     if look.is_folder:
         return 85
     return 15 if any(cell.strip().replace(".", "").isdigit() for cell in lines[-1].split("\t")[1:]) else 55
