@@ -14,8 +14,6 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import ACCELERATOR_BYTES
 from graphmill.kernels.hgt.projected import group_count
-from graphmill.kernels.hgt.relations import in_one_pass
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.complex_part import with_complex
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
@@ -50,8 +48,8 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     edges = sum(r.edges for r in degrees)
     # Measured: 80 bytes per edge. They hold the edges for supervision and filters (src, dst, pair, key, order), the edges
     # for messages (source, target, pair), what making these leaves behind, and the pages of the graph's own files.
-    # Without numba the edges are kept per type, sorted by target and by source.
-    per_edge = 80 if has_numba() else 108
+    # On a CPU the edges are also kept per type, sorted by target and by source.
+    per_edge = 108 if _on_cpu(settings) else 80
     held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     if settings.objective.loss == "softmax":
         held += int(softmax_held(settings, counts, degrees))
@@ -166,16 +164,6 @@ def _on_cpu(settings: HgtSettings) -> bool:
     return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu"
 
 
-def _one_pass(settings: HgtSettings) -> bool:
-    """Whether a relation is computed in one pass on the device that the settings name."""
-    return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
-
-
-def _sparse(settings: HgtSettings) -> bool:
-    """Whether torch's sparse operators process the edges."""
-    return _on_cpu(settings) and not _one_pass(settings)
-
-
 def _links_in_blocks(settings: HgtSettings) -> bool:
     """Whether links are scored in blocks (:mod:`~graphmill.systems.hgt.link_scores`); torch.compile scores all at once."""
     return settings.acceleration.compile == "off"
@@ -188,14 +176,10 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
-    if _sparse(settings):
+    if _on_cpu(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
-    if not _on_cpu(settings):
-        rows = np.minimum(layer.sources, layer.edges).sum()
-        return float(7.0 * rows * width + 5.0 * layer.edges.sum() * heads) * _WIDE
-    # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
-    padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
-    return float((4.0 * layer.sources * padded * _WIDE).max())
+    rows = np.minimum(layer.sources, layer.edges).sum()
+    return float(7.0 * rows * width + 5.0 * layer.edges.sum() * heads) * _WIDE
 
 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
@@ -225,9 +209,7 @@ def _flop(settings: HgtSettings, one: Pass, checkpointing: bool) -> tuple[float,
     forward = relation = 0.0
     for layer in one.layers:
         forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
-        # Torch's sparse operators multiply the sources' rows. The others choose the side with fewer rows.
-        rows = layer.sources if _sparse(settings) else np.minimum(layer.sources, layer.targets)
-        relation += 2.0 * 2 * d * (d // m.num_heads) * float(rows.sum())
+        relation += 2.0 * 2 * d * (d // m.num_heads) * float(layer.sources.sum())
     heads = 2.0 * float(one.outputs.sum()) * (d * e + e * e)
     contrastive = 2.0 * one.anchors * float(one.outputs.max(initial=0.0)) * e if one.anchors else 0.0
     again = 1 if checkpointing else 0
@@ -239,8 +221,7 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     m = settings.model
     d, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * _WIDE
     total = 0.0
-    # Rows per node and per edge of a relation that operations hand on; fewer if all is done in one pass.
-    per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
+    per_node, per_edge = 40, 14  # rows per node and per edge of a relation that operations hand on
     for layer in one.layers:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
         total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE

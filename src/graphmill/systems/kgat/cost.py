@@ -9,11 +9,11 @@ from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.bi_interaction import by_rows
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
+from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost
 
 _BYTES_PER_EDGE = 190
@@ -33,6 +33,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     table = nodes * d
     layers = dense = kept = inputs = moved = 0.0
     compiled = pairs_in_place(settings, precision)
+    on_cpu = choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu"
     pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
     # The nodes that a step looks up: on every process those of the whole batch, each once. The last layer computes only
     # these.
@@ -41,20 +42,15 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         wide = 2 * a if m.aggregation == "graphsage" else a
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
-        some = both and compiled and by_rows(a * b)
         # The layer before computes the input of the last one: these rows and their neighbours (assuming the mean
         # degree).
         asked = looked_up + (nodes - looked_up) * (1 - math.exp(-edges / nodes * looked_up / nodes))
-        rows = {len(dims) - 1: looked_up, len(dims) - 2: asked}.get(place, nodes) if some else nodes
+        rows = {len(dims) - 1: looked_up, len(dims) - 2: asked}.get(place, nodes) if on_cpu else nodes
         dense += 2.0 * rows * (wide + both * a) * b
-        if some:  # neighbourhoods, result, a bit or byte per output; not other rows of the last layer
-            kept += (looked_up if place == len(dims) - 1 else nodes) * (a + 1.25 * b)
-            # A layer processes some rows at a time, so intermediate results stay in the cache. Gradients of a part of
-            # the rows use only the edges of these rows.
-            moved += 0.5 * (4.0 * edges * a * rows / nodes + rows * (12.0 * a + 8.0 * b))
-        else:  # the products' inputs, and each result before and after its ReLU; the dropout's mask
-            kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
-            moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
+        # The products' inputs, and each result before and after its ReLU; the dropout's mask; a result of some rows is
+        # put among those of all nodes.
+        kept += rows * (wide + a + both * a + (2 + 2 * both + 2) * b) + (nodes * b if rows < nodes else 0)
+        moved += 4.0 * edges * a * rows / nodes + rows * (14.0 * a + 16.0 * b)
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
     # Of what is looked up: each state, its gradient and the vector that is scaled, and the vector's gradient.
