@@ -216,6 +216,6 @@ def _onednn_serves(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor
         and onednn_is_faster()
         and terms == inner
         and (out is None or (out.dtype == torch.float32 and out.shape == (rows, columns)))
-        and (bias is None or (bias.dtype == torch.float32 and bias.shape == (columns,)))
+        and (bias is None or (bias.dtype == torch.float32 and bias.shape == (columns,) and bias.stride(0) == 1))
         and not torch.is_autocast_enabled("cpu")
     )
