@@ -14,7 +14,6 @@ import torch
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import NodeType, TypedGraph
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs import planning
 from graphmill.runs import train as worker_run
 from graphmill.runs.export import restore
@@ -337,7 +336,7 @@ def test_the_origins_presets_fit_the_machines_that_they_are_named_after(
 def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_the_edges(
     graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A logit an edge and head is kept in each layer, unless it is recomputed; on the CPU, compiled, nothing is."""
+    """A logit an edge and head is kept in each layer, unless it is recomputed; on the CPU, head by head, nothing is."""
     from graphmill.systems.hgt import cost as formulas
 
     def step(device: str, heads: int) -> int:
@@ -348,8 +347,7 @@ def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_
 
     more_heads = step("mps", 8) - step("mps", 4)
     assert more_heads >= 2 * 4_000_000 * 4 * 4
-    if has_numba():
-        assert abs(step("cpu", 8) - step("cpu", 4)) < more_heads / 4
+    assert step("cpu", 8) <= step("cpu", 4)
 
 
 def cost_on(
