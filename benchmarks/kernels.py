@@ -43,13 +43,10 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 
 FAMILIES = {
-    "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt contrastive", "hgt sampled")),
-    "own fp32 products": Family({K + "products": ("own_products",)}, ("hgt", "conve", "mmgcn", "sasrec")),
-    "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
-    "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
-    "TransR projections and facts": Family(
-        {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
-    ),
+    "hgt edges": Family({K + "hgt.attention": ("has_numba",)}, ("hgt", "hgt contrastive", "hgt sampled")),
+    "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
+    "row norms": Family(_without("row_norm"), ("kgat", "dragon", "mmgcn")),
+    "TransR facts": Family(_without("fact_losses"), ("kgat",)),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
@@ -137,7 +134,7 @@ def no(*_: Any) -> bool:
 def without(family: str) -> Iterator[None]:
     """Leave a family's compiled form out, or all of them; "" leaves none out."""
     modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("graphmill.")]
-    names = ("has_numba", "own_blocks", "own_products")
+    names = ("has_numba", "onednn_is_faster")
     if family == "everything":
         places = [(module, name) for module in modules for name in names if hasattr(module, name)]
     else:

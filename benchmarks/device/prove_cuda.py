@@ -262,7 +262,7 @@ def compile_phase(device: torch.device, tiny: bool) -> str:
     """torch.compile through the product's probe; slow, so it is run when asked for."""
     from graphmill.runs.train import train
 
-    said = ("graphs", "recompiles", "compile_seconds", "eager_seconds", "compiled_seconds", "kept")
+    said = ("graphs", "recompiles", "compile_seconds")
     for name, of in _cases(tiny, "hgt-no-messages", "conve-kvsall", "sasrec").items():
         with case(case=name):
             values = _values(of, device, {"acceleration": {"compile": "default"}})

@@ -131,7 +131,9 @@ def test_what_a_step_needs_at_least_is_the_sum_that_is_written_down(monkeypatch:
     model = hgt_step.Ours(typed, {"torch"})
     with monkeypatch.context() as without:  # products by numba are none of torch's, which counts its own
         without.setitem(sys.modules, "numba", None)
-        without.setattr("graphmill.kernels.products._own", lambda *_: False)  # where an earlier test has looked
+        without.setattr(
+            "graphmill.kernels.products._onednn_serves", lambda *_: False
+        )  # where an earlier test has looked
         has_numba.cache_clear()
         found = hgt_step.least(model, typed, 4)
     has_numba.cache_clear()

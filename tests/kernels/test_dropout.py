@@ -54,7 +54,7 @@ def test_keys_of_neighbouring_seeds_give_masks_that_are_strangers():
     rows = []
     for seed in range(6):
         torch.manual_seed(seed)
-        rows += [words(0, 1 << 14, draw_key()) / 2**32 - 0.5 for _ in range(2)]
+        rows += [words(np.arange(1 << 14), draw_key()) / 2**32 - 0.5 for _ in range(2)]
     for i, first in enumerate(rows):
         for second in rows[:i]:
             for shift in (0, 1, -1):
@@ -63,7 +63,7 @@ def test_keys_of_neighbouring_seeds_give_masks_that_are_strangers():
 
 
 def test_words_are_spread_evenly_over_all_their_bits():
-    found = words(0, 1 << 16, KEY)
+    found = words(np.arange(1 << 16), KEY)
     for bit in range(32):
         assert abs(float(((found >> np.uint32(bit)) & 1).mean()) - 0.5) < 0.008, bit
     counts = np.bincount(found >> np.uint32(24), minlength=256)
@@ -82,3 +82,14 @@ def test_blocks_of_what_lies_in_any_order_have_one_mask_there_and_back(dtype, mo
         torch.testing.assert_close(out, x * gradient)
         found.append(out)
     assert torch.equal(*found)
+
+
+def test_some_rows_have_the_mask_that_they_have_in_the_table():
+    x, rows = torch.randn(50, 7, requires_grad=True), torch.tensor([3, 4, 17, 49])
+    found = []
+    for part in (x[rows], x):
+        torch.manual_seed(2)
+        out = dropout(part, 0.5, True, rows if part is not x else None)
+        found.append((out if part is not x else out[rows], torch.autograd.grad(out.sum(), x)[0][rows]))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])

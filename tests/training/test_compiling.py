@@ -14,7 +14,7 @@ from torch import Tensor
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training import compiling
-from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_with_probe
+from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_functions
 from graphmill.training.contract import Compilable
 from tests.training.cases import CASES
 from tests.training.runs import outcome, run, settings_of
@@ -75,14 +75,14 @@ class _Squaring:
 
 
 def compiled() -> tuple[list[Any], CompileReport]:
-    """Three functions, kept compiled, that have seen vectors of four."""
+    """Three compiled functions that have seen vectors of four."""
     owners = [_Doubling(), _Shifting(), _Squaring()]
 
     def trial() -> None:
         for owner in owners:
             owner.work(torch.ones(4))
 
-    report = compile_with_probe([Compilable(o, "work") for o in owners], "default", trial, agree=lambda kept: True)
+    report = compile_functions([Compilable(o, "work") for o in owners], "default", trial)
     return owners, report
 
 
@@ -116,25 +116,19 @@ def test_what_is_compiled_stays_so_past_the_limit(ran: list[str]) -> None:
     assert ran == ["a graph"], "a new shape runs as it is written"
 
 
-def test_nothing_is_said_before_the_limit_nor_where_it_was_turned_off() -> None:
+def test_nothing_is_said_before_the_limit() -> None:
     owners, report = compiled()
     assert report.limit_note() is None
     for shape in [(5,), (2, 2), (2, 2, 2)]:
         for owner in owners:
             owner.work(torch.ones(shape))
     assert str(report.limit_note()).startswith("compile: 4 recompilations, the most that a run may have; ")
-    off = CompileReport(**{**report.to_json(), "kept": False})
-    assert off.limit_note() is None
 
 
 def test_a_training_says_once_that_it_is_at_the_limit_and_has_the_same_trace(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling, "MAX_RECOMPILES", 1)
-    monkeypatch.setattr(
-        "graphmill.training.engine.compile_with_probe",
-        lambda *arguments, agree, **options: compile_with_probe(*arguments, agree=lambda kept: agree(True), **options),
-    )
     name = "hgt-edge-sampled"
     values = settings_of(CASES[name], graphs[name], {"model": {"dropout": 0.0}}, SHORTER)
     plain = outcome(run(values, tmp_path / "plain"))

@@ -16,7 +16,6 @@ from graphmill.runs import train as worker_run
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES
-from graphmill.training.contract import Compilable
 from tests.training import golden
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
@@ -56,12 +55,6 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="there is no
 def test_a_compiled_run_has_the_same_trace_and_is_counted(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Kept even where the probe would turn it off: here it is the arithmetic that is looked at.
-    probe = compiling.compile_with_probe
-    monkeypatch.setattr(
-        "graphmill.training.engine.compile_with_probe",
-        lambda *args, agree, **options: probe(*args, agree=lambda kept: agree(True), **options),
-    )
     # One function is enough to see it, and each costs seconds.
     compilables = HgtRecipe.compilables
     monkeypatch.setattr(HgtRecipe, "compilables", lambda self, model: compilables(self, model)[-1:])
@@ -73,7 +66,6 @@ def test_a_compiled_run_has_the_same_trace_and_is_counted(
     losses = golden.trace(name, graphs[name], tmp_path / "compiled", compiled)
     np.testing.assert_allclose(losses, plain, rtol=1e-5)
     report = result["compile"]
-    assert report["kept"]
     assert report["functions"] == 1
     assert report["graphs"] >= 1
     assert 0 <= report["recompiles"] <= MAX_RECOMPILES
@@ -81,43 +73,6 @@ def test_a_compiled_run_has_the_same_trace_and_is_counted(
     assert report["compile_seconds"] > 0
     assert result["seconds"] < result["wall_seconds"] - report["compile_seconds"]
     assert any(note.startswith("compile (default): ") for note in result["notes"])
-
-
-class _Owner:
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def work(self) -> None:
-        self.calls.append("eager")
-
-
-@pytest.mark.parametrize(("graphs_made", "slow", "kept"), [(1, False, True), (1, True, False), (0, False, False)])
-def test_the_probe_keeps_what_is_faster_and_turns_off_the_rest(
-    graphs_made: int, slow: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner, clock, count = _Owner(), [0.0], [0]
-
-    def fake_compile(function: object, mode: object) -> object:
-        def compiled() -> None:
-            owner.calls.append("compiled")
-            if not count[0]:
-                count[0] += graphs_made
-
-        return compiled
-
-    monkeypatch.setattr(compiling.torch, "compile", fake_compile)
-    monkeypatch.setattr(compiling, "graphs_compiled", lambda: count[0])
-    monkeypatch.setattr(compiling.time, "perf_counter", lambda: clock[0])
-
-    def trial() -> None:
-        owner.work()
-        clock[0] += 1.0 if (owner.calls[-1] == "eager") != slow else 0.5
-
-    report = compiling.compile_with_probe([Compilable(owner, "work")], "default", trial)
-    assert report.kept is kept
-    owner.work()
-    assert owner.calls[-1] == ("compiled" if kept else "eager")
-    assert ("turned off: not faster" in report.sentence()) is not kept
 
 
 def test_without_a_compiler_it_is_refused_in_one_sentence(

@@ -43,12 +43,11 @@ def main() -> None:
     """Entry point: a :class:`GraphmillError` ends with its message and exit code, without a traceback."""
     from graphmill.runs.standard_streams import lost_output, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
-    from graphmill.training.openmp_waiting import machine_is_quiet, waiting_environment
+    from graphmill.training.openmp_waiting import waiting_environment
 
     spare_streams()
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    # Other commands are short: they need not look.
-    os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))
+    os.environ.update(waiting_environment())
     try:
         if sys.argv[1:2] == ["train"]:
             _with_allocator()

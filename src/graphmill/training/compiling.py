@@ -1,10 +1,8 @@
-"""Compiles the functions of a step with torch.compile, counts and times compilation, and turns it off if it is not
-faster."""
+"""Compiles the functions of a step with torch.compile, and counts and times compilation."""
 
 from __future__ import annotations
 
 import shutil
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -20,16 +18,13 @@ MAX_RECOMPILES = 4
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled, and how fast it is; recorded in report.json."""
+    """What was compiled; recorded in report.json."""
 
     mode: str
     functions: int
     graphs: int
     recompiles: int
     compile_seconds: float
-    eager_seconds: float
-    compiled_seconds: float
-    kept: bool
     graphs_before: int = 0
 
     def at_the_end(self) -> CompileReport:
@@ -38,7 +33,7 @@ class CompileReport:
 
     def limit_note(self) -> str | None:
         """A note once the run has used all its recompilations; None before."""
-        if not self.kept or self.at_the_end().recompiles < MAX_RECOMPILES:
+        if self.at_the_end().recompiles < MAX_RECOMPILES:
             return None
         return (
             f"compile: {MAX_RECOMPILES} recompilations, the most that a run may have; shapes that would need another run "
@@ -51,10 +46,8 @@ class CompileReport:
 
     def sentence(self) -> str:
         """The report as a sentence for the log."""
-        verdict = "kept" if self.kept else "turned off: not faster"
         return (
-            f"compile ({self.mode}): {self.functions} functions, {self.graphs} graphs in {self.compile_seconds:.1f} s; "
-            f"probe {self.eager_seconds * 1e3:.1f} ms eager, {self.compiled_seconds * 1e3:.1f} ms compiled: {verdict}"
+            f"compile ({self.mode}): {self.functions} functions, {self.graphs} graphs in {self.compile_seconds:.1f} s"
         )
 
 
@@ -75,18 +68,10 @@ def graphs_compiled() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def compile_with_probe(
-    compilables: list[Compilable],
-    mode: str,
-    trial: Callable[[], None],
-    *,
-    repeats: int = 3,
-    agree: Callable[[bool], bool] = bool,
-) -> CompileReport:
-    """Compile in place, time ``trial`` compiled and uncompiled in turn, and keep the faster.
+def compile_functions(compilables: list[Compilable], mode: str, trial: Callable[[], None]) -> CompileReport:
+    """Compile in place, by one run of ``trial``, which computes one step's gradient and applies nothing.
 
-    ``trial`` computes one step's gradient and applies nothing. ``agree`` turns the decisions of several processes into
-    one. ``recompiles`` counts those of the trial; at the end the engine replaces it by the count of the whole run.
+    ``recompiles`` counts those of the trial; at the end the engine replaces it by the count of the whole run.
     """
     originals = [getattr(c.owner, c.attribute) for c in compilables]
     torch._dynamo.reset()
@@ -105,25 +90,11 @@ def compile_with_probe(
 
         return call
 
-    compiled = [limited(torch.compile(f, mode=None if mode == "default" else mode)) for f in originals]
-    before = graphs_compiled()
-
-    def use(functions: list[Any]) -> None:
-        for compilable, function in zip(compilables, functions, strict=True):
-            setattr(compilable.owner, compilable.attribute, function)
-
-    def seconds_of(functions: list[Any]) -> float:
-        use(functions)
-        started = time.perf_counter()
-        trial()
-        return time.perf_counter() - started
-
-    compile_seconds = seconds_of(compiled)
+    before, started = graphs_compiled(), time.perf_counter()
+    for compilable, function in zip(compilables, originals, strict=True):
+        compiled = torch.compile(function, mode=None if mode == "default" else mode)
+        setattr(compilable.owner, compilable.attribute, limited(compiled))
+    trial()
     graphs = graphs_compiled() - before
     most = before + graphs + MAX_RECOMPILES
-    times = [(seconds_of(originals), seconds_of(compiled)) for _ in range(repeats)]
-    eager, fast = (statistics.median(side) for side in zip(*times, strict=True))
-    kept = agree(graphs > 0 and fast < eager)
-    use(compiled if kept else originals)
-    recompiles = graphs_compiled() - before - graphs
-    return CompileReport(mode, len(compilables), graphs, recompiles, compile_seconds, eager, fast, kept, before)
+    return CompileReport(mode, len(compilables), graphs, 0, time.perf_counter() - started, before)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphmill.errors import TrainingError
 from graphmill.training.allocator import HeapWatch
-from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
+from graphmill.training.compiling import CompileReport, compile_functions, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
@@ -330,8 +330,7 @@ class Engine(Trainee):
             self._gradient(phase, batch, self.state.epoch, 0)
             self._drop_gradients()
 
-        # All ranks follow rank 0, or their arithmetic would differ.
-        report = compile_with_probe(compilables, mode, trial, agree=lambda kept: bool(self.ranks.broadcast(kept)))
+        report = compile_functions(compilables, mode, trial)
         self._note(report.sentence())
         return report
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from graphmill.kernels import sequence_attention
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
 from graphmill.kernels.sequence_attention.times import Intervals, time_attention
 from tests.kernels.sequence_attention.reference import causal_attention_reference, time_attention_reference
@@ -37,18 +36,9 @@ def gradients(outputs, weights, variables):
     return torch.autograd.grad(sum((o * w).sum() for o, w in zip(outputs, weights, strict=True)), variables)
 
 
-@pytest.fixture(params=["compiled", "autograd"])
-def way(request, monkeypatch):
-    """Compiled (a CPU in full precision), and plain torch (everything else)."""
-    if request.param == "compiled":
-        pytest.importorskip("numba")
-    else:
-        monkeypatch.setattr(sequence_attention, "has_numba", lambda: False)
-
-
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("p", [0.0, 1e-11])  # the fused kernel, and the one with masks (that drop nothing)
-def test_attention_in_buckets_equals_one_padded_batch_on_real_rows(way, heads, p):
+def test_attention_in_buckets_equals_one_padded_batch_on_real_rows(heads, p):
     buckets, total = layout()
     q, k, v = inputs(0, 3, total, WIDTH)
     ours = causal_attention(q, k, v, buckets, heads, p, True)
@@ -81,7 +71,7 @@ def test_padding_rows_never_reach_real_ones():
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("p", [0.0, 1e-11])
-def test_time_attention_through_the_table_equals_the_dense_form(way, heads, p):
+def test_time_attention_through_the_table_equals_the_dense_form(heads, p):
     buckets, total = layout()
     q, k, v = inputs(2, 3, total, WIDTH)
     r_key, r_value = inputs(3, 2, SPAN + 1, WIDTH)
@@ -123,24 +113,3 @@ def test_intervals_are_clipped_differences():
     # TiSASRec's worked example: t' = [1, 2, 2, 6], span 3.
     (relation,) = Intervals(torch.tensor([1, 2, 2, 6]), [Bucket(0, 1, 4)], 3).relations
     assert relation[0].tolist() == [[0, 1, 1, 3], [1, 0, 0, 3], [1, 0, 0, 3], [3, 3, 3, 0]]
-
-
-def test_with_dropout_all_ways_draw_the_same_masks_and_agree(monkeypatch):
-    buckets, total = layout()
-    q, k, v = inputs(4, 3, total, WIDTH)
-    tables = inputs(5, 2, SPAN + 1, WIDTH)
-    intervals = Intervals(torch.randint(0, 12, (total,)), buckets, SPAN)
-    found = []
-    for numba in (True, False):
-        if numba:
-            pytest.importorskip("numba")
-        monkeypatch.setattr(sequence_attention, "has_numba", lambda numba=numba: numba)
-        torch.manual_seed(9)
-        outputs = [
-            causal_attention(q, k, v, buckets, 2, 0.3, True),
-            time_attention(q, k, v, intervals, *tables, 2, 0.3, True),
-        ]
-        found.append([*outputs, *gradients(outputs, outputs, (q, k, v, *tables))])
-    for values in zip(*found, strict=True):
-        for other in values[1:]:
-            torch.testing.assert_close(values[0], other, rtol=1e-10, atol=1e-12)

@@ -7,14 +7,15 @@ makes it an autograd function and chooses the backend for the edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
+from functools import cache
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.hgt import dense, sparse
+from graphmill.kernels.hgt import dense, edges_torch
+from graphmill.kernels.hgt.by_type import ByType
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
     Rows,
@@ -25,11 +26,11 @@ from graphmill.kernels.hgt.relations import (
     attend_backward,
     attend_types,
     deltas,
-    in_one_pass,
     present,
     side_by_side,
     whole_gradients,
 )
+from graphmill.kernels.runtime.threads import has_numba
 
 Backend = Literal["auto", "torch", "sparse", "numba"]
 
@@ -58,7 +59,6 @@ def hgt_attention(
     """
     check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
     _check(Rows(q, k, v), w_k, graph)
-    # Compiled code does not support rows of different dtypes.
     kinds = {x.dtype for x in (*q, *k, *v) if x is not None} or {w_k.dtype}
     edges = edge_backend(backend, w_k, kinds.pop() if len(kinds) == 1 else None)
     # Compiled code needs rows and matrices that are contiguous in memory.
@@ -98,12 +98,12 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
         raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
-def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
-    """The backend module for the edges, for matrices [relations, H, D, D] and rows of ``dtype`` (None: of several).
+def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> Any:
+    """The backend for the edges, for matrices [relations, H, D, D] and rows of ``dtype`` (None: of several).
 
-    On the CPU, auto takes the compiled passes (numba) if they support the case (:func:`compiled_serves`), else torch's
+    On the CPU, auto takes the compiled edges (numba) if they support the case (:func:`compiled_serves`), else torch's
     sparse operators. Neither supports float16, which takes torch's dense operators. Other devices take the dense
-    operators. If the backend is numba and the passes do not support the case, sparse is taken.
+    operators. If the backend is numba and the compiled edges do not support the case, sparse is taken.
 
     Raises ValueError for numba and sparse on other devices than the CPU.
     """
@@ -112,19 +112,21 @@ def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> M
         raise ValueError(f"backend {name} works on the CPU, not on {device.type}; use torch or auto")
     if name == "torch" or device.type != "cpu" or (name == "auto" and dtype == torch.float16):
         return dense
-    if name == "sparse" or not compiled_serves(weights, dtype):
-        return sparse
-    from graphmill.kernels.hgt.cpu import passes
-
-    return passes
+    return _by_type(name != "sparse" and compiled_serves(weights))
 
 
-def compiled_serves(weights: Tensor, dtype: torch.dtype | None) -> bool:
-    """Whether the compiled passes support the case: a processor with the needed registers, matrices that fit its cache,
-    and rows with the weights' dtype (or bf16, if the weights are fp32)."""
-    low = weights.dtype == torch.float32 and dtype == torch.bfloat16
-    same = weights.dtype in (torch.float32, torch.float64) and dtype == weights.dtype
-    return (low or same) and in_one_pass(weights.shape[-1])
+@cache
+def _by_type(compiled: bool) -> ByType:
+    if compiled:
+        from graphmill.kernels.hgt import edges_numba
+
+        return ByType(edges_numba)
+    return ByType(edges_torch)
+
+
+def compiled_serves(weights: Tensor) -> bool:
+    """Whether the edges are followed by compiled code: if numba is there, in fp32 and float64."""
+    return weights.dtype in (torch.float32, torch.float64) and has_numba()
 
 
 class _Attention(torch.autograd.Function):

@@ -34,7 +34,7 @@ class RelationPlan:
 
     ``source_nodes`` [n_s] and ``target_nodes`` [n_t] are int64 local node numbers, ascending. ``source`` and ``target``
     [E] are int32 positions in these two; ``indptr`` [n_t + 1] int64 bounds each target's run of edges; ``pair`` [E]
-    int32. ``on_target`` says on which side the relation's matrices are applied, which is the cheaper one.
+    int32.
     """
 
     source_type: int
@@ -50,17 +50,6 @@ class RelationPlan:
     def num_edges(self) -> int:
         """Number of edges of the relation, including parallel ones."""
         return self.source.numel()
-
-    @property
-    def on_target(self) -> bool:
-        """Whether a step is cheaper with the matrices applied to the targets.
-
-        On the targets' side, a step multiplies each row seven times (two of them forward); on the sources' side, eight
-        times, because the backward pass repeats k W and v W instead of only q Wᵀ. But on the targets' side the values
-        of each target's edges are summed once more, and an edge's row takes about an eighth of the time of a row in a
-        product. (This was measured for the compiled passes on processors with 512-bit registers only.)
-        """
-        return 7 * self.target_nodes.numel() + self.num_edges // 8 < 8 * self.source_nodes.numel()
 
     @cached_property
     def source_row(self) -> Tensor:

@@ -1,6 +1,6 @@
 """HGT's attention without autograd: forward and backward, type by type, with a backend for the edges.
 
-A backend gets all relations into a type (``sparse``, ``cpu.passes``), or all types at once (``dense``). ``dense`` keeps
+A backend gets all relations into a type (``by_type``), or all types at once (``dense``). ``dense`` keeps
 the logits. The others recompute them in the backward pass, from the inputs and the softmax's log-total.
 """
 
@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.runtime.processor import own_blocks
-
-_LARGEST = 1 << 14
-"""Largest size (numbers) of a relation's matrix for one head in the compiled pass: a few of them and the rows fit the
-L2 cache."""
 
 TypeRows = Sequence[Tensor | None]
 
@@ -45,7 +39,7 @@ class Step(NamedTuple):
 
     graph: MessageGraph
     masked_pairs: Tensor | None
-    edges: ModuleType
+    edges: Any
 
     def kept(self, chosen: Sequence[int]) -> list[Tensor | None]:
         """For each chosen relation bool [E], False for an edge without a message; None if all have one."""
@@ -144,7 +138,7 @@ class Saved(NamedTuple):
     logits: TypeRows
 
 
-def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> list[Tensor | None]:
+def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: Any) -> list[Tensor | None]:
     """Per type [targets, H]: Σ α·dα, which equals the dot product of the output and its gradient."""
     pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
     there = [pair for pair in pairs if pair is not None]
@@ -175,11 +169,6 @@ def attend_backward(saved: Saved, d_out: TypeRows, d_rows: Rows, weights: Weight
         softmax, kept = (d_out, saved.log_total, saved.delta), step.kept(chosen)
         step.edges.all_backward(step.graph, chosen, saved.rows, weights, kept, softmax, d_rows, d_weights)
     return d_weights
-
-
-def in_one_pass(width: int) -> bool:
-    """Whether this machine's CPU supports the compiled pass for heads of this width."""
-    return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
 
 
 def present(x: Tensor | None) -> Tensor:

@@ -9,22 +9,16 @@ is the same as that of a dense padded batch (reference: ``tests/kernels/sequence
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import suits_compiled, wide
-from graphmill.kernels.dropout import draw_key, dropout
-from graphmill.kernels.runtime.threads import has_numba
-
-COMPILED_LENGTH = 4096
-"""Longest sequence of the compiled kernel, whose backward pass needs two square matrices of this size for each thread."""
+from graphmill.kernels.devices import wide
+from graphmill.kernels.dropout import dropout
 
 
 @dataclass(frozen=True)
@@ -49,17 +43,8 @@ def causal_attention(
     ``query``, ``key``, ``value``: [R, d] rows in buckets. ``p``: dropout on the attention weights. The softmax is at
     least fp32. Returns [R, d]. Memory: heads · count · length² numbers for each bucket.
     """
-    if compiled(query, buckets):
-        rate, keep = p if training else 0.0, torch.is_grad_enabled()
-        return CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
     others = [(p, training)] * len(buckets)
     return by_buckets(_attend, (query, key, value), buckets, heads, others)
-
-
-def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
-    """Whether the compiled kernel is used: on a CPU, in full precision."""
-    short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
-    return suits_compiled(x) and short and has_numba() and not torch.is_autocast_enabled("cpu")
 
 
 def by_buckets(
@@ -102,51 +87,6 @@ def causal_bias(length: int, like: Tensor) -> Tensor:
 def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Tensor:
     """Softmax of masked scores in at least fp32, with dropout, in ``dtype``."""
     return dropout(torch.softmax(wide(scores), dim=-1), p, training).to(dtype)
-
-
-_Operands = namedtuple("_Operands", "query key value buckets heads p keep times span table_key table_value")
-
-
-class CompiledAttention(torch.autograd.Function):
-    """Attention by ``sequence_attention.cpu``, for each sequence's own length; with ``times``, TiSASRec's attention.
-
-    The gradients of query, key and value are views of one tensor [R, 3 · d], so that a caller who projected them in one
-    product need not concatenate them.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        """See :func:`causal_attention` and :func:`graphmill.kernels.sequence_attention.times.time_attention`.
-
-        ``keep``: whether there may be a backward pass; parameters require a gradient even without one.
-        """
-        from graphmill.kernels.sequence_attention import cpu as kernels
-
-        o = _Operands(*given)
-        query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (o.query, o.key, o.value))
-        where = kernels.plan(tuple(o.buckets), o.heads)
-        keys = [draw_key() for _ in o.buckets] if o.p > 0.0 else []
-        tables = [] if o.table_key is None or o.table_value is None else [o.table_key, o.table_value]
-        timed = kernels.Times(o.times, o.span, *tables) if o.times is not None and tables else None
-        need = o.keep and any(ctx.needs_input_grad)
-        out, shares = kernels.forward(query, key, value, where, o.heads, o.p, keys, timed, need)
-        ctx.save_for_backward(query, key, value, shares, *([] if timed is None else [timed.times, *tables]))
-        ctx.rest = where, o.heads, o.p, keys, o.span
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of query, key and value, and of the tables."""
-        from graphmill.kernels.sequence_attention import cpu as kernels
-
-        query, key, value, shares, *more = ctx.saved_tensors
-        where, heads, p, keys, span = ctx.rest
-        timed = kernels.Times(more[0], span, *more[1:]) if more else None
-        packed, d_table_key, d_table_value = kernels.backward(
-            query, key, value, gradients[0], shares, where, heads, p, keys, timed
-        )
-        return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:

@@ -18,7 +18,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from graphmill.kernels.sequence_attention import Bucket, CompiledAttention, by_buckets, causal_bias, compiled, weights
+from graphmill.kernels.sequence_attention import Bucket, by_buckets, causal_bias, weights
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Intervals:
 
     @cached_property
     def relations(self) -> list[Tensor]:
-        """min(|t_i - t_j|, span) of each bucket, int64 [count, length, length]. It is computed once, for the plain form."""
+        """min(|t_i - t_j|, span) of each bucket, int64 [count, length, length]. It is computed once."""
         times = (self.times[bucket.rows].view(bucket.count, bucket.length) for bucket in self.buckets)
         return [(t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span) for t in times]
 
@@ -50,14 +50,9 @@ def time_attention(
     """Attention of every sequence; rows in buckets as in :mod:`graphmill.kernels.sequence_attention`.
 
     ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1, d].
-    Returns [R, d]. Memory: heads · Σ count · length² if compiled, else heads · Σ count · length · (length + span + 1).
+    Returns [R, d]. Memory: heads · Σ count · length · (length + span + 1).
     """
     buckets = intervals.buckets
-    if compiled(query, buckets):
-        return CompiledAttention.apply(
-            query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
-            intervals.span, table_key, table_value,
-        )  # fmt: skip
     relations = intervals.relations if heads == 1 else [r.repeat_interleave(heads, 0) for r in intervals.relations]
     # [span + 1, d] → [heads, span + 1, d / heads]
     tables = [table.view(len(table), heads, -1).transpose(0, 1) for table in (table_key, table_value)]

@@ -42,8 +42,9 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     ]
     return [
         Part("embeddings, layers and decoder", "weights", _parameters(graph, settings), remedy=_WIDTHS),
-        # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files.
-        Part("edges", "always", edges.sum(), 80),
+        # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files. On a CPU the
+        # edges are also kept per type, sorted by target and by source.
+        Part("edges", "always", edges.sum(), 108 if setup.on_cpu else 80),
         Part("features", "always", features + 6 * nodes),
         *(replace(part, uneven=sampled, remedy=_REMEDIES[setup.batching]) for part in step),
         *mixture_parts(graph, settings, setup),
@@ -82,12 +83,12 @@ def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
 
 
 def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
-    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, and the messages of the largest
-    relation. On an accelerator the messages of all relations are in memory, with the logits."""
+    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, and what the edges take. On a CPU
+    one head at a time is computed, on an accelerator all of them."""
     heads, d = settings.model.num_heads, settings.model.hidden_dim
-    messages = np.minimum(layer.edges, layer.read)
-    beside = 4 * messages.max() * d if setup.on_cpu else 7 * messages.sum() * d + 5 * layer.edges.sum() * heads
-    return float((layer.computed + 2 * layer.read) * d + beside)
+    rows, edges = np.minimum(layer.edges, layer.read).sum(), layer.edges.sum()
+    work = 4 * layer.read * d / heads + 5 * edges if setup.on_cpu else 7 * rows * d + 5 * edges * heads
+    return float((layer.computed + 2 * layer.read) * d + work)
 
 
 def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.bi_interaction import by_rows
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.recommenders.memory import evaluation_part, pairs_in_place, pairs_part, sizes_of
+from graphmill.systems.recommenders.memory import evaluation_part, pairs_part, sizes_of
 from graphmill.training.planning import Part, Setup
 
 _BYTES_PER_EDGE = 190
@@ -36,11 +35,9 @@ def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> lis
     looked_up = min(settings.step_size() * (2 + o.negatives_per_positive), nodes)
     states = 0.0
     for place, (a, b) in enumerate(pairwise(dims), 1):
-        if both and pairs_in_place(setup):  # neighbourhoods, result, a bit or byte per output (measured)
-            some = place == len(m.layer_dims) and by_rows(a * b)
-            states += (looked_up if some else nodes) * (a + 1.25 * b)
-        else:  # the products' inputs, each result before and after its ReLU, the dropout's mask, messages
-            states += nodes * ((wide + 1 + both) * a + (4 + 2 * both) * b)
+        # The products' inputs, each result before and after its ReLU, the dropout's mask, messages.
+        rows = looked_up if setup.on_cpu and place == len(m.layer_dims) else nodes
+        states += rows * ((wide + 1 + both) * a + (4 + 2 * both) * b)
     layer = nodes * max(a + b for a, b in pairwise(dims))
     # Before the vectors of an evaluation, the attention: projected heads and tails and what translates them, for one
     # relation or a group, and logits.

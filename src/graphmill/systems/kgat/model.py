@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at, mix
 from graphmill.kernels.devices import wide
 from graphmill.kernels.dropout import dropout
+from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import beside_normalised
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.recommenders.row_selection import with_neighbours
+from graphmill.systems.recommenders.row_selection import select_rows, with_neighbours
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 _TOGETHER = 8_192
@@ -56,30 +56,34 @@ class Layer(nn.Module):
         if not isinstance(matrix, SparseMatrix):
             parts = zip(nodes.split(_TOGETHER), matrix.product(nodes).split(_TOGETHER), strict=True)
             return torch.cat([recomputed(True, self._mixed, *part) for part in parts])
-        if self.kind == "bi_interaction":
-            return bi_interaction(matrix, nodes, *self._maps(), self.slope, self.dropout, self.training)
         return self._mixed(nodes, propagate(matrix, nodes))
 
-    def _mixed(self, nodes: Tensor, around: Tensor) -> Tensor:
+    def _mixed(self, nodes: Tensor, around: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The layer of some nodes and their neighbourhoods [n, dim_in]; ``rows``: their numbers, for dropout's mask."""
+        if self.kind == "graphsage":
+            mixed = F.leaky_relu(self.sum(torch.cat((nodes, around), 1)), self.slope)
+        else:
+            mixed = F.leaky_relu(linear(nodes + around, self.sum.weight, self.sum.bias), self.slope)
         if self.kind == "bi_interaction":
-            return mix(nodes, around, *self._maps(), self.slope, self.dropout, self.training)
-        joined = torch.cat((nodes, around), 1) if self.kind == "graphsage" else nodes + around
-        return dropout(F.leaky_relu(self.sum(joined), self.slope), self.dropout, self.training)
+            product = linear(nodes * around, self.product.weight, self.product.bias)
+            mixed = mixed + F.leaky_relu(product, self.slope)
+        return dropout(mixed, self.dropout, self.training, rows)
 
     def at(
         self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, asked: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The result for all nodes or, without ``whole``, only for ``rows`` int64 [n]; and these rows of ``nodes``.
-        ``asked`` int64 [m], ascending: other rows of the ``whole`` result are not used.
-        """
-        if self.kind == "bi_interaction":
-            known = *self._maps(), self.slope, self.dropout, self.training
-            return bi_interaction_at(rows, whole, matrix, nodes, *known, asked)
-        out = self(nodes, matrix)
-        return out if whole else table_rows(out, rows), table_rows(nodes, rows)
 
-    def _maps(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        return (self.sum.weight, self.sum.bias), (self.product.weight, self.product.bias)
+        ``asked`` int64 [m], ascending: the only rows of the ``whole`` result that are read; on a CPU the others are 0.
+        On a CPU only the rows that are read are computed.
+        """
+        looked_up, chosen = table_rows(nodes, rows), asked if whole else rows
+        if chosen is None or nodes.device.type != "cpu":
+            out = self(nodes, matrix)
+            return out if whole else table_rows(out, rows), looked_up
+        own = table_rows(nodes, chosen) if whole else looked_up
+        out = self._mixed(own, propagate(select_rows(matrix, chosen.numpy()), nodes), chosen)
+        return out.new_zeros(len(nodes), out.shape[1]).index_copy(0, chosen, out) if whole else out, looked_up
 
 
 class Kgat(nn.Module):
@@ -134,7 +138,7 @@ class Kgat(nn.Module):
             more: tuple[Any, ...] = ()
             if rows is not None:
                 assert isinstance(matrix, SparseMatrix), "rows of divided tables are fetched from the results"
-                before_last = number + 2 == len(self.layers) and layer.kind == "bi_interaction"
+                before_last = number + 2 == len(self.layers)
                 more = rows, number + 1 < len(self.layers), with_neighbours(matrix, rows) if before_last else None
             found = recomputed(self.checkpointing and self.training, run, state, matrix, *more)
             following, looked_up = (found, state) if rows is None else found

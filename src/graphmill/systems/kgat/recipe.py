@@ -138,7 +138,7 @@ class KgatRecipe(RecommenderRecipe[Kgat]):
     def encode(self, model: Kgat, batch: Any) -> Encoded:
         """kg: the trainable vectors of all nodes; cf: those of the batch's nodes, and every layer's result.
 
-        The compiled layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
+        On a CPU the layers look up the rows, so there is no gradient of the size of all nodes, and the last layer
         computes only these rows. With sharded tables: for the nodes that this rank's part of the batch reads, and their
         numbers.
         """

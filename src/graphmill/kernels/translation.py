@@ -17,8 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import part_bytes, to_device
 from graphmill.kernels.products import product
-from graphmill.kernels.runtime.processor import own_blocks
-from graphmill.kernels.runtime.threads import has_numba
 
 MOST_PADDED = 1 << 18  # rows including padding: up to here, padding costs an accelerator less than more launches
 EDGE_BYTES = 8 << 20
@@ -42,27 +40,11 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
     return _Grouped.apply(rows, matrices, list(bounds))
 
 
-def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
-    """Whether compiled code computes all groups in one call: with a few dozen rows each, calls would cost most."""
-    return (
-        rows.device.type == "cpu"
-        and rows.dtype == matrices.dtype == torch.float32
-        and rows.is_contiguous()
-        and len(rows) > 0
-        and len(matrices) > 1  # with one matrix, torch's threads share the product; here one thread takes a group
-        and own_blocks()
-    )
-
-
 class _Grouped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
         ctx.save_for_backward(rows, matrices)
         ctx.bounds = bounds
-        if _one_call_serves(rows, matrices):
-            from graphmill.kernels.products import cpu as products_cpu
-
-            return products_cpu.grouped_product(rows, np.array(bounds, np.int64), matrices)
         out = rows.new_empty(len(rows), matrices.shape[2])
         with torch.autocast(rows.device.type, enabled=False):
             for g, (start, stop) in enumerate(pairwise(bounds)):
@@ -75,12 +57,6 @@ class _Grouped(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = gradients
         rows, matrices = ctx.saved_tensors
-        if _one_call_serves(rows, matrices):
-            from graphmill.kernels.products import cpu as products_cpu
-
-            bounds, gradient = np.array(ctx.bounds, np.int64), gradient.contiguous()
-            to_rows = products_cpu.grouped_product(gradient, bounds, matrices.mT)
-            return to_rows, products_cpu.grouped_gradient(rows, bounds, gradient), None
         to_rows, to_matrices = torch.empty_like(rows), torch.zeros_like(matrices)
         with torch.autocast(rows.device.type, enabled=False):
             for g, (start, stop) in enumerate(pairwise(ctx.bounds)):
@@ -116,16 +92,6 @@ def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translation
     ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R, k].
     """
     matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
-    # Compiled code processes heads in blocks through projection, translation and edges.
-    plain = nodes.device.type == "cpu" and nodes.dtype == matrices.dtype == torch.float32
-    if plain and len(part.tail) and own_blocks():
-        from graphmill.kernels.translation.cpu import score_edges
-
-        bounds = [np.array(b, np.int64) for b in (part.head_bounds, part.tail_bounds)]
-        table, matrices, moves = (t.detach().contiguous() for t in (nodes, matrices, moves))
-        ends = (part.heads, bounds[0], part.tails, bounds[1], part.indptr, part.tail, part.edges)
-        score_edges(logits, table, matrices, moves, ends)
-        return
     left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
     right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
     counts = torch.tensor(part.head_bounds, device=nodes.device).diff()
@@ -154,10 +120,6 @@ def segment_softmax(logits: Tensor, row: Tensor, indptr: Tensor) -> Tensor:
 
     ``row`` int64 [E], ascending; ``indptr`` int64 [rows + 1]: bounds of each row's edges.
     """
-    if logits.device.type == "cpu" and logits.dtype == torch.float32 and len(logits) and has_numba():
-        from graphmill.kernels.translation.cpu import softmax_of_rows
-
-        return softmax_of_rows(logits, indptr)
     num_rows = len(indptr) - 1
     highest = logits.new_full((num_rows,), -torch.inf).scatter_reduce_(0, row, logits, "amax")
     powers = torch.exp(logits - highest[row])

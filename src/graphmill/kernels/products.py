@@ -1,9 +1,9 @@
-"""Matrix products: torch's, or graphmill's own where they are faster.
+"""Matrix products: torch's, by the library that is faster on this processor.
 
-On CPUs, torch passes fp32 products to Intel's MKL, which on other makers' processors uses half of the vector registers'
-width. There ``products.cpu`` mostly computes a little over twice as many products per second where the units are as wide as
-the registers (AMD's Zen 5), and a sixth more where they are half as wide (Zen 4). On Intel's processors MKL is as fast. The
-choice depends only on the processor and the operands' sizes, so that a resumed training gives the same bits.
+On CPUs, torch passes fp32 products to Intel's MKL, which on AMD's processors uses half of the vector registers' width. torch
+also ships oneDNN, which uses all of it: on a fifth-generation EPYC (Zen 5) it multiplies twice as many numbers per second.
+On Intel's processors MKL is as fast. The choice depends only on the processor and the operands' sizes, so that a resumed
+training gives the same bits.
 
 On CPUs without bfloat16 instructions, torch's bfloat16 products take several times as long as fp32 ones; on some with
 them, they are slower, too (:func:`multiplies_bfloat16`). There the operands are converted to fp32 in blocks that fit
@@ -20,47 +20,43 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.runtime.processor import multiplies_bfloat16 as multiplies_bfloat16
-from graphmill.kernels.runtime.processor import own_blocks as own_blocks
-from graphmill.kernels.runtime.processor import own_products as own_products
+from graphmill.kernels.runtime.processor import onednn_is_faster as onednn_is_faster
 
 _LEAST_WORK = 1 << 18
 """With fewer multiplications, the call itself takes most of the time."""
+_ONEDNN_WORK = 1 << 26
+"""oneDNN makes code for every new shape, in about a millisecond: with fewer multiplications that is what it would save. Of
+batches of sequences and of sampled neighbourhoods nearly every one has a new number of rows."""
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 12
-"""About the size of a block in registers: narrower results would leave most of it empty."""
+"""Narrower results leave most of a processor's registers empty."""
 _BLOCK_ROWS = 1024
 """Number of rows, or of terms, that are converted to fp32 at a time."""
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
-    """left · right (+ ``bias`` [m]): [n, k] · [k, m], or [h, n, k] · [h, k, m] without ``bias``, with any strides.
+    """left · right (+ ``bias`` [m]): [n, k] · [k, m] → [n, m], with any strides.
 
     If a gradient is needed, torch computes it; :func:`linear` has its own gradient. ``out`` must not share memory with
     the others.
     """
-    if not _own(left, right, out, bias):
-        if _widened(left, right, out, bias):
-            return product_in_fp32(left, right, bias, left.dtype, out=out)
-        if bias is None:
-            return torch.matmul(left, right) if out is None else torch.matmul(left, right, out=out)
-        if left.device.type != "cpu" or left.dtype.itemsize < 4:
-            return torch.addmm(bias, left, right) if out is None else torch.addmm(bias, left, right, out=out)
-        # Faster on a CPU than addmm, which first writes the bias into every row.
-        return torch.matmul(left, right, out=out).add_(bias)
-    from graphmill.kernels.products import cpu as products_cpu
-
-    out = left.new_empty(*left.shape[:-1], right.shape[-1]) if out is None else out
-    products_cpu.product_(out, left, right, bias, False)
-    return out
+    if not _needs_gradient(left, right, bias) and _onednn_serves(left, right, out, bias):
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, bias, "none", [], "")
+        return found if out is None else out.copy_(found)
+    if _widened(left, right, out, bias):
+        return product_in_fp32(left, right, bias, left.dtype, out=out)
+    if bias is None:
+        return torch.matmul(left, right) if out is None else torch.matmul(left, right, out=out)
+    if left.device.type != "cpu" or left.dtype.itemsize < 4:
+        return torch.addmm(bias, left, right) if out is None else torch.addmm(bias, left, right, out=out)
+    # Faster on a CPU than addmm, which first writes the bias into every row.
+    return torch.matmul(left, right, out=out).add_(bias)
 
 
 def add_product_(out: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``out`` += left · right, matrices or batches of them. See :func:`product`."""
-    if not _own(left, right, out):
-        return out.addmm_(left, right) if out.dim() == 2 else out.baddbmm_(left, right)
-    from graphmill.kernels.products import cpu as products_cpu
-
-    products_cpu.product_(out, left, right, None, True)
-    return out
+    """``out`` [n, m] += left [n, k] · right [k, m]. See :func:`product`."""
+    if not _needs_gradient(left, right) and _onednn_serves(left, right, out):
+        return out.add_(product(left, right))
+    return out.addmm_(left, right)
 
 
 def product_in_fp32(
@@ -97,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if _low_autocast(x):
         found: Tensor = _LowLinear.apply(x if x.dim() == 2 else x.flatten(0, -2), weight, bias)
         return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
-    if x.dim() != 2 or not _serves(x, weight.T, None, bias):
+    if x.dim() != 2 or not _onednn_serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)
 
@@ -197,35 +193,29 @@ def _widened(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | Non
         and left.numel() * right.shape[1] >= _LEAST_WORK
         and (out is None or (out.dtype == left.dtype and out.shape == (left.shape[0], right.shape[1])))
         and not torch.compiler.is_compiling()
-        and not (torch.is_grad_enabled() and any(t.requires_grad for t in (left, right, bias) if t is not None))
+        and not _needs_gradient(left, right, bias)
         and not multiplies_bfloat16()
     )
 
 
-def _own(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (left, right, bias) if t is not None):
-        return False
-    return _serves(left, right, out, bias)
+def _needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors if t is not None)
 
 
-def _serves(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
-    """Whether graphmill's own kernel supports the product. Mismatched shapes go to torch, which raises for them."""
-    if torch.compiler.is_compiling() or left.dim() != right.dim() or left.dim() not in (2, 3):
+def _onednn_serves(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
+    """Whether oneDNN computes the product. Mismatched shapes go to torch's own operator, which raises for them."""
+    if torch.compiler.is_compiling() or left.dim() != 2 or right.dim() != 2:
         return False
-    *batch, rows, terms = left.shape
-    *beside, inner, columns = right.shape
+    (rows, terms), (inner, columns) = left.shape, right.shape
     return (
         left.dtype == right.dtype == torch.float32
         and left.device.type == "cpu"
         and rows >= _LEAST_ROWS
         and columns >= _LEAST_COLUMNS
-        and left.numel() * columns >= _LEAST_WORK
-        and own_products()
+        and left.numel() * columns >= _ONEDNN_WORK
+        and onednn_is_faster()
         and terms == inner
-        and batch == beside
-        and (
-            out is None or (out.dtype == torch.float32 and out.shape == (*batch, rows, columns) and out.stride(-1) == 1)
-        )
+        and (out is None or (out.dtype == torch.float32 and out.shape == (rows, columns)))
         and (bias is None or (bias.dtype == torch.float32 and bias.shape == (columns,) and bias.stride(0) == 1))
         and not torch.is_autocast_enabled("cpu")
     )

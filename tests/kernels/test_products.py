@@ -1,3 +1,5 @@
+"""Matrix products by the library that is faster on this processor: the same numbers by either."""
+
 import pytest
 import torch
 
@@ -5,13 +7,15 @@ from graphmill.kernels import products
 from graphmill.kernels.products import Linear, add_product_, linear, product
 from graphmill.kernels.runtime import processor
 
-pytest.importorskip("numba")
-from graphmill.kernels.products.cpu import product_
+has_onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+LIBRARIES = [pytest.param(True, marks=pytest.mark.skipif(not has_onednn, reason="torch without oneDNN")), False]
+SHAPES = [(6, 5000, 64), (700, 65, 33), (257, 40, 130), (50, 5300, 50), (100, 300, 1100)]
 
-SHAPES = [
-    (7, 5, 3), (1, 1, 1), (6, 64, 64), (13, 700, 65), (257, 33, 130), (50, 5300, 50), (100, 300, 1100),
-    (64, 0, 10), (0, 4, 20),
-]  # fmt: skip
+
+@pytest.fixture(params=LIBRARIES, ids=["oneDNN", "MKL"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: request.param)
+    monkeypatch.setattr(products, "_ONEDNN_WORK", 1 << 15)
 
 
 def expected(left, right, bias=None, before=None):
@@ -25,119 +29,51 @@ def close(found, wanted, terms):
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6 * (terms + 10))
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_reference_whatever_the_strides(shape):
     rows, terms, columns = shape
     left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
     for a in (left, left.T.contiguous().T):
         for b in (right, right.T.contiguous().T):
+            close(product(a, b), expected(a, b), terms)
+            close(product(a, b, bias), expected(a, b, bias), terms)
             out = torch.full((rows, columns), 7.0)
-            product_(out, a, b, None, False)
+            assert product(a, b, out=out) is out
             close(out, expected(a, b), terms)
-            product_(out, a, b, bias, False)
-            close(out, expected(a, b, bias), terms)
             before = out.clone()
-            product_(out, a, b, None, True)
+            assert add_product_(out, a, b) is out
             close(out, expected(a, b, before=before), terms)
 
 
+@pytest.mark.usefixtures("library")
 def test_writes_its_own_columns_only():
-    left, right = torch.randn(20, 30), torch.randn(30, 21)
-    table = torch.full((22, 40), 3.0)
-    product_(table[1:21, 9:30], left, right, None, False)
-    close(table[1:21, 9:30], expected(left, right), 30)
-    table[1:21, 9:30] = 3.0
+    left, right = torch.randn(200, 300), torch.randn(300, 21)
+    table = torch.full((202, 40), 3.0)
+    product(left, right, out=table[1:201, 9:30])
+    close(table[1:201, 9:30], expected(left, right), 300)
+    add_product_(table[1:201, 9:30], left, right)
+    close(table[1:201, 9:30], 2 * expected(left, right), 600)
+    table[1:201, 9:30] = 3.0
     assert bool((table == 3.0).all())
 
 
-@pytest.mark.parametrize("width", [8, 32, 64, 80])
-def test_batches_with_heads_side_by_side(width):
-    rows = torch.randn(45, 4, width).transpose(0, 1)
-    matrices = torch.randn(4, width, width)
-    out = torch.empty(45, 4, width).transpose(0, 1)
-    for m in (matrices, matrices.mT):
-        product_(out, rows, m, None, False)
-        close(out, expected(rows, m), width)
-    long = torch.empty(4, width, width)
-    product_(long, rows.mT, out, None, False)
-    close(long, expected(rows.mT, out), 45 * width)
-
-
-@pytest.mark.parametrize(
-    ("terms", "rows", "columns"),
-    [
-        (2047, 30, 40),
-        (2048, 30, 40),
-        (5001, 30, 40),
-        (40000, 30, 40),
-        (2047, 100, 700),
-        (2049, 100, 700),
-        (3001, 40, 27000),
-    ],
-)
-def test_long_sums(terms, rows, columns):
-    """Of few numbers in many parts, of more in halves, and of a million whole."""
-    left, right, before = torch.randn(terms, rows), torch.randn(terms, columns), torch.randn(rows, columns)
-    out = before.clone()
-    product_(out, left.T, right, None, True)
-    close(out, expected(left.T, right, before=before), terms)
-    product_(out, left.T, right, None, False)
-    close(out, expected(left.T, right), terms)
-
-
-def test_the_same_bits_whatever_the_number_of_threads():
-    cases = [(torch.randn(300, 200), torch.randn(200, 90)), (torch.randn(9000, 50).T, torch.randn(9000, 50))]
-    cases.append((torch.randn(3000, 100).T, torch.randn(3000, 700)))
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            for left, right in cases:
-                out = torch.empty(left.shape[0], right.shape[1])
-                product_(out, left, right, None, False)
-                found.append(out)
-    finally:
-        torch.set_num_threads(threads)
-    assert all(torch.equal(one, two) for one, two in zip(found[: len(cases)], found[len(cases) :], strict=True))
-
-
+@pytest.mark.usefixtures("library")
 def test_what_is_not_finite_stays_in_its_rows_and_columns():
-    left, right = torch.randn(20, 70), torch.randn(70, 50)
+    left, right = torch.randn(200, 70), torch.randn(70, 50)
     left[3, 5], right[8, 2] = float("inf"), float("nan")
-    out = torch.empty(20, 50)
-    product_(out, left, right, None, False)
-    bad = ~torch.isfinite(out)
+    bad = ~torch.isfinite(product(left, right))
     assert bool(bad[3].all())
     assert bool(bad[:, 2].all())
     bad[3], bad[:, 2] = False, False
     assert not bool(bad.any())
 
 
-@pytest.mark.parametrize("shape", [(20, 1300, 1024), (13, 9000, 80)])
-def test_more_than_is_packed_at_a_time(shape):
-    rows, terms, columns = shape
-    left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
-    out = torch.empty(rows, columns)
-    product_(out, left, right, bias, False)
-    close(out, expected(left, right, bias), terms)
-    before = out.clone()
-    product_(out, left, right, None, True)
-    close(out, expected(left, right, before=before), terms)
-
-
-def test_long_sums_into_some_columns():
-    left, right, table = torch.randn(5000, 30), torch.randn(5000, 40), torch.zeros(30, 100)
-    product_(table[:, 20:60], left.T, right, None, True)
-    close(table[:, 20:60], expected(left.T, right), 5000)
-    table[:, 20:60] = 0.0
-    assert not table.any()
-
-
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     "trained", [(True, True, True), (True, False, False), (False, True, True), (False, False, True)]
 )
-def test_linear_has_the_gradients_of_torchs(monkeypatch, trained):
-    monkeypatch.setattr(products, "own_products", lambda: True)
+def test_linear_has_the_gradients_of_torchs(trained):
     values, found = (torch.randn(300, 70), torch.randn(60, 70), torch.randn(60)), []
     for function in (linear, torch.nn.functional.linear):
         inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
@@ -150,8 +86,8 @@ def test_linear_has_the_gradients_of_torchs(monkeypatch, trained):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
 
 
-def test_the_layer_is_torchs_by_its_numbers(monkeypatch):
-    monkeypatch.setattr(products, "own_products", lambda: True)
+@pytest.mark.usefixtures("library")
+def test_the_layer_is_torchs_by_its_numbers():
     layer, x = Linear(70, 60), torch.randn(300, 70)
     torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
@@ -159,38 +95,19 @@ def test_the_layer_is_torchs_by_its_numbers(monkeypatch):
         assert product(x, layer.weight.detach().T).dtype == torch.bfloat16
 
 
-def test_what_does_not_fit_is_refused_as_torch_refuses_it(monkeypatch):
-    monkeypatch.setattr(products, "own_products", lambda: True)
+@pytest.mark.usefixtures("library")
+def test_what_does_not_fit_is_refused_as_torch_refuses_it():
     with pytest.raises(RuntimeError):
         product(torch.randn(100, 90), torch.randn(64, 80))
     with pytest.raises(RuntimeError):
-        product(torch.randn(3, 100, 90), torch.randn(2, 90, 80))
-    with pytest.raises(RuntimeError):
         linear(torch.randn(100, 90), torch.randn(80, 64))
-    assert product(torch.randn(1, 100, 90), torch.randn(3, 90, 80)).shape == (3, 100, 80)
 
 
-def test_a_bias_of_any_kind_is_added(monkeypatch):
-    monkeypatch.setattr(products, "own_products", lambda: True)
+@pytest.mark.usefixtures("library")
+def test_a_bias_of_any_kind_is_added():
     left, right, bias = torch.randn(100, 90), torch.randn(90, 80), torch.randn(160)[::2]
     close(product(left, right, bias), expected(left, right, bias), 90)
     assert product(left, right, bias.clone().requires_grad_()).requires_grad
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_either_choice_gives_the_product(monkeypatch, own):
-    monkeypatch.setattr(products, "own_products", lambda: own)
-    left, right, bias, out = torch.randn(100, 90), torch.randn(90, 80), torch.randn(80), torch.randn(100, 80)
-    close(product(left, right), expected(left, right), 90)
-    close(product(left, right, bias), expected(left, right, bias), 90)
-    assert product(left, right, out=out) is out
-    close(out, expected(left, right), 90)
-    before = out.clone()
-    assert add_product_(out, left, right) is out
-    close(out, expected(left, right, before=before), 90)
-    batch, matrices, out = torch.randn(3, 100, 40), torch.randn(3, 40, 50), torch.zeros(3, 100, 50)
-    close(product(batch, matrices), expected(batch, matrices), 40)
-    close(add_product_(out, batch, matrices), expected(batch, matrices), 40)
 
 
 @pytest.mark.parametrize(
@@ -306,12 +223,8 @@ def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions
         assert products.multiplies_bfloat16.__wrapped__() is expected_answer
 
 
-def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("not for this one")
-
-    monkeypatch.setattr(products, "own_products", lambda: True)
-    monkeypatch.setattr("graphmill.kernels.products.cpu.product_", refuse)
+@pytest.mark.usefixtures("library")
+def test_what_onednn_does_not_serve_is_torchs_own_product(monkeypatch):
     monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
     big = torch.randn(200, 200)
     for left, right in (
@@ -326,16 +239,16 @@ def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
     assert product(leaf, big).requires_grad
 
 
+@pytest.mark.skipif(not has_onednn, reason="torch without oneDNN")
 @pytest.mark.parametrize(
-    ("features", "served"),
-    [({"avx512f": True}, True), ({"avx2": True, "fma": True}, True), ({"avx2": True}, False), ({}, False)],
+    ("about", "faster"),
+    [
+        ({"cpu_name": "AMD EPYC 9554", "avx512_f": True}, True),
+        ({"cpu_name": "AMD EPYC 7763", "avx512_f": False}, False),
+        ({"cpu_name": "Intel Xeon", "avx512_f": True}, False),
+        ({}, False),
+    ],
 )
-def test_blocks_are_for_processors_with_registers_for_them(
-    features: dict[str, bool], served: bool, monkeypatch
-) -> None:
-    binding = pytest.importorskip("llvmlite.binding")
-    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
-    assert products.own_blocks.__wrapped__() == (served and processor.has_numba())
-    # A core that is one of Zen 4's by its name, in a machine that may hide its registers.
-    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "znver4")
-    assert products.own_products.__wrapped__() == ("avx512f" in features and processor.has_numba())
+def test_onednn_is_for_amds_cores_with_wide_registers(about, faster, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: about, raising=False)
+    assert processor.onednn_is_faster.__wrapped__() == faster

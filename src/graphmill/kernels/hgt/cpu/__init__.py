@@ -1,1 +1,0 @@
-"""HGT's compiled passes: ``passes`` is the entry; ``forward`` and ``backward`` do one relation of a ``relation_table``."""
