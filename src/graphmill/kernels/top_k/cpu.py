@@ -102,11 +102,11 @@ def _in_order(some: Any, where: Any, values: Any, found: Any) -> None:
         return
     for i in range(len(some)):
         own, here = some[i], where[i]
-        rank: Any = np.int32(0)
+        place: Any = np.int32(0)
         for j in range(len(some)):
-            rank += np.int32(some[j] > own) + np.int32((some[j] == own) & (where[j] < here))
-        if rank < len(values):
-            values[rank], found[rank] = own, here
+            place += np.int32(some[j] > own) + np.int32((some[j] == own) & (where[j] < here))
+        if place < len(values):
+            values[place], found[place] = own, here
 
 
 @_jit
