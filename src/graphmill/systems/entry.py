@@ -21,6 +21,7 @@ class Entry:
     about: str
     ranks: Literal["links", "triples", "items"] = "links"
     traces: bool = False
+    vectors: bool = True
     place: str = "recipe"
     """The module of the recipe within ``module``."""
 

@@ -1,0 +1,253 @@
+"""The steps of a frontier and the pass over a layer's edges, compiled."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.kernels.frontier import Edges, Layer, Queries
+from graphmill.kernels.runtime.jit import jit, jit_fast
+from graphmill.kernels.runtime.team import over_ranges
+
+COLUMNS = 16
+"""Columns of the vectors that one thread owns, at least: a line of the cache in fp32."""
+
+_jit = jit(nogil=True, error_model="numpy")
+
+
+class _Step(NamedTuple):
+    """What :func:`_reach` reads and writes; see :func:`step`."""
+
+    pointer: Any
+    target: Any
+    relation: Any
+    weight: Any
+    head: Any
+    tail: Any
+    left_out: Any
+    reverse: Any
+    first: Any
+    last: Any
+    key: Any
+    offset: Any
+    node: Any
+    start: Any
+    mass: Any
+    ends: bool
+    cap: int
+    least: Any
+    begin: Any
+    rows: Any
+    edges: Any
+    to_node: Any
+    to_mass: Any
+    to_before: Any
+    to_source: Any
+    to_target: Any
+    to_edge: Any
+
+
+def step(
+    edges: Edges,
+    queries: Queries,
+    node: np.ndarray,
+    start: np.ndarray,
+    mass: np.ndarray,
+    last: bool,
+    cap: int,
+    least: np.uint64,
+) -> tuple[Layer, np.ndarray]:
+    """One layer further: ``node`` int32 [n], ``start`` int64 [B + 1] and ``mass`` float64 [n] of the layer before → the
+    layer and the masses of its rows. Threads own queries; every sum has the order of the edges."""
+    count = len(start) - 1
+    degree = np.concatenate([[0], np.cumsum(np.diff(edges.pointer)[node])])
+    begin = degree[start]
+    most, total = len(node) + int(degree[-1]), int(degree[-1])
+    rows, used = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    work = _Step(
+        *(edges.pointer, edges.target, edges.relation, edges.weight),
+        *queries.fields(),
+        *(node, start, mass, last, cap, least, begin, rows, used),
+        *(np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32)),
+        *(np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int64)),
+    )
+    over_ranges(_reach, work, count, total)
+    to_row, to_edge = np.concatenate([[0], np.cumsum(rows)]), np.concatenate([[0], np.cumsum(used)])
+    found = Layer(
+        np.empty(to_row[-1], np.int32),
+        to_row,
+        np.empty(to_row[-1], np.int32),
+        *(np.empty(to_edge[-1], kind) for kind in (np.int32, np.int32, np.int32, np.float32)),
+    )
+    masses = np.empty(to_row[-1])
+    into = (found.node, found.previous, masses, found.source, found.target, found.relation, found.weight)
+    over_ranges(_collect, _Collect(work, to_row, to_edge, *into), count, total)
+    return found, masses
+
+
+class _Collect(NamedTuple):
+    """What :func:`_collect` reads and writes."""
+
+    work: _Step
+    to_row: Any
+    to_edge: Any
+    node: Any
+    before: Any
+    mass: Any
+    source: Any
+    target: Any
+    relation: Any
+    weight: Any
+
+
+@_jit
+def _reach(s: Any, first: int, last: int) -> None:
+    """The rows and edges of the queries ``first:last``, each from its own place in the buffers."""
+    place = np.full(len(s.pointer) - 1, -1, np.int32)
+    for b in range(first, last):
+        r0, e0 = s.start[b] + s.begin[b], s.begin[b]
+        n, m = 0, 0
+        low, high = s.first[b], s.last[b]
+        head, tail, key = s.head[b], s.tail[b], s.key[b]
+        for i in range(s.start[b], s.start[b + 1]):
+            v = s.node[i]
+            if not s.ends or (low <= v and v < high):
+                place[v] = n
+                s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, s.mass[i], i
+                n += 1
+        for i in range(s.start[b], s.start[b + 1]):
+            u, mass = np.int64(s.node[i]), s.mass[i]
+            for e in range(s.pointer[u], s.pointer[u + 1]):
+                v = np.int64(s.target[e])
+                if s.ends and (v < low or v >= high):
+                    continue
+                if (u == head and v == tail) or (u == tail and v == head):
+                    named = s.left_out[b]
+                    if named < 0 or s.relation[e] == named or s.relation[e] == s.reverse[b]:
+                        continue
+                if s.least > 0 and _hash(u, v, key) < s.least:
+                    continue
+                at = place[v]
+                if at < 0:
+                    at = n
+                    place[v] = n
+                    s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, 0.0, -1
+                    n += 1
+                s.to_mass[r0 + at] += mass * s.weight[e]
+                s.to_source[e0 + m], s.to_target[e0 + m], s.to_edge[e0 + m] = i, at, e
+                m += 1
+        for i in range(n):
+            place[s.to_node[r0 + i]] = -1
+        if not s.ends and n > s.cap:
+            n, m = _cut(s, r0, e0, n, m)
+        s.rows[b], s.edges[b] = n, m
+
+
+@_jit
+def _cut(s: Any, r0: int, e0: int, n: int, m: int) -> tuple[int, int]:
+    """Keep the ``cap`` rows of most mass, of equal ones the first, and the edges to them; in their order."""
+    mass = s.to_mass[r0 : r0 + n]
+    least = np.partition(mass, n - s.cap)[n - s.cap]
+    ties = s.cap
+    for i in range(n):
+        ties -= mass[i] > least
+    renumbered, k = np.full(n, -1, np.int32), 0
+    for i in range(n):
+        equal = mass[i] == least
+        if mass[i] > least or (equal and ties > 0):
+            ties -= equal
+            renumbered[i] = k
+            s.to_node[r0 + k], s.to_mass[r0 + k] = s.to_node[r0 + i], s.to_mass[r0 + i]
+            s.to_before[r0 + k] = s.to_before[r0 + i]
+            k += 1
+    w = 0
+    for e in range(e0, e0 + m):
+        at = renumbered[s.to_target[e]]
+        if at >= 0:
+            s.to_source[e0 + w], s.to_target[e0 + w], s.to_edge[e0 + w] = s.to_source[e], at, s.to_edge[e]
+            w += 1
+    return k, w
+
+
+@_jit
+def _hash(one: int, other: int, key: Any) -> Any:
+    """splitmix64 of a pair in either order."""
+    low, high = np.uint64(min(one, other)), np.uint64(max(one, other))
+    x = ((high << np.uint64(32)) | low) ^ key
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@_jit
+def _collect(c: Any, first: int, last: int) -> None:
+    """Move rows and edges from the buffers' places to consecutive ones."""
+    s = c.work
+    for b in range(first, last):
+        r0, to = s.start[b] + s.begin[b], c.to_row[b]
+        for i in range(s.rows[b]):
+            c.node[to + i], c.before[to + i], c.mass[to + i] = s.to_node[r0 + i], s.to_before[r0 + i], s.to_mass[r0 + i]
+        e0, at = s.begin[b], c.to_edge[b]
+        for i in range(s.edges[b]):
+            c.source[at + i], c.target[at + i] = s.to_source[e0 + i], s.to_target[e0 + i] + to
+            edge = s.to_edge[e0 + i]
+            c.relation[at + i], c.weight[at + i] = s.relation[edge] + s.offset[b], s.weight[edge]
+
+
+class _Pass(NamedTuple):
+    """What the passes over a layer's edges read and write; ``parts``: of the columns, one a thread."""
+
+    source: Any
+    target: Any
+    relation: Any
+    weight: Any
+    x: Any
+    w: Any
+    out: Any
+    to_x: Any
+    to_w: Any
+    parts: int
+
+
+def sums(layer: Layer, x: Tensor, w: Tensor, out: Tensor) -> None:
+    """``out[target] += weight · w[relation] · x[source]`` over the edges, in their order; all tensors are contiguous."""
+    _over_columns(_sums, layer, x, w, out, x, w)
+
+
+def gradients(layer: Layer, x: Tensor, w: Tensor, out: Tensor, to_x: Tensor, to_w: Tensor) -> None:
+    """Add the gradients of :func:`sums` to ``to_x`` and ``to_w``; ``out``: the gradient of its result."""
+    _over_columns(_gradients, layer, x, w, out, to_x, to_w)
+
+
+def _over_columns(kernel: Any, layer: Layer, *tensors: Tensor) -> None:
+    width = tensors[0].shape[1]
+    parts = max(width // COLUMNS, 1)
+    arrays = (x.detach().numpy() for x in tensors)
+    work = _Pass(layer.source, layer.target, layer.relation, layer.weight, *arrays, parts)
+    over_ranges(kernel, work, parts, len(layer.source) * width)
+
+
+@jit_fast
+def _sums(p: Any, first: int, last: int) -> None:
+    a, b = p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
+    for e in range(len(p.source)):
+        f = p.x.dtype.type(p.weight[e])
+        row, factor, into = p.x[p.source[e]], p.w[p.relation[e]], p.out[p.target[e]]
+        for k in range(a, b):
+            into[k] += f * factor[k] * row[k]
+
+
+@jit_fast
+def _gradients(p: Any, first: int, last: int) -> None:
+    a, b = p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
+    for e in range(len(p.source)):
+        f = p.x.dtype.type(p.weight[e])
+        u, r = p.source[e], p.relation[e]
+        row, factor, given = p.x[u], p.w[r], p.out[p.target[e]]
+        to_row, to_factor = p.to_x[u], p.to_w[r]
+        for k in range(a, b):
+            share = f * given[k]
+            to_row[k] += share * factor[k]
+            to_factor[k] += share * row[k]
