@@ -31,7 +31,8 @@ class Queries:
     """``head``, ``tail`` int64 [B]: the pair whose edges are not followed (tail −1: none); ``relation``, ``reverse``
     int64 [B]: only edges of these relations are left out, from head to tail and from tail to head (−1: of all);
     ``first``, ``last`` int64 [B]: targets of the last layer, ``first <= v < last``; ``key`` uint64 [B]: of the dropped
-    edges; ``offset`` int64 [B]: what is added to the relations of its layers' edges."""
+    edges; ``offset`` int64 [B]: what is added to the relations of its layers' edges; ``reads`` bool [N]: the nodes of the
+    last layer, besides the query's tail."""
 
     head: np.ndarray
     tail: np.ndarray
@@ -41,10 +42,21 @@ class Queries:
     last: np.ndarray
     key: np.ndarray
     offset: np.ndarray
+    reads: np.ndarray
 
     def fields(self) -> tuple[np.ndarray, ...]:
         """All arrays, in the order of the class."""
-        return self.head, self.tail, self.relation, self.reverse, self.first, self.last, self.key, self.offset
+        return (
+            self.head,
+            self.tail,
+            self.relation,
+            self.reverse,
+            self.first,
+            self.last,
+            self.key,
+            self.offset,
+            self.reads,
+        )
 
 
 @dataclass(frozen=True)
@@ -114,11 +126,12 @@ def _step(
     own &= (named < 0) | (r == named) | (r == queries.reverse[asking])
     kept = ~own & kept_pairs(u, v, queries.key[asking], least)
     if last:
-        kept &= (v >= queries.first[asking]) & (v < queries.last[asking])
+        kept &= (v >= queries.first[asking]) & (v < queries.last[asking]) & (queries.reads[v] | (v == tail))
     source, edge, asking, v = source[kept], edge[kept], asking[kept], v[kept]
     stays = np.ones(len(node), bool)
     if last:
         stays = (node >= queries.first[query]) & (node < queries.last[query])
+        stays &= queries.reads[node] | (node == queries.tail[query])
     own_rows = np.flatnonzero(stays)
     # Rows: a query's old nodes in their order, then new nodes in the order in which edges reach them.
     both = np.concatenate([query[own_rows] * nodes + node[own_rows], asking * nodes + v])

@@ -32,6 +32,7 @@ class _Step(NamedTuple):
     last: Any
     key: Any
     offset: Any
+    reads: Any
     node: Any
     start: Any
     mass: Any
@@ -113,7 +114,7 @@ def _reach(s: Any, first: int, last: int) -> None:
         head, tail, key = s.head[b], s.tail[b], s.key[b]
         for i in range(s.start[b], s.start[b + 1]):
             v = s.node[i]
-            if not s.ends or (low <= v and v < high):
+            if not s.ends or (low <= v and v < high and (s.reads[v] or v == tail)):
                 place[v] = n
                 s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, s.mass[i], i
                 n += 1
@@ -121,7 +122,7 @@ def _reach(s: Any, first: int, last: int) -> None:
             u, mass = np.int64(s.node[i]), s.mass[i]
             for e in range(s.pointer[u], s.pointer[u + 1]):
                 v = np.int64(s.target[e])
-                if s.ends and (v < low or v >= high):
+                if s.ends and (v < low or v >= high or not (s.reads[v] or v == tail)):
                     continue
                 if (u == head and v == tail) or (u == tail and v == head):
                     named = s.left_out[b]

@@ -94,8 +94,10 @@ class MessageGraph:
         depth: int,
         cap: int,
         drop: float,
+        reads: np.ndarray | None = None,
     ) -> list[Layer]:
-        """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail."""
+        """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail; ``reads``
+        bool [nodes]: the nodes of the last layer besides tails."""
         first, none = self.target_offset[relation], np.full(len(head), -1, np.int64)
         _, slot = np.unique(relation, return_inverse=True)
         queries = Queries(
@@ -107,5 +109,6 @@ class MessageGraph:
             first + self._targets[relation],
             np.zeros(len(head), np.uint64) if key is None else key,
             slot * len(self.counts),
+            np.ones(self.edges.num_nodes, bool) if reads is None else reads,
         )
         return frontiers(self.all, queries, depth, cap, drop)

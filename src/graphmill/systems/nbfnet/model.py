@@ -60,7 +60,9 @@ class NBFNet(nn.Module):
         self.popularity = nn.Parameter(torch.zeros(relations))
         self.unreached = nn.Parameter(torch.zeros(relations))
 
-    def states(self, layers: Sequence[Layer], head: np.ndarray, relation: np.ndarray) -> tuple[Tensor, Tensor, np.ndarray]:
+    def states(
+        self, layers: Sequence[Layer], head: np.ndarray, relation: np.ndarray
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
         """The layers of queries ``head``, ``relation`` int64 [B] → the last layer's states [rows, d], the vectors of
         the distinct relations [S, d] and the query's row in them int64 [B]."""
         slots, slot = np.unique(relation, return_inverse=True)

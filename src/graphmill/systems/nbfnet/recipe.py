@@ -27,12 +27,16 @@ SOFTMAX = "softmax"
 
 @dataclass(frozen=True)
 class QueryBatch(DividedBatch):
-    """Links ``head``, ``relation``, ``tail`` int64 [B], local numbers; ``key`` uint64 [B]: of the query's dropped edges."""
+    """Links ``head``, ``relation``, ``tail`` int64 [B], local numbers; ``key`` uint64 [B]: of the query's dropped edges.
+
+    ``candidates`` int64, ascending global numbers: the targets in the step's softmax, besides the tails; None: all.
+    """
 
     head: np.ndarray
     relation: np.ndarray
     tail: np.ndarray
     key: np.ndarray
+    candidates: np.ndarray | None = None
 
     ROWS = ("head", "relation", "tail", "key")
 
@@ -55,7 +59,7 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         if not self.messages.links:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         counts = self.messages.counts.astype(float)
-        shares = np.where(counts > 0, counts ** settings.objective.relation_power, 0.0)
+        shares = np.where(counts > 0, counts**settings.objective.relation_power, 0.0)
         self.shares = shares / shares.sum()
         batch = settings.step_size()
         steps = settings.training.steps_per_epoch or -(-self.messages.links // batch)
@@ -76,7 +80,12 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
     def row_keys(self, model: NBFNet) -> dict[str, tuple[str, list[str]]]:
         """Vectors and numbers of relations by the relation; matrices as a whole."""
         keys = self.messages.names
-        rows = {"query", "popularity", "unreached", *(n for n, _ in model.named_parameters() if n.endswith(".relation"))}
+        rows = {
+            "query",
+            "popularity",
+            "unreached",
+            *(n for n, _ in model.named_parameters() if n.endswith(".relation")),
+        }
         return {name: (name, keys if name in rows else []) for name, _ in model.named_parameters()}
 
     # ---------------------------------------------------------------- a step
@@ -88,7 +97,13 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         link = self.messages.first_link[relation] + rng.integers(0, self.messages.counts[relation])
         head, tail = self.messages.link_ends(link)
         key = rng.integers(0, 2**63, phase.batch_size).astype(np.uint64)
-        return QueryBatch(head, relation, tail, key)
+        wanted, chosen = self.settings.objective.candidates, []
+        for kind in np.unique(self.messages.target_type[relation]).tolist() if wanted else ():
+            node_type = self.graph.node_types[kind]
+            chosen.append(
+                node_type.offset + np.sort(rng.choice(node_type.count, min(wanted, node_type.count), replace=False))
+            )
+        return QueryBatch(head, relation, tail, key, np.concatenate(chosen) if wanted else None)
 
     def encode(self, model: NBFNet, batch: QueryBatch) -> Encoded | None:
         """None: queries share nothing, so each chunk of them propagates by itself."""
@@ -100,26 +115,35 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         kinds = self.messages.target_type[chunk.relation]
         for kind in np.unique(kinds).tolist():
             mine = chunk.take(np.flatnonzero(kinds == kind))
-            scores = self.scores(model, mine.relation, mine.head, mine.tail, mine.key)
+            scores = self.scores(model, mine.relation, mine.head, mine)
             row, known = self.messages.known(mine.relation, mine.head)
             other = known != mine.tail[row]
             places = self._tensor(row[other]), self._tensor(known[other])
             scores = scores.index_put(places, scores.new_tensor(-torch.inf))
+            if chunk.candidates is not None:
+                scores = self._sampled(scores, mine, kind)
             loss = loss + F.cross_entropy(wide(scores), self._tensor(mine.tail), reduction="sum")
         return [Term(SOFTMAX, loss, float(len(chunk)))]
 
-    def scores(
-        self,
-        model: NBFNet,
-        relation: np.ndarray,
-        head: np.ndarray,
-        tail: np.ndarray | None = None,
-        key: np.ndarray | None = None,
-    ) -> Tensor:
-        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type; in training without the
-        edges of the pair and of a share of others."""
-        m, drop = self.settings.model, self.settings.objective.edge_dropout if key is not None else 0.0
-        layers = self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop)
+    def _sampled(self, scores: Tensor, mine: QueryBatch, kind: int) -> Tensor:
+        """The scores of the candidates, each counting for several nodes, and of the targets; −∞ for other nodes."""
+        node_type, nodes = self.graph.node_types[kind], mine.candidates
+        first, end = np.searchsorted(nodes, [node_type.offset, node_type.offset + node_type.count])
+        shift = np.full(node_type.count, -np.inf, np.float32)
+        shift[nodes[first:end] - node_type.offset] = np.log(node_type.count / max(end - first, 1))
+        tail = self._tensor(mine.tail)[:, None]
+        return (scores + self._tensor(shift).to(scores.dtype)).scatter(1, tail, scores.gather(1, tail))
+
+    def scores(self, model: NBFNet, relation: np.ndarray, head: np.ndarray, batch: QueryBatch | None = None) -> Tensor:
+        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type; ``batch``: in training,
+        without the edges of the pair and of a share of others."""
+        m, drop, tail, key, reads = self.settings.model, 0.0, None, None, None
+        if batch is not None:
+            drop, tail, key = self.settings.objective.edge_dropout, batch.tail, batch.key
+            if batch.candidates is not None:
+                reads = np.zeros(self.graph.num_nodes, bool)
+                reads[batch.candidates] = True
+        layers = self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
         first = int(self.messages.target_offset[relation[0]])
         degree = self._tensor(self.messages.log_degree(relation, tail)).to(model.query.dtype)
         heads = head + self.messages.source_offset[relation]

@@ -20,9 +20,16 @@ class NbfnetModel(Settings):
 class NbfnetObjective(Settings):
     """Cross-entropy of a link's target over the nodes of its type, without other known targets."""
 
-    edge_dropout: float = setting(0.2, "Share of the node pairs whose edges a training query does not see", ge=0.0, lt=1.0)
+    candidates: int = setting(
+        1000, "Number of nodes of each target type in a step's softmax, drawn for each step; 0 = all of them", ge=0
+    )
+    edge_dropout: float = setting(
+        0.2, "Share of the node pairs whose edges a training query does not see", ge=0.0, lt=1.0
+    )
     relation_power: float = setting(
-        0.3, "Training queries of a relation ∝ its links to this power: 0 = all relations alike, 1 = all links alike", ge=0.0
+        0.3,
+        "Training queries of a relation ∝ its links to this power: 0 = all relations alike, 1 = all links alike",
+        ge=0.0,
     )
 
 
