@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.frontier import Edges, Layer, Queries, frontiers
 from graphmill.sampling.sequences import ranges
@@ -14,7 +15,8 @@ class MessageGraph:
     """Relations numbered 0 … R − 1: those of the graph, and an inverse for each whose reverse it does not hold.
 
     ``counts`` int64 [R]: links of each relation; ``source_offset``, ``target_offset`` int64 [R]: the global numbers of its
-    first source and target; ``target_type`` int64 [R]: number of the targets' type. An edge's weight is 1 / √(links out of
+    first source and target; ``target_type`` int64 [R]: number of the targets' type; ``whole_pairs``: no held-out pair of
+    nodes has a training edge, so a training query sees no edge of its pair; otherwise none of its relation. An edge's weight is 1 / √(links out of
     its source · links into its target), both in its relation.
     """
 
@@ -32,6 +34,7 @@ class MessageGraph:
         names = ["|".join(relation.key) for relation in graph.relations]
         self.names = [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
         self.reverse = np.array([self.number_of(i + own if i < own else i - own) for i in self.indices], np.int64)
+        self.whole_pairs = not _trained_pairs(graph)
         pairs = [edges.edges(index) for index in self.indices]
         self.counts = np.array([len(p.src) for p in pairs], np.int64)
         self.first_link = np.concatenate([[0], np.cumsum(self.counts)])[:-1]
@@ -99,12 +102,12 @@ class MessageGraph:
         """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail; ``reads``
         bool [nodes]: the nodes of the last layer besides tails."""
         first, none = self.target_offset[relation], np.full(len(head), -1, np.int64)
+        named = (none, none) if self.whole_pairs else (relation, self.reverse[relation])
         _, slot = np.unique(relation, return_inverse=True)
         queries = Queries(
             head + self.source_offset[relation],
             none if tail is None else tail + first,
-            none,
-            none,
+            *named,
             first,
             first + self._targets[relation],
             np.zeros(len(head), np.uint64) if key is None else key,
@@ -112,3 +115,14 @@ class MessageGraph:
             np.ones(self.edges.num_nodes, bool) if reads is None else reads,
         )
         return frontiers(self.all, queries, depth, cap, drop)
+
+
+def _trained_pairs(graph: TypedGraph) -> bool:
+    """Whether a held-out pair of nodes has a training edge, of another relation."""
+    held, train = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        mine = np.asarray(edges.split) == TRAIN
+        held.append(np.asarray(edges.pair)[~mine])
+        train.append(np.asarray(edges.pair)[mine])
+    return bool(np.isin(np.concatenate(held), np.concatenate(train)).any())
