@@ -330,7 +330,8 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     parts, recipe = option.estimate.parts, job.settings.recipe
     if parts.get("libraries", 0) >= budget:
         return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
-    width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
+    widths = ("hidden_dim", "embedding_dim")
+    width = " or ".join(f"model.{name}" for name in widths if hasattr(job.settings.model, name))
     batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
     length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
     # auto has tried edge_sampled, and it was not smaller.

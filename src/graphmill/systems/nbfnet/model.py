@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import to_device
+from graphmill.kernels.devices import to_device, wide
 from graphmill.kernels.frontier import Layer
 from graphmill.kernels.frontier.messages import message_sums
 
@@ -42,7 +42,7 @@ class Propagation(nn.Module):
         before = x[came]
         own = self.message(message) + self.query(query)[of_row]
         own = own.index_add(0, stay, self.state(before))
-        return F.relu(self.norm(own)).index_add(0, stay, before)
+        return F.relu(wide(self.norm(own))).index_add(0, stay, before)
 
 
 class NBFNet(nn.Module):
