@@ -160,11 +160,17 @@ def links(
         str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
     ] = "exclude",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
+    edges: Annotated[
+        str, typer.Option(help="nbfnet: file of later edges, new nodes too; links are scored with them, untrained")
+    ] = "",
+    format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
     RUN/links."""
     from graphmill.predictions.settings import LinkSettings
+    from graphmill.runs.grown_graph import grown_link_model
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
     from graphmill.settings import parse
 
@@ -173,7 +179,7 @@ def links(
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
-        model = link_model(run)
+        model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if not asked.heads:
             return write_links(model, asked)
         parts = list(Predictor(model, asked).predict())

@@ -110,7 +110,7 @@ def test_gradcheck_of_the_messages() -> None:
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
-    rows, layer = a_layer(2, 2000, 60_000)
+    rows, _ = a_layer(2, 2000, 60_000)
     x, w = torch.randn(rows, 64, requires_grad=True), torch.randn(2 * RELATIONS, 64, requires_grad=True)
     threads, found = torch.get_num_threads(), []
     try:

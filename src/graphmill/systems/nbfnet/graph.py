@@ -16,8 +16,8 @@ class MessageGraph:
 
     ``counts`` int64 [R]: links of each relation; ``source_offset``, ``target_offset`` int64 [R]: the global numbers of its
     first source and target; ``target_type`` int64 [R]: number of the targets' type; ``whole_pairs``: no held-out pair of
-    nodes has a training edge, so a training query sees no edge of its pair; otherwise none of its relation. An edge's weight is 1 / √(links out of
-    its source · links into its target), both in its relation.
+    nodes has a training edge, so a training query sees no edge of its pair; otherwise none of its relation. An edge's
+    weight is 1 / √(links out of its source · links into its target), both in its relation.
     """
 
     def __init__(self, graph: TypedGraph) -> None:
