@@ -17,9 +17,9 @@ from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
 
 HEADER = "head,head_type,relation,tail,tail_type\n"
-COLUMNS = {f"{end}_{what}": end + more for end in ("head", "tail") for what, more in (("id", ""), ("type", "_type"))} | {
-    "relation": "relation"
-}
+COLUMNS = {
+    f"{end}_{what}": end + more for end in ("head", "tail") for what, more in (("id", ""), ("type", "_type"))
+} | {"relation": "relation"}
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,8 @@ def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
     torch.nn.init.normal_(model.degree)
     for relation in range(len(graph.relations)):
         heads = np.array([0, 3, 3, 7])
-        found = recipe.scores(model, np.full(4, relation), heads)
+        asked = np.full(4, relation)
+        found = recipe.scores(model, asked, heads, recipe.layers(asked, heads))
         exact = torch.stack([dense_scores(graph, model, relation, int(head)) for head in heads])
         torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
 
@@ -128,7 +129,8 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
     for relation in np.unique(batch.relation).tolist():
         mine: QueryBatch = batch.take(np.flatnonzero(batch.relation == relation))
         first = recipe.messages.target_offset[relation]
-        some = recipe.scores(model, mine.relation, mine.head, mine)
+        layers = recipe.layers(mine.relation, mine.head, mine)
+        some = recipe.scores(model, mine.relation, mine.head, layers, mine.tail)
         every = torch.stack(
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )

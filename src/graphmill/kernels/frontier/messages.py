@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -14,19 +15,23 @@ from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import table_rows
 
 
-def message_sums(layer: Layer, x: Tensor, w: Tensor) -> Tensor:
+def message_sums(layer: Layer, x: Tensor, w: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ weight · w[relation] · x[source] over the edges into each row → [n, d] in the dtype of ``x``, sums in fp32.
 
-    ``x`` [rows one layer before, d]; ``w`` [relations, d].
+    ``x`` [rows one layer before, d]; ``w`` [relations, d]; ``weight`` [E]: instead of the layer's, with a gradient.
     """
     own, factors = wide(x).contiguous(), wide(w).contiguous()
-    if suits_compiled(own, factors) and has_numba():
+    if weight is None and suits_compiled(own, factors) and has_numba():
         out: Tensor = _MessageSums.apply(own, factors, layer)
         return out.to(x.dtype)
-    arrays = (layer.source, layer.target, layer.relation, layer.weight)
-    source, target, relation, weight = (to_device(torch.from_numpy(a), x.device) for a in arrays)
-    messages = table_rows(own, source.long()) * table_rows(factors, relation.long()) * weight[:, None].to(own.dtype)
-    return own.new_zeros(len(layer.node), x.shape[1]).index_add(0, target.long(), messages).to(x.dtype)
+    source, target, relation = (_on(x, numbers).long() for numbers in (layer.source, layer.target, layer.relation))
+    weights = (_on(x, layer.weight) if weight is None else weight).to(own.dtype)
+    messages = table_rows(own, source) * table_rows(factors, relation) * weights[:, None]
+    return own.new_zeros(len(layer.node), x.shape[1]).index_add(0, target, messages).to(x.dtype)
+
+
+def _on(like: Tensor, array: np.ndarray) -> Tensor:
+    return to_device(torch.from_numpy(array), like.device)
 
 
 class _MessageSums(torch.autograd.Function):

@@ -33,6 +33,8 @@ class MessageGraph:
         self._targets = np.array([b.count for _, b in ends], np.int64)
         names = ["|".join(relation.key) for relation in graph.relations]
         self.names = [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
+        own_names = [relation.name for relation in graph.relations]
+        self.relation_names = [own_names[i] if i < own else f"inverse of {own_names[i - own]}" for i in self.indices]
         self.reverse = np.array([self.number_of(i + own if i < own else i - own) for i in self.indices], np.int64)
         self.whole_pairs = not _trained_pairs(graph)
         pairs = [edges.edges(index) for index in self.indices]

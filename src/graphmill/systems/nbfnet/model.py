@@ -31,13 +31,21 @@ class Propagation(nn.Module):
         """``query`` [S, d] → w_r(q) of every query and relation, [S · R, d]."""
         return (self.relation + (query @ self.of_query).view(-1, *self.relation.shape)).flatten(0, 1)
 
-    def forward(self, layer: Layer, x: Tensor, query: Tensor, slot: np.ndarray, at_head: np.ndarray) -> Tensor:
+    def forward(
+        self,
+        layer: Layer,
+        x: Tensor,
+        query: Tensor,
+        slot: np.ndarray,
+        at_head: np.ndarray,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         """``x`` [rows one layer before, d], ``query`` [S, d], ``slot`` int64 [B]: the query's row in it; ``at_head`` int64
         [B or fewer, 2]: rows of the heads, and their queries → [rows, d]."""
         of_row = _on(x, np.repeat(slot, np.diff(layer.start)))
         rows = np.flatnonzero(layer.previous >= 0)
         stay, came = _on(x, rows), _on(x, layer.previous[rows].astype(np.int64))
-        message = message_sums(layer, x, self.factors(query))
+        message = message_sums(layer, x, self.factors(query), weight)
         message = message.index_add(0, _on(x, at_head[:, 0]), query[_on(x, slot[at_head[:, 1]])])
         before = x[came]
         own = self.message(message) + self.query(query)[of_row]
@@ -61,24 +69,31 @@ class NBFNet(nn.Module):
         self.unreached = nn.Parameter(torch.zeros(relations))
 
     def states(
-        self, layers: Sequence[Layer], head: np.ndarray, relation: np.ndarray
+        self, layers: Sequence[Layer], head: np.ndarray, relation: np.ndarray, weights: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor, np.ndarray]:
         """The layers of queries ``head``, ``relation`` int64 [B] → the last layer's states [rows, d], the vectors of
         the distinct relations [S, d] and the query's row in them int64 [B]."""
         slots, slot = np.unique(relation, return_inverse=True)
         query = self.query[_on(self.query, slots)]
         x = query[_on(query, slot)]
-        for layer, module in zip(layers, self.layers, strict=True):
+        for layer, module, weight in zip(layers, self.layers, weights or [None] * len(layers), strict=True):
             of_row = np.repeat(np.arange(len(head)), np.diff(layer.start))
             rows = np.flatnonzero(layer.node == head[of_row])
-            x = module(layer, x, query, slot, np.stack([rows, of_row[rows]], 1))
+            x = module(layer, x, query, slot, np.stack([rows, of_row[rows]], 1), weight)
         return x, query, slot
 
     def forward(
-        self, layers: Sequence[Layer], head: np.ndarray, relation: np.ndarray, first: int, log_degree: Tensor
+        self,
+        layers: Sequence[Layer],
+        head: np.ndarray,
+        relation: np.ndarray,
+        first: int,
+        log_degree: Tensor,
+        weights: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Scores [B, C] of queries whose targets are the nodes ``first:first + C``; ``log_degree`` [B, C]."""
-        x, query, slot = self.states(layers, head, relation)
+        """Scores [B, C] of queries whose targets are the nodes ``first:first + C``; ``log_degree`` [B, C]; ``weights``:
+        of the edges, instead of the layers' own."""
+        x, query, slot = self.states(layers, head, relation, weights)
         last = layers[-1]
         of_row = np.repeat(np.arange(len(head)), np.diff(last.start))
         row, column = _on(x, of_row), _on(x, last.node.astype(np.int64) - first)

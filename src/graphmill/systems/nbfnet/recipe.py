@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,10 @@ from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
+from graphmill.kernels.frontier import Layer
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_recipe import BaseRecipe, DividedBatch
+from graphmill.systems.nbfnet.cost import QUERIES
 from graphmill.systems.nbfnet.graph import MessageGraph
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.settings import NbfnetSettings
@@ -115,7 +117,8 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         kinds = self.messages.target_type[chunk.relation]
         for kind in np.unique(kinds).tolist():
             mine = chunk.take(np.flatnonzero(kinds == kind))
-            scores = self.scores(model, mine.relation, mine.head, mine)
+            layers = self.layers(mine.relation, mine.head, mine)
+            scores = self.scores(model, mine.relation, mine.head, layers, mine.tail)
             row, known = self.messages.known(mine.relation, mine.head)
             other = known != mine.tail[row]
             places = self._tensor(row[other]), self._tensor(known[other])
@@ -134,20 +137,31 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         tail = self._tensor(mine.tail)[:, None]
         return (scores + self._tensor(shift).to(scores.dtype)).scatter(1, tail, scores.gather(1, tail))
 
-    def scores(self, model: NBFNet, relation: np.ndarray, head: np.ndarray, batch: QueryBatch | None = None) -> Tensor:
-        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type; ``batch``: in training,
-        without the edges of the pair and of a share of others."""
+    def layers(self, relation: np.ndarray, head: np.ndarray, batch: QueryBatch | None = None) -> list[Layer]:
+        """The frontiers of queries int64 [B]; ``batch``: in training, without the edges of the pair and of a share of
+        others, and with candidates alone in the last layer."""
         m, drop, tail, key, reads = self.settings.model, 0.0, None, None, None
         if batch is not None:
             drop, tail, key = self.settings.objective.edge_dropout, batch.tail, batch.key
             if batch.candidates is not None:
                 reads = np.zeros(self.graph.num_nodes, bool)
                 reads[batch.candidates] = True
-        layers = self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
-        first = int(self.messages.target_offset[relation[0]])
+        return self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
+
+    def scores(
+        self,
+        model: NBFNet,
+        relation: np.ndarray,
+        head: np.ndarray,
+        layers: Sequence[Layer],
+        tail: np.ndarray | None = None,
+        weights: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``; ``tail``:
+        in training; ``weights``: of the layers' edges, with gradients."""
         degree = self._tensor(self.messages.log_degree(relation, tail)).to(model.query.dtype)
-        heads = head + self.messages.source_offset[relation]
-        return model(layers, heads, relation, first, degree)
+        heads, first = head + self.messages.source_offset[relation], int(self.messages.target_offset[relation[0]])
+        return model(layers, heads, relation, first, degree, weights)
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -181,10 +195,6 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         return "queries", float(phase.batch_size)
 
 
-QUERIES = 16
-"""Queries scored at a time."""
-
-
 class NbfnetScorer:
     """Scores every candidate of a relation or an inverse relation."""
 
@@ -199,5 +209,6 @@ class NbfnetScorer:
             for begin in range(0, len(heads), QUERIES):
                 self.poll()
                 part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
-                found.append(wide(self.recipe.scores(self.model, np.full(len(part), number), part)))
+                asked = np.full(len(part), number)
+                found.append(wide(self.recipe.scores(self.model, asked, part, self.recipe.layers(asked, part))))
         return torch.cat(found)
