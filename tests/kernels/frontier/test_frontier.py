@@ -54,8 +54,8 @@ def test_the_compiled_frontier_is_the_plain_one(seed: int, nodes: int, edges: in
         patch.setattr(frontier, "has_numba", lambda: False)
         plain = frontiers(graph, queries, 3, cap, drop)
     for one, other in zip(compiled, plain, strict=True):
-        for name, array in vars(one).items():
-            np.testing.assert_array_equal(array, vars(other)[name], name, strict=True)
+        for name, array in one._asdict().items():
+            np.testing.assert_array_equal(array, getattr(other, name), name, strict=True)
 
 
 @settings(deadline=None, max_examples=30)

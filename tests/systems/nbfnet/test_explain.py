@@ -46,7 +46,8 @@ def a_link(graph: TypedGraph, split: int = 1) -> tuple[int, int, int]:
 
 def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph, trained: Restored) -> None:
     recipe, model = trained.recipe, trained.model
-    assert isinstance(recipe, NbfnetRecipe) and isinstance(model, NBFNet)
+    assert isinstance(recipe, NbfnetRecipe)
+    assert isinstance(model, NBFNet)
     model.double()
     try:
         relation, head, tail = a_link(graph)
@@ -75,7 +76,8 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
 
 def test_paths_run_over_training_edges_from_head_to_tail(graph: TypedGraph, trained: Restored) -> None:
     recipe, model = trained.recipe, trained.model
-    assert isinstance(recipe, NbfnetRecipe) and isinstance(model, NBFNet)
+    assert isinstance(recipe, NbfnetRecipe)
+    assert isinstance(model, NBFNet)
     relation, head, tail = a_link(graph)
     why = explain_propagation(recipe, model, relation, head, tail, 5)
     assert why.paths

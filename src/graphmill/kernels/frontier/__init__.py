@@ -6,15 +6,14 @@ scores: a node's mass is its mass one layer before plus Σ mass(u) · weight ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from graphmill.kernels.runtime.threads import has_numba
 
 
-@dataclass(frozen=True)
-class Edges:
+class Edges(NamedTuple):
     """Directed edges sorted by source: those of node u are ``pointer[u]:pointer[u + 1]``.
 
     ``pointer`` int64 [N + 1]; ``target``, ``relation`` int32 [E]; ``weight`` float32 [E], above 0.
@@ -26,8 +25,7 @@ class Edges:
     weight: np.ndarray
 
 
-@dataclass(frozen=True)
-class Queries:
+class Queries(NamedTuple):
     """``head``, ``tail`` int64 [B]: the pair whose edges are not followed (tail −1: none); ``relation``, ``reverse``
     int64 [B]: only edges of these relations are left out, from head to tail and from tail to head (−1: of all);
     ``first``, ``last`` int64 [B]: targets of the last layer, ``first <= v < last``; ``key`` uint64 [B]: of the dropped
@@ -44,23 +42,8 @@ class Queries:
     offset: np.ndarray
     reads: np.ndarray
 
-    def fields(self) -> tuple[np.ndarray, ...]:
-        """All arrays, in the order of the class."""
-        return (
-            self.head,
-            self.tail,
-            self.relation,
-            self.reverse,
-            self.first,
-            self.last,
-            self.key,
-            self.offset,
-            self.reads,
-        )
 
-
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """One layer: ``node`` int32 [n], rows by query; ``start`` int64 [B + 1]: rows of each query; ``previous`` int32 [n]:
     the node's row one layer before (−1: none). Edges, by source: ``source`` int32 [E], row one layer before; ``target``
     int32 [E], row of this layer; ``relation`` int32 [E]; ``weight`` float32 [E]."""

@@ -20,19 +20,8 @@ _jit = jit(nogil=True, error_model="numpy")
 class _Step(NamedTuple):
     """What :func:`_reach` reads and writes; see :func:`step`."""
 
-    pointer: Any
-    target: Any
-    relation: Any
-    weight: Any
-    head: Any
-    tail: Any
-    left_out: Any
-    reverse: Any
-    first: Any
-    last: Any
-    key: Any
-    offset: Any
-    reads: Any
+    graph: Edges
+    queries: Queries
     node: Any
     start: Any
     mass: Any
@@ -67,13 +56,10 @@ def step(
     begin = degree[start]
     most, total = len(node) + int(degree[-1]), int(degree[-1])
     rows, used = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    work = _Step(
-        *(edges.pointer, edges.target, edges.relation, edges.weight),
-        *queries.fields(),
-        *(node, start, mass, last, cap, least, begin, rows, used),
-        *(np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32)),
-        *(np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int64)),
-    )
+    before = node, start, mass, last, cap, least
+    of_rows = np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32)
+    of_edges = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int64)
+    work = _Step(edges, queries, *before, begin, rows, used, *of_rows, *of_edges)
     over_ranges(_reach, work, count, total)
     to_row, to_edge = np.concatenate([[0], np.cumsum(rows)]), np.concatenate([[0], np.cumsum(used)])
     found = Layer(
@@ -106,27 +92,28 @@ class _Collect(NamedTuple):
 @_jit
 def _reach(s: Any, first: int, last: int) -> None:
     """The rows and edges of the queries ``first:last``, each from its own place in the buffers."""
-    place = np.full(len(s.pointer) - 1, -1, np.int32)
+    g, q = s.graph, s.queries
+    place = np.full(len(g.pointer) - 1, -1, np.int32)
     for b in range(first, last):
         r0, e0 = s.start[b] + s.begin[b], s.begin[b]
         n, m = 0, 0
-        low, high = s.first[b], s.last[b]
-        head, tail, key = s.head[b], s.tail[b], s.key[b]
+        low, high = q.first[b], q.last[b]
+        head, tail, key = q.head[b], q.tail[b], q.key[b]
         for i in range(s.start[b], s.start[b + 1]):
             v = s.node[i]
-            if not s.ends or (low <= v and v < high and (s.reads[v] or v == tail)):
+            if not s.ends or (low <= v and v < high and (q.reads[v] or v == tail)):
                 place[v] = n
                 s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, s.mass[i], i
                 n += 1
         for i in range(s.start[b], s.start[b + 1]):
             u, mass = np.int64(s.node[i]), s.mass[i]
-            for e in range(s.pointer[u], s.pointer[u + 1]):
-                v = np.int64(s.target[e])
-                if s.ends and (v < low or v >= high or not (s.reads[v] or v == tail)):
+            for e in range(g.pointer[u], g.pointer[u + 1]):
+                v = np.int64(g.target[e])
+                if s.ends and (v < low or v >= high or not (q.reads[v] or v == tail)):
                     continue
                 if (u == head and v == tail) or (u == tail and v == head):
-                    named = s.left_out[b]
-                    if named < 0 or s.relation[e] == named or s.relation[e] == s.reverse[b]:
+                    named = q.relation[b]
+                    if named < 0 or g.relation[e] == named or g.relation[e] == q.reverse[b]:
                         continue
                 if s.least > 0 and _hash(u, v, key) < s.least:
                     continue
@@ -136,7 +123,7 @@ def _reach(s: Any, first: int, last: int) -> None:
                     place[v] = n
                     s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, 0.0, -1
                     n += 1
-                s.to_mass[r0 + at] += mass * s.weight[e]
+                s.to_mass[r0 + at] += mass * g.weight[e]
                 s.to_source[e0 + m], s.to_target[e0 + m], s.to_edge[e0 + m] = i, at, e
                 m += 1
         for i in range(n):
@@ -194,16 +181,13 @@ def _collect(c: Any, first: int, last: int) -> None:
         for i in range(s.edges[b]):
             c.source[at + i], c.target[at + i] = s.to_source[e0 + i], s.to_target[e0 + i] + to
             edge = s.to_edge[e0 + i]
-            c.relation[at + i], c.weight[at + i] = s.relation[edge] + s.offset[b], s.weight[edge]
+            c.relation[at + i], c.weight[at + i] = s.graph.relation[edge] + s.queries.offset[b], s.graph.weight[edge]
 
 
 class _Pass(NamedTuple):
     """What the passes over a layer's edges read and write; ``parts``: of the columns, one a thread."""
 
-    source: Any
-    target: Any
-    relation: Any
-    weight: Any
+    layer: Layer
     x: Any
     w: Any
     out: Any
@@ -222,31 +206,30 @@ def gradients(layer: Layer, x: Tensor, w: Tensor, out: Tensor, to_x: Tensor, to_
     _over_columns(_gradients, layer, x, w, out, to_x, to_w)
 
 
-def _over_columns(kernel: Any, layer: Layer, *tensors: Tensor) -> None:
-    width = tensors[0].shape[1]
-    parts = max(width // COLUMNS, 1)
-    arrays = (x.detach().numpy() for x in tensors)
-    work = _Pass(layer.source, layer.target, layer.relation, layer.weight, *arrays, parts)
-    over_ranges(kernel, work, parts, len(layer.source) * width)
+def _over_columns(kernel: Any, layer: Layer, x: Tensor, w: Tensor, out: Tensor, to_x: Tensor, to_w: Tensor) -> None:
+    parts = max(x.shape[1] // COLUMNS, 1)
+    arrays = [t.detach().numpy() for t in (x, w, out, to_x, to_w)]
+    work = _Pass(layer, arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], parts)
+    over_ranges(kernel, work, parts, len(layer.source) * x.shape[1])
 
 
 @jit_fast
 def _sums(p: Any, first: int, last: int) -> None:
-    a, b = p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
-    for e in range(len(p.source)):
-        f = p.x.dtype.type(p.weight[e])
-        row, factor, into = p.x[p.source[e]], p.w[p.relation[e]], p.out[p.target[e]]
+    edges, a, b = p.layer, p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
+    for e in range(len(edges.source)):
+        f = p.x.dtype.type(edges.weight[e])
+        row, factor, into = p.x[edges.source[e]], p.w[edges.relation[e]], p.out[edges.target[e]]
         for k in range(a, b):
             into[k] += f * factor[k] * row[k]
 
 
 @jit_fast
 def _gradients(p: Any, first: int, last: int) -> None:
-    a, b = p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
-    for e in range(len(p.source)):
-        f = p.x.dtype.type(p.weight[e])
-        u, r = p.source[e], p.relation[e]
-        row, factor, given = p.x[u], p.w[r], p.out[p.target[e]]
+    edges, a, b = p.layer, p.x.shape[1] * first // p.parts, p.x.shape[1] * last // p.parts
+    for e in range(len(edges.source)):
+        f = p.x.dtype.type(edges.weight[e])
+        u, r = edges.source[e], edges.relation[e]
+        row, factor, given = p.x[u], p.w[r], p.out[edges.target[e]]
         to_row, to_factor = p.to_x[u], p.to_w[r]
         for k in range(a, b):
             share = f * given[k]

@@ -104,17 +104,17 @@ class MessageGraph:
         """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail; ``reads``
         bool [nodes]: the nodes of the last layer besides tails."""
         first, none = self.target_offset[relation], np.full(len(head), -1, np.int64)
-        named = (none, none) if self.whole_pairs else (relation, self.reverse[relation])
         _, slot = np.unique(relation, return_inverse=True)
         queries = Queries(
-            head + self.source_offset[relation],
-            none if tail is None else tail + first,
-            *named,
-            first,
-            first + self._targets[relation],
-            np.zeros(len(head), np.uint64) if key is None else key,
-            slot * len(self.counts),
-            np.ones(self.edges.num_nodes, bool) if reads is None else reads,
+            head=head + self.source_offset[relation],
+            tail=none if tail is None else tail + first,
+            relation=none if self.whole_pairs else relation,
+            reverse=none if self.whole_pairs else self.reverse[relation],
+            first=first,
+            last=first + self._targets[relation],
+            key=np.zeros(len(head), np.uint64) if key is None else key,
+            offset=slot * len(self.counts),
+            reads=np.ones(self.edges.num_nodes, bool) if reads is None else reads,
         )
         return frontiers(self.all, queries, depth, cap, drop)
 

@@ -76,7 +76,8 @@ class NBFNet(nn.Module):
         slots, slot = np.unique(relation, return_inverse=True)
         query = self.query[_on(self.query, slots)]
         x = query[_on(query, slot)]
-        for layer, module, weight in zip(layers, self.layers, weights or [None] * len(layers), strict=True):
+        given: Sequence[Tensor | None] = weights or [None] * len(layers)
+        for layer, module, weight in zip(layers, self.layers, given, strict=True):
             of_row = np.repeat(np.arange(len(head)), np.diff(layer.start))
             rows = np.flatnonzero(layer.node == head[of_row])
             x = module(layer, x, query, slot, np.stack([rows, of_row[rows]], 1), weight)

@@ -124,17 +124,17 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
             places = self._tensor(row[other]), self._tensor(known[other])
             scores = scores.index_put(places, scores.new_tensor(-torch.inf))
             if chunk.candidates is not None:
-                scores = self._sampled(scores, mine, kind)
+                scores = self._sampled(scores, mine.tail, kind, chunk.candidates)
             loss = loss + F.cross_entropy(wide(scores), self._tensor(mine.tail), reduction="sum")
         return [Term(SOFTMAX, loss, float(len(chunk)))]
 
-    def _sampled(self, scores: Tensor, mine: QueryBatch, kind: int) -> Tensor:
+    def _sampled(self, scores: Tensor, tails: np.ndarray, kind: int, nodes: np.ndarray) -> Tensor:
         """The scores of the candidates, each counting for several nodes, and of the targets; −∞ for other nodes."""
-        node_type, nodes = self.graph.node_types[kind], mine.candidates
+        node_type = self.graph.node_types[kind]
         first, end = np.searchsorted(nodes, [node_type.offset, node_type.offset + node_type.count])
         shift = np.full(node_type.count, -np.inf, np.float32)
         shift[nodes[first:end] - node_type.offset] = np.log(node_type.count / max(end - first, 1))
-        tail = self._tensor(mine.tail)[:, None]
+        tail = self._tensor(tails)[:, None]
         return (scores + self._tensor(shift).to(scores.dtype)).scatter(1, tail, scores.gather(1, tail))
 
     def layers(self, relation: np.ndarray, head: np.ndarray, batch: QueryBatch | None = None) -> list[Layer]:
@@ -157,8 +157,10 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         tail: np.ndarray | None = None,
         weights: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``; ``tail``:
-        in training; ``weights``: of the layers' edges, with gradients."""
+        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``.
+
+        ``tail``: in training; ``weights``: of the layers' edges, with gradients.
+        """
         degree = self._tensor(self.messages.log_degree(relation, tail)).to(model.query.dtype)
         heads, first = head + self.messages.source_offset[relation], int(self.messages.target_offset[relation[0]])
         return model(layers, heads, relation, first, degree, weights)
