@@ -166,7 +166,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         """Make the assets, the retraining job, and the schedule if there is one."""
         require_own_names(context)
         plan = self.plan(context)
-        assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
+        assets = [model_asset(plan), ranking_asset(plan)]
+        if plan.system.vectors:
+            assets[1:1] = [embeddings_asset(plan), validation_asset(plan)]
         for made, factory, name in (
             (plan.system.recommends, recommendations_asset, "recommendations"),
             (plan.system.traces, influence_asset, "influence"),
@@ -176,7 +178,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
                 assets.append(factory(plan))
             elif name in self.model_fields_set:
                 raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
-        assets += [drift_asset(plan), promoted_asset(plan)]
+        if plan.system.vectors:
+            assets += [drift_asset(plan), promoted_asset(plan)]
         selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(
