@@ -165,6 +165,7 @@ def links(
     ] = "",
     format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time and memory; predict nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
@@ -172,6 +173,7 @@ def links(
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.grown_graph import grown_link_model
     from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
+    from graphmill.runs.links_estimate import estimate_links, scoring_bytes
     from graphmill.settings import parse
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
@@ -180,6 +182,8 @@ def links(
 
     def predicted() -> dict[str, Any]:
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
+        if estimate:
+            return estimate_links(model, asked, scoring_bytes(run)).to_json()
         if not asked.heads:
             return write_links(model, asked)
         parts = list(Predictor(model, asked).predict())
@@ -189,6 +193,10 @@ def links(
     found: dict[str, Any] = on_its_device(predicted)
     if as_json:
         print_json(found)
+    elif estimate:
+        rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in found["relations"]]
+        print_table("What the links take", ["relation", "heads", "seconds"], rows)
+        print(f"in all {number(found['seconds'])} s, and {found['peak_bytes'] / 2**30:.2f} GiB of memory")
     elif asked.heads:
         show_links(found["links"])
     else:

@@ -98,7 +98,7 @@ def score_without_pairs(
     keys = np.minimum(source, edges.target) * nodes + np.maximum(source, edges.target)
     kept = ~np.isin(keys, pairs.min(1) * nodes + pairs.max(1))
     pointer = np.concatenate([[0], np.cumsum(kept)])[edges.pointer]
-    other.messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept])
+    other.messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept], edges.kind)
     number = recipe.messages.number_of(relation)
     heads = np.array([head - recipe.messages.source_offset[number]])
     scores = other.scorer(model).score_targets(relation, heads)

@@ -21,7 +21,9 @@ def random_edges(rng: np.random.Generator, nodes: int, edges: int) -> Edges:
     pointer = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=nodes))]).astype(np.int64)
     target, relation = rng.integers(0, nodes, edges), rng.integers(0, RELATIONS, edges)
     weight = rng.choice([0.25, 0.5], edges).astype(np.float32)
-    return Edges(pointer, target.astype(np.int32), relation.astype(np.int32), weight)
+    return Edges(
+        pointer, target.astype(np.int32), relation.astype(np.int32), weight, np.arange(RELATIONS, dtype=np.uint64)
+    )
 
 
 def random_queries(rng: np.random.Generator, nodes: int, count: int) -> Queries:

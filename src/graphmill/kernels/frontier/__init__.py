@@ -16,13 +16,15 @@ from graphmill.kernels.runtime.threads import has_numba
 class Edges(NamedTuple):
     """Directed edges sorted by source: those of node u are ``pointer[u]:pointer[u + 1]``.
 
-    ``pointer`` int64 [N + 1]; ``target``, ``relation`` int32 [E]; ``weight`` float32 [E], above 0.
+    ``pointer`` int64 [N + 1]; ``target``, ``relation`` int32 [E]; ``weight`` float32 [E], above 0; ``kind`` uint64
+    [relations]: edges of a node pair are dropped together if their relations are of one kind.
     """
 
     pointer: np.ndarray
     target: np.ndarray
     relation: np.ndarray
     weight: np.ndarray
+    kind: np.ndarray
 
 
 class Queries(NamedTuple):
@@ -59,7 +61,7 @@ class Layer(NamedTuple):
 
 def frontiers(edges: Edges, queries: Queries, layers: int, cap: int, drop: float = 0.0) -> list[Layer]:
     """The layers of a batch of queries. ``cap`` does not count in the last layer; ``drop``: share of the node pairs
-    whose edges are left out, by a hash of the pair and the query's key."""
+    whose edges of a kind are left out, by a hash of the pair, the kind and the query's key."""
     step = _step
     if has_numba():
         from graphmill.kernels.frontier import cpu
@@ -107,7 +109,7 @@ def _step(
     own = ((u == head) & (v == tail)) | ((u == tail) & (v == head))
     named = queries.relation[asking]
     own &= (named < 0) | (r == named) | (r == queries.reverse[asking])
-    kept = ~own & kept_pairs(u, v, queries.key[asking], least)
+    kept = ~own & kept_pairs(u, v, queries.key[asking] ^ edges.kind[r], least)
     if last:
         kept &= (v >= queries.first[asking]) & (v < queries.last[asking]) & (queries.reads[v] | (v == tail))
     source, edge, asking, v = source[kept], edge[kept], asking[kept], v[kept]

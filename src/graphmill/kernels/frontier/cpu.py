@@ -115,7 +115,7 @@ def _reach(s: Any, first: int, last: int) -> None:
                     named = q.relation[b]
                     if named < 0 or g.relation[e] == named or g.relation[e] == q.reverse[b]:
                         continue
-                if s.least > 0 and _hash(u, v, key) < s.least:
+                if s.least > 0 and _hash(u, v, key ^ g.kind[g.relation[e]]) < s.least:
                     continue
                 at = place[v]
                 if at < 0:

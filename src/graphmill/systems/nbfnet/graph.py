@@ -57,6 +57,7 @@ class MessageGraph:
             targets[order].astype(np.int32),
             relation[order].astype(np.int32),
             np.concatenate([np.zeros(0), *weights])[order].astype(np.float32),
+            _kinds(np.minimum(np.arange(len(pairs)), self.reverse), self.whole_pairs),
         )
 
     @property
@@ -128,3 +129,9 @@ def _trained_pairs(graph: TypedGraph) -> bool:
         held.append(np.asarray(edges.pair)[~mine])
         train.append(np.asarray(edges.pair)[mine])
     return bool(np.isin(np.concatenate(held), np.concatenate(train)).any())
+
+
+def _kinds(unit: np.ndarray, alike: bool) -> np.ndarray:
+    """uint64 [relations]: one number for all, or a random one for each relation and its reverse."""
+    drawn = np.random.default_rng(0).integers(1, 2**63, len(unit)).astype(np.uint64)
+    return np.zeros(len(unit), np.uint64) if alike else drawn[unit]

@@ -1,0 +1,71 @@
+"""How long a table of links takes and how much memory, before it is made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graphmill.predictions.selection import Nodes, asked_for
+from graphmill.predictions.settings import LinkSettings
+from graphmill.runs.export import restore
+from graphmill.runs.links import LinkModel
+from graphmill.runs.planning import cost_of, has_formulas
+from graphmill.sampling.keyed import sampled
+from graphmill.training.contract import Execution
+from graphmill.training.planning import BASE_BYTES
+
+SAMPLE = 32
+"""Heads of each relation that are scored to measure the time."""
+
+
+@dataclass(frozen=True)
+class RelationEstimate:
+    """``heads`` to predict tails for, ``others`` scored for usual ranks and probabilities, at most; ``seconds``."""
+
+    relation: str
+    heads: int
+    others: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LinksEstimate:
+    """By relation, in total, and ``peak_bytes``: the memory of the whole process (0: the system has no formulas)."""
+
+    relations: list[RelationEstimate]
+    peak_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Of all relations."""
+        return sum(each.seconds for each in self.relations)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "seconds": self.seconds}
+
+
+def scoring_bytes(run: str | Path) -> int:
+    """The memory of a process that scores links with a run, by the system's formulas; 0 if it has none."""
+    restored = restore(run)
+    if not has_formulas(restored.recipe.name):
+        return 0
+    cost = cost_of(restored.job, restored.graph, restored.job.batching, Execution())
+    return BASE_BYTES + cost.weights + cost.held + cost.evaluation
+
+
+def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
+    """Score a sample of the heads of each relation, and extrapolate the time to all of them."""
+    found = []
+    for asked in asked_for(Nodes(model.graph), settings, root):
+        heads = sampled(asked.heads, SAMPLE, "links-estimate", settings.seed, asked.relation.index)
+        model.scorer.score_targets(asked.relation.index, heads[:1])  # compiles what is not compiled yet
+        began = time.perf_counter()
+        model.scorer.score_targets(asked.relation.index, heads)
+        a_head = (time.perf_counter() - began) / len(heads)
+        others = settings.usual_heads + settings.probability_heads
+        every = len(asked.heads) + min(others, 2 * model.graph.node_type(asked.relation.source).count)
+        found.append(RelationEstimate(" | ".join(asked.relation.key), len(asked.heads), others, a_head * every))
+    return LinksEstimate(found, peak_bytes)
