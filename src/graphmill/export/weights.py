@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.torch import save_file
 
-from graphmill.export.embeddings import MANIFEST
+from graphmill.export.embeddings import MANIFEST, read_manifest, require_whole
 from graphmill.training.files import describe_file, only_writer, write_atomically, writing
+from graphmill.training.run_files import read_json_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,3 +47,20 @@ def export_weights(
             manifest = {"format": "graphmill-scorer", "version": 1, "files": files, **about}
             write_atomically(directory / MANIFEST, (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())
     return manifest
+
+
+def whole_export(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The export of a run, or in ``path`` itself: its folder and its manifest, which has no ``rows`` if it is of weights.
+
+    Raises:
+        InputError: there is no complete export, or a file that is read from it differs from the manifest.
+    """
+    directory = path / SCORER
+    if (directory / MANIFEST).is_file():
+        manifest: dict[str, Any] = read_json_file(directory / MANIFEST, f"{path} holds no finished export")
+        require_whole(directory, manifest, "")
+        return directory, manifest
+    directory = path / "embeddings" if (path / "embeddings").is_dir() else path
+    manifest = read_manifest(directory)
+    require_whole(directory, manifest)
+    return directory, manifest

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
@@ -118,3 +119,14 @@ def test_time_and_memory_of_a_table_are_told_before_it_is_made(trained: Path) ->
     assert 0 < found.seconds < 600
     assert found.peak_bytes > 400 << 20
     assert not (trained / "links").exists()
+
+
+def test_a_loaded_run_predicts_and_says_that_it_has_no_vectors(graph: TypedGraph, trained: Path) -> None:
+    export_run(restore(trained))
+    found = graphmill.load(trained)
+    assert "no vectors" in repr(found)
+    ids = graph.node_table()["id"].to_pylist()
+    drug = ids[graph.node_type("drug").offset]
+    assert len(found.links(drug, "drug_protein", k=3)) == 3
+    with pytest.raises(InputError, match="no vectors"):
+        found.row(drug)
