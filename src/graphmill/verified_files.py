@@ -31,6 +31,7 @@ VERSION, MANIFEST = "version.json", "manifest.json"
 REMEDIES = {
     "graphmill-version": "roll back, and promote the run again",
     "graphmill-embeddings": "run `graphmill train` with the same settings, or materialize the embeddings",
+    "graphmill-scorer": "run `graphmill train` with the same settings",
     "graphmill-run": "run the same training again, which goes on from its checkpoints and writes it anew",
 }
 """The format of a manifest → what to do about a damaged file of its folder."""

@@ -52,7 +52,7 @@ def mistake(*arguments: str) -> str:
 
 def test_training_trains_exports_and_is_reused(settings: Path, trained: dict[str, Any]) -> None:
     assert trained["epochs_done"] == 3
-    assert trained["embeddings"] == ["embeddings.csv", "embeddings.parquet", "relations.safetensors"]
+    assert trained["exported"] == ["embeddings.csv", "embeddings.parquet", "relations.safetensors"]
     assert {"valid_mrr", "test_mrr", "test_hits@10", "test_amri"} <= set(trained["metrics"])
     again = json.loads(run("train", str(settings), "--set", "training.epochs=3", "--json").stdout)
     assert again["reused"]

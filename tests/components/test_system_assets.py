@@ -88,6 +88,12 @@ def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe
     assert names(project.model(recipe=recipe)) == {f"{recipe}_{part}" for part in common | own}
 
 
+def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> None:
+    assert names(project.model(recipe="nbfnet")) == {
+        f"nbfnet_{part}" for part in ("model", "ranking", "links", "acceleration_report")
+    }
+
+
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [

@@ -206,6 +206,14 @@ _COMPLEX = {
     "evaluation": {"eval_every": 2},
 }
 
+_NBFNET = {
+    "model": {"hidden_dim": 8, "num_layers": 2, "nodes_per_layer": 12},
+    "objective": {"candidates": 20},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
+    "acceleration": {"batch_size": 20},
+    "evaluation": {"eval_every": 2},
+}
+
 _SEQUENCES = {
     "model": {"embedding_dim": 8, "max_length": 6, "num_blocks": 1, "dropout": 0.3},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
@@ -274,6 +282,7 @@ CASES = {
             },
         ),
     ),
+    "nbfnet": Case("nbfnet", _NBFNET),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",

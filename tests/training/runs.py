@@ -63,6 +63,8 @@ def outcome(result: dict[str, Any]) -> Outcome:
     last = CheckpointStore(run.checkpoints).load("last").snapshot
     restored = restore(run.path)
     vectors = [block.vectors for block in restored.recipe.embeddings(restored.model)]
+    if not registry.entry(restored.recipe.name).vectors:
+        vectors = [restored.recipe.scorer(restored.model).score_targets(0, np.arange(3)).numpy()]
     return Outcome(
         tensors=last.tensors,
         state=_equal_part(last.state),

@@ -61,7 +61,7 @@ def report(
 
 @app.command()
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run directory of hgt or conve")],
+    run: Annotated[Path, typer.Argument(help="Run directory of hgt, nbfnet or conve")],
     relation: Annotated[str, typer.Option(help="Its name, or source|name|target")],
     head: Annotated[str, typer.Option(help="Id or name of the node that the link leaves")],
     tail: Annotated[str, typer.Option(help="Id or name of the node that it leads to")],
@@ -69,7 +69,9 @@ def explain(
     paths: Annotated[int, typer.Option(help="Paths to list", min=0)] = 5,
     neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
     max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
-    verify: Annotated[bool, typer.Option("--verify", help="Score it again without the listed edges (hgt)")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Score it again without the listed edges (hgt, nbfnet)")
+    ] = False,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
@@ -89,7 +91,7 @@ def explain(
     print_table(f"{title}; {found.method}", ["from", "relation", "to", "share"], rows)
     if found.paths:
         rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in found.paths]
-        print_table("Paths, as strong as their weakest edge", ["path", "strength"], rows)
+        print_table("Paths, the strongest first", ["path", "strength"], rows)
     if found.parts:
         print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in found.parts.items()])
     if not found.whole:

@@ -55,7 +55,7 @@ def show_result(result: dict[str, Any]) -> None:
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
         *_of_the_device(result),
         *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
-        ["embeddings", ", ".join(result.get("embeddings", []))],
+        ["exported", ", ".join(result.get("exported", []))],
     ]
     print_table("Training", ["what", "value"], rows)
 

@@ -160,20 +160,30 @@ def links(
         str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
     ] = "exclude",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
+    edges: Annotated[
+        str, typer.Option(help="nbfnet: file of later edges, new nodes too; links are scored with them, untrained")
+    ] = "",
+    format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time and memory; predict nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
     RUN/links."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.settings import parse
+    from graphmill.usage.grown_graph import grown_link_model
     from graphmill.usage.links import FOLDER, Predictor, link_model, write_links
+    from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
-        model = link_model(run)
+        model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
+        if estimate:
+            return estimate_links(model, asked, scoring_bytes(run)).to_json()
         if not asked.heads:
             return write_links(model, asked)
         parts = list(Predictor(model, asked).predict())
@@ -183,6 +193,10 @@ def links(
     found: dict[str, Any] = on_its_device(predicted)
     if as_json:
         print_json(found)
+    elif estimate:
+        rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in found["relations"]]
+        print_table("What the links take", ["relation", "heads", "seconds"], rows)
+        print(f"in all {number(found['seconds'])} s, and {found['peak_bytes'] / 2**30:.2f} GiB of memory")
     elif asked.heads:
         show_links(found["links"])
     else:

@@ -125,4 +125,4 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
     if not result:
         return {}
     manifest = on_its_device(lambda: export_run(restore(result["run_dir"])))
-    return {**result, "embeddings": sorted(manifest["files"])}
+    return {**result, "exported": sorted(manifest["files"])}

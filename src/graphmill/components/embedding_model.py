@@ -44,14 +44,14 @@ from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abilities], bool]]] = {
     "model": (model_asset, lambda _: True),
-    "embeddings": (embeddings_asset, lambda _: True),
-    "validation": (validation_asset, lambda _: True),
+    "embeddings": (embeddings_asset, lambda system: system.vectors),
+    "validation": (validation_asset, lambda system: system.vectors),
     "ranking": (ranking_asset, lambda _: True),
     "recommendations": (recommendations_asset, lambda system: system.scores_items),
     "influence": (influence_asset, lambda system: system.traces),
     "links": (links_asset, lambda system: system.scores_links),
-    "drift": (drift_asset, lambda _: True),
-    "promoted": (promoted_asset, lambda _: True),
+    "drift": (drift_asset, lambda system: system.vectors),
+    "promoted": (promoted_asset, lambda system: system.vectors),
 }
 """The assets of a model's jobs, and which systems have them; a section of the YAML has the name of its asset."""
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {

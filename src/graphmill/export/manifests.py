@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphmill.training.run_files import shaped
 from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, read_sealed
 
-EXPORT_FORMAT, VERSION_FORMAT = "graphmill-embeddings", "graphmill-version"
+EXPORT_FORMAT, VERSION_FORMAT, SCORER_FORMAT = "graphmill-embeddings", "graphmill-version", "graphmill-scorer"
 
 
 class ExportedFile(BaseModel):

@@ -12,6 +12,7 @@ import torch
 
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import SCORING, export_embeddings
+from graphmill.export.weights import SCORER, export_weights
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
@@ -118,7 +119,8 @@ class ScoresLinks(Protocol):
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings, the arrays that score links (if the recipe has them), and the run's card.
+    """Write the run's embeddings, the arrays that score links (if the recipe has them), and the run's card. For a system
+    without vectors, its weights instead of embeddings.
 
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
     """
@@ -148,6 +150,9 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     if isinstance(restored.recipe, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
         beside[SCORING] = restored.recipe.scoring(restored.model)
+    if not registry.entry(restored.recipe.name).vectors:
+        exported = export_weights(restored.model, restored.graph.relations, restored.run.path / SCORER, about)
+        return _exported(restored, exported)
     formats, nodes = formats or settings.export, restored.graph.node_table()
     width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
     folder = restored.run.embeddings
@@ -169,9 +174,14 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
-    write_card(restored.run.path)
-    if report_file.is_file() and (problem := send_soon(restored.run.path)):
+    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, beside))
+
+
+def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
+    """Renew the card of vectors, tell the tracker, and copy the run; returns the export's manifest."""
+    if registry.entry(restored.recipe.name).vectors:
+        write_card(restored.run.path)
+    if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
     copy_run(restored)
     return exported

@@ -11,8 +11,8 @@ class Entry:
     """Import paths of a system's parts, a line of description, and the results that its runs can produce.
 
     ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
-    ``traces``: its predictions can be traced to training triples. They are here and not in the recipe because Dagster's
-    definitions are loaded without torch.
+    ``traces``: its predictions can be traced to training triples. ``vectors``: it has a vector for each node; without,
+    its export is its weights. They are here and not in the recipe because Dagster's definitions are loaded without torch.
     """
 
     module: str
@@ -21,6 +21,7 @@ class Entry:
     about: str
     ranks: Literal["links", "triples", "items"] = "links"
     traces: bool = False
+    vectors: bool = True
     place: str = "recipe"
     """The module of the recipe within ``module``."""
 

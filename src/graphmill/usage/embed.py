@@ -102,11 +102,17 @@ def _others(restored: Restored) -> str:
 
 
 def join(
-    graph: TypedGraph, tables: IngestResult, source: str, told: FeatureFiles | None = None, *, alone: bool = False
+    graph: TypedGraph,
+    tables: IngestResult,
+    source: str,
+    told: FeatureFiles | None = None,
+    *,
+    alone: bool = False,
+    edges_alone: bool = False,
 ) -> Joined:
     """The nodes of a file that a graph does not have, the file's edges in the graph's relations, and their features.
 
-    ``alone``: a node with features needs no edge to a known node.
+    ``alone``: a node with features needs no edge to a known node. ``edges_alone``: the file may have no new node.
     """
     told = told or FeatureFiles()
     nodes = graph.node_table()
@@ -129,7 +135,7 @@ def join(
         else:
             local[row] = graph.node_types[number].count + len(rows[number])
             rows[number].append(row)
-    if not any(rows):
+    if not any(rows) and not edges_alone:
         raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
     edges = _edges(graph, tables, kinds, local, source)
     features = _features(graph, told, [[ids[row] for row in r] for r in rows])

@@ -1,11 +1,11 @@
-"""Explains a predicted link by edges and paths (HGT) or by training triples (ConvE, TracIn); by id or name."""
+"""Explains a predicted link by edges and paths (HGT, NBFNet) or by training triples (ConvE, TracIn); by id or name."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,19 @@ import pyarrow as pa
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.deletion import score_without
 from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.paths import joined
+from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.recipe import NbfnetRecipe
 from graphmill.systems.registry import entry
 from graphmill.usage.influence import trace_influence
 
 GRADIENTS = "shares of the score"
+PROPAGATION = "gradient × input of the messages"
 TRACIN = "influence of training triples (TracIn)"
 
 
@@ -94,6 +99,8 @@ def explain_link(
     found, h, t = resolve_link(restored.graph, head, relation, tail)
     if entry(restored.recipe.name).traces:
         return _traced(restored, found, h, t, settings)
+    if isinstance(restored.recipe, NbfnetRecipe):
+        return _propagated(restored, found, h, t, settings, verify)
     explainer = LinkExplainer(restored.recipe, restored.model, settings)
     [why] = explainer.named([explainer.explain(found.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
@@ -122,6 +129,43 @@ def explain_link(
         why.whole,
         _deletion(restored, found, h, t, why.evidence) if verify else {},
     )
+
+
+def _propagated(
+    restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings, verify: bool
+) -> ExplainedLink:
+    """The explanation of a link of NBFNet."""
+    recipe, model = cast(NbfnetRecipe, restored.recipe), cast(NBFNet, restored.model)
+    why = explain_propagation(recipe, model, relation.index, h, t, settings.paths)
+    names, kinds = restored.graph.node_table().column("name").to_pylist(), recipe.messages.relation_names
+    speaking = np.flatnonzero(why.share > 0)[: settings.edges]
+    against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
+    edges = [
+        {
+            "head": names[why.source[n]],
+            "relation": "/".join(dict.fromkeys(kinds[kind] for kind in why.relations[n])),
+            "tail": names[why.target[n]],
+            "share": float(why.share[n]),
+        }
+        for n in (*speaking, *against[::-1])
+    ]
+    paths = []
+    for each in why.paths:
+        nodes, relations = [names[node] for node in each.nodes], [kinds[kind] for kind in each.relations]
+        paths.append(
+            {"path": joined(nodes, relations), "nodes": nodes, "relations": relations} | {"strength": each.strength}
+        )
+    deletion = {}
+    if verify:
+        listed = np.stack([why.source[speaking], why.target[speaking]], 1)
+        others = np.flatnonzero(~np.isin(np.arange(len(why.share)), speaking))
+        drawn = generator(0, "explain", "deletion").choice(others, min(len(speaking), len(others)), replace=False)
+        pairs = np.stack([why.source[drawn], why.target[drawn]], 1)
+        sets = {"without_the_listed_edges": listed, "without_as_many_others": pairs}
+        link = recipe, model, relation.index, h, t
+        deletion = {"edges": len(listed)} | {name: score_without_pairs(*link, own) for name, own in sets.items()}
+    parts = {"popularity of the target": why.popularity, "paths": why.score - why.popularity}
+    return ExplainedLink(names[h], relation.name, names[t], why.score, PROPAGATION, edges, paths, parts, True, deletion)
 
 
 def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tuple[Relation, int, int]:

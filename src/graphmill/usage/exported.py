@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.manifests import read_manifest
+from graphmill.export.weights import whole_export
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import once_more_for_a_run
 
@@ -39,18 +39,22 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        if path.is_symlink():  # `current` is a link to a promoted version: use the version that it names now
-            path = path.resolve()
-        self.path = path
-        directory = path / "embeddings" if (path / "embeddings").is_dir() else path
-        self._directory = directory
-        self.manifest = read_manifest(directory)
-        self.embeddings: Embeddings = read_embeddings(directory)
+        # `current` is a link to a promoted version: use the version that it names now.
+        self.path = path = path.resolve() if path.is_symlink() else path
+        self._directory, self.manifest = whole_export(path)
+        self._made = str(self.manifest.get("recipe", "embeddings"))
+        _ = "rows" in self.manifest and self.embeddings  # a damaged file is refused here
+
+    @cached_property
+    def embeddings(self) -> Embeddings:
+        """The vectors of all nodes. Raises :class:`InputError` if the system has none."""
+        if "rows" not in self.manifest:
+            raise InputError(f"{self.path}: {self._made} has no vectors of nodes; use links, rank or explain")
+        return read_embeddings(self._directory)
 
     def __repr__(self) -> str:
-        rows, width = self.embeddings.vectors.shape
-        recipe = self.manifest.get("recipe", "embeddings")
-        return f"Run({str(self.path)!r}: {recipe}, {rows:,} vectors of {width})"
+        has = "{:,} vectors of {}".format(*self.embeddings.vectors.shape) if "rows" in self.manifest else "no vectors"
+        return f"Run({str(self.path)!r}: {self._made}, {has})"
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 

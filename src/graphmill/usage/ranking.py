@@ -22,6 +22,7 @@ from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.train import train
+from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.recommendations import Recommends
@@ -30,6 +31,8 @@ from graphmill.usage.recommender_baseline import bpr_mf_figures, rival_bpr_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE = "ranking.json"
+SPECTRAL_WIDTH = 128
+"""Width of the baseline's spectral vectors, if the model has no vectors."""
 
 
 @runtime_checkable
@@ -140,7 +143,7 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
-        settings.model.embedding_dim,
+        settings.model.embedding_dim if entry(settings.recipe).vectors else SPECTRAL_WIDTH,
         sides=sides,
         average="micro" if triples else "macro",
         ks=tuple(settings.evaluation.top_k),

@@ -1,0 +1,143 @@
+"""Explains a link of NBFNet by the edges and paths over which its score came: gradient × input on every message.
+
+An edge's share is its weight times the score's gradient with respect to it, summed over layers and both directions
+(Simonyan et al. 2014). A path's strength is the sum of its messages' shares (as Zhu et al. 2021), found by a beam search
+from the tail back to the head.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from graphmill.kernels.frontier import Edges, Layer
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.recipe import NbfnetRecipe
+
+BEAM = 512
+"""Partial paths that the search keeps after each layer."""
+
+
+@dataclass(frozen=True)
+class PropagatedPath:
+    """``nodes``: rows of the node table from head to tail; ``relations``: numbers of the message graph; ``strength``: the
+    sum of the shares of its messages."""
+
+    nodes: tuple[int, ...]
+    relations: tuple[int, ...]
+    strength: float
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """``score`` of a link; ``popularity``: the part of it that no path brought. ``source``, ``target`` int64 [n], lower
+    row of the node table first, and ``share`` float64 [n]: edges, largest share first; ``relations``: for each, numbers of
+    the message graph. ``paths``: strongest first."""
+
+    score: float
+    popularity: float
+    source: np.ndarray
+    target: np.ndarray
+    share: np.ndarray
+    relations: list[tuple[int, ...]]
+    paths: list[PropagatedPath]
+
+
+def explain_propagation(
+    recipe: NbfnetRecipe, model: NBFNet, relation: int, head: int, tail: int, paths: int
+) -> Propagated:
+    """Explain the score of a link: ``relation`` of the graph, ``head`` and ``tail`` rows of the node table."""
+    messages = recipe.messages
+    number, asked = messages.number_of(relation), np.array([messages.number_of(relation)])
+    local = np.array([head - messages.source_offset[number]])
+    layers = recipe.layers(asked, local)
+    weights = [torch.from_numpy(layer.weight).to(model.query).requires_grad_() for layer in layers]
+    at = tail - int(messages.target_offset[number])
+    score = recipe.scores(model, asked, local, layers, weights=weights)[0, at]
+    gradients = torch.autograd.grad(score, weights, allow_unused=True)
+    shares = [
+        np.zeros(len(w)) if g is None else (w * g).detach().cpu().double().numpy()
+        for w, g in zip(weights, gradients, strict=True)
+    ]
+    before, ends = np.array([head], np.int32), []
+    for layer in layers:
+        ends.append((before[layer.source], layer.node[layer.target], layer.relation))
+        before = layer.node
+    u, v, r = (np.concatenate([each[n] for each in ends]).astype(np.int64) for n in range(3))
+    keys = np.minimum(u, v) * recipe.graph.num_nodes + np.maximum(u, v)
+    pairs, place = np.unique(keys, return_inverse=True)
+    total = np.bincount(place, np.concatenate(shares), len(pairs))
+    order = np.argsort(-total, kind="stable")
+    kinds: list[set[int]] = [set() for _ in pairs]
+    for pair, kind in set(zip(place.tolist(), r.tolist(), strict=True)):
+        kinds[pair].add(kind)
+    popularity = float(model.popularity[number].detach()) * float(messages.log_degree(asked)[0, at])
+    return Propagated(
+        float(score.detach()),
+        popularity,
+        pairs[order] // recipe.graph.num_nodes,
+        pairs[order] % recipe.graph.num_nodes,
+        total[order],
+        [tuple(sorted(kinds[pair])) for pair in order.tolist()],
+        _strongest(layers, shares, head, tail, paths),
+    )
+
+
+def score_without_pairs(
+    recipe: NbfnetRecipe, model: NBFNet, relation: int, head: int, tail: int, pairs: np.ndarray
+) -> float:
+    """The score of a link on the graph without all edges between the nodes of ``pairs`` int64 [n, 2]."""
+    other, nodes = copy.copy(recipe), recipe.graph.num_nodes
+    other.messages = copy.copy(recipe.messages)
+    edges = recipe.messages.all
+    source = np.repeat(np.arange(nodes, dtype=np.int64), np.diff(edges.pointer))
+    keys = np.minimum(source, edges.target) * nodes + np.maximum(source, edges.target)
+    kept = ~np.isin(keys, pairs.min(1) * nodes + pairs.max(1))
+    pointer = np.concatenate([[0], np.cumsum(kept)])[edges.pointer]
+    other.messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept], edges.kind)
+    number = recipe.messages.number_of(relation)
+    heads = np.array([head - recipe.messages.source_offset[number]])
+    scores = other.scorer(model).score_targets(relation, heads)
+    return float(scores[0, tail - recipe.messages.target_offset[number]])
+
+
+def _strongest(
+    layers: Sequence[Layer], shares: Sequence[np.ndarray], head: int, tail: int, most: int
+) -> list[PropagatedPath]:
+    """The paths of largest strength: from the tail's row of the last layer back, keeping :data:`BEAM` at a time."""
+    rows = np.flatnonzero(layers[-1].node == tail)
+    if not most or not len(rows):
+        return []
+    found: list[tuple[float, int, tuple[int, ...], tuple[int, ...]]] = [(0.0, int(rows[0]), (tail,), ())]
+    for number in range(len(layers) - 1, -1, -1):
+        layer, share = layers[number], shares[number]
+        nodes = layers[number - 1].node if number else np.array([head], np.int32)
+        wanted = np.array([row for _, row, _, _ in found])
+        into = np.flatnonzero(np.isin(layer.target, wanted))
+        by_row: dict[int, list[int]] = {}
+        for edge in into.tolist():
+            by_row.setdefault(int(layer.target[edge]), []).append(edge)
+        longer = []
+        for strength, row, path, kinds in found:
+            if (stayed := int(layer.previous[row])) >= 0:
+                longer.append((strength, stayed, path, kinds))
+            for edge in by_row.get(row, ()):
+                source = int(layer.source[edge])
+                step = (int(nodes[source]), *path), (int(layer.relation[edge]), *kinds)
+                longer.append((strength + float(share[edge]), source, *step))
+        found = sorted(longer, key=lambda each: -each[0])[:BEAM]
+    whole = [PropagatedPath(path, kinds, strength) for strength, _, path, kinds in found if path[0] == head and kinds]
+    return _distinct(whole)[:most]
+
+
+def _distinct(paths: Sequence[PropagatedPath]) -> list[PropagatedPath]:
+    """Each path once, with the strengths of all layers in which its messages ran added up; the strongest first."""
+    sums: dict[tuple[tuple[int, ...], tuple[int, ...]], PropagatedPath] = {}
+    for path in paths:
+        key = path.nodes, path.relations
+        sums[key] = path if key not in sums else replace(path, strength=sums[key].strength + path.strength)
+    return sorted(sums.values(), key=lambda path: -path.strength)

@@ -1,0 +1,13 @@
+"""NBFNet: scores links by propagation from the head, conditioned on the relation; no vectors of nodes."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "nbfnet": Entry(
+        __name__,
+        "NbfnetSettings",
+        "NbfnetRecipe",
+        "NBFNet: propagation from the head along the relations that matter to the query; scores new nodes untrained",
+        vectors=False,
+    ),
+}

@@ -1,0 +1,137 @@
+"""The graph that messages run over: the training edges of every relation, in both directions, sorted by source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.frontier import Edges, Layer, Queries, frontiers
+from graphmill.sampling.sequences import ranges
+
+
+class MessageGraph:
+    """Relations numbered 0 … R − 1: those of the graph, and an inverse for each whose reverse it does not hold.
+
+    ``counts`` int64 [R]: links of each relation; ``source_offset``, ``target_offset`` int64 [R]: the global numbers of its
+    first source and target; ``target_type`` int64 [R]: number of the targets' type; ``whole_pairs``: no held-out pair of
+    nodes has a training edge, so a training query sees no edge of its pair; otherwise none of its relation. An edge's
+    weight is 1 / √(links out of its source · links into its target), both in its relation.
+    """
+
+    def __init__(self, graph: TypedGraph) -> None:
+        edges, own = TrainEdges(graph), len(graph.relations)
+        self.edges = edges
+        self.indices = [relation.index for relation in edges.relations]
+        self._number = {index: number for number, index in enumerate(self.indices)}
+        types = {t.name: n for n, t in enumerate(edges.node_types)}
+        ends = [edges.ends(index) for index in self.indices]
+        self.source_offset = np.array([a.offset for a, _ in ends], np.int64)
+        self.target_offset = np.array([b.offset for _, b in ends], np.int64)
+        self.target_type = np.array([types[b.name] for _, b in ends], np.int64)
+        self._targets = np.array([b.count for _, b in ends], np.int64)
+        names = ["|".join(relation.key) for relation in graph.relations]
+        self.names = [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
+        own_names = [relation.name for relation in graph.relations]
+        self.relation_names = [own_names[i] if i < own else f"inverse of {own_names[i - own]}" for i in self.indices]
+        self.reverse = np.array([self.number_of(i + own if i < own else i - own) for i in self.indices], np.int64)
+        self.whole_pairs = not _trained_pairs(graph)
+        pairs = [edges.edges(index) for index in self.indices]
+        self.counts = np.array([len(p.src) for p in pairs], np.int64)
+        self.first_link = np.concatenate([[0], np.cumsum(self.counts)])[:-1]
+        self._heads = np.concatenate([np.asarray(p.src, np.int64) for p in pairs])
+        self._tails = np.concatenate([np.asarray(p.dst, np.int64) for p in pairs])
+        weights = []
+        self.degrees = []
+        for (source, target), p in zip(ends, pairs, strict=True):
+            out, into = np.bincount(p.src, minlength=source.count), np.bincount(p.dst, minlength=target.count)
+            weights.append((out[p.src] * into[p.dst]) ** -0.5)
+            self.degrees.append(into)
+        relation = np.repeat(np.arange(len(pairs)), self.counts)
+        sources, targets = self._heads + self.source_offset[relation], self._tails + self.target_offset[relation]
+        order = np.argsort(sources, kind="stable")
+        pointer = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=edges.num_nodes))]).astype(np.int64)
+        self.all = Edges(
+            pointer,
+            targets[order].astype(np.int32),
+            relation[order].astype(np.int32),
+            np.concatenate([np.zeros(0), *weights])[order].astype(np.float32),
+            _kinds(np.minimum(np.arange(len(pairs)), self.reverse), self.whole_pairs),
+        )
+
+    @property
+    def links(self) -> int:
+        """All links, of inverses as well."""
+        return len(self._heads)
+
+    def number_of(self, index: int) -> int:
+        """The number of a relation's index, or of an inverse's (M + index), in this graph."""
+        return self._number[self.edges.known_as(index)]
+
+    def link_ends(self, link: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Local head and tail int64 [B] of links by their numbers."""
+        return self._heads[link], self._tails[link]
+
+    def known(self, relation: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Training targets of queries int64 [B]: for each, the row of its query and the local target."""
+        rows, tails = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for number in np.unique(relation).tolist():
+            matrix, mine = self.edges.matrix(self.indices[number]), np.flatnonzero(relation == number)
+            first, end = matrix.indptr[head[mine]].astype(np.int64), matrix.indptr[head[mine] + 1].astype(np.int64)
+            rows.append(np.repeat(mine, end - first))
+            tails.append(matrix.indices[ranges(first, end)].astype(np.int64))
+        return np.concatenate(rows), np.concatenate(tails)
+
+    def log_degree(self, relation: np.ndarray, tail: np.ndarray | None = None) -> np.ndarray:
+        """float32 [B, targets]: log(1 + links of the relation into the target), without the query's own link (training)."""
+        found = np.stack([np.log1p(self.degrees[r]) for r in relation.tolist()])
+        if tail is not None:
+            rows = np.arange(len(tail))
+            found[rows, tail] = np.log(np.maximum([self.degrees[r][t] for r, t in zip(relation, tail, strict=True)], 1))
+        return found.astype(np.float32)
+
+    def layers(
+        self,
+        relation: np.ndarray,
+        head: np.ndarray,
+        tail: np.ndarray | None,
+        key: np.ndarray | None,
+        depth: int,
+        cap: int,
+        drop: float,
+        reads: np.ndarray | None = None,
+    ) -> list[Layer]:
+        """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail; ``reads``
+        bool [nodes]: the nodes of the last layer besides tails."""
+        first, none = self.target_offset[relation], np.full(len(head), -1, np.int64)
+        _, slot = np.unique(relation, return_inverse=True)
+        queries = Queries(
+            head=head + self.source_offset[relation],
+            tail=none if tail is None else tail + first,
+            relation=none if self.whole_pairs else relation,
+            reverse=none if self.whole_pairs else self.reverse[relation],
+            first=first,
+            last=first + self._targets[relation],
+            key=np.zeros(len(head), np.uint64) if key is None else key,
+            offset=slot * len(self.counts),
+            reads=np.ones(self.edges.num_nodes, bool) if reads is None else reads,
+        )
+        return frontiers(self.all, queries, depth, cap, drop)
+
+
+def _trained_pairs(graph: TypedGraph) -> bool:
+    """Whether a held-out pair of nodes has a training edge, of another relation."""
+    held, train = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        mine = np.asarray(edges.split) == TRAIN
+        held.append(np.asarray(edges.pair)[~mine])
+        train.append(np.asarray(edges.pair)[mine])
+    return bool(np.isin(np.concatenate(held), np.concatenate(train)).any())
+
+
+def _kinds(unit: np.ndarray, alike: bool) -> np.ndarray:
+    """uint64 [relations]: one number for all, or a random one for each relation and its reverse."""
+    drawn = np.random.default_rng(0).integers(1, 2**63, len(unit)).astype(np.uint64)
+    return np.zeros(len(unit), np.uint64) if alike else drawn[unit]

@@ -1,0 +1,216 @@
+"""The recipe of NBFNet: queries (head, relation) of training links, each without its own pair's edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
+from graphmill.kernels.frontier import Layer
+from graphmill.sampling.keyed import generator
+from graphmill.systems.base_recipe import BaseRecipe, DividedBatch
+from graphmill.systems.nbfnet.graph import MessageGraph
+from graphmill.systems.nbfnet.memory import QUERIES
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.settings import NbfnetSettings
+from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+
+SOFTMAX = "softmax"
+
+
+@dataclass(frozen=True)
+class QueryBatch(DividedBatch):
+    """Links ``head``, ``relation``, ``tail`` int64 [B], local numbers; ``key`` uint64 [B]: of the query's dropped edges.
+
+    ``candidates`` int64, ascending global numbers: the targets in the step's softmax, besides the tails; None: all.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    tail: np.ndarray
+    key: np.ndarray
+    candidates: np.ndarray | None = None
+
+    ROWS = ("head", "relation", "tail", "key")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The number of links."""
+        return {SOFTMAX: float(len(self))}
+
+
+class NbfnetRecipe(BaseRecipe[NBFNet]):
+    """L = mean −log softmax(score of the target among the nodes of its type that are no other known targets)."""
+
+    algorithm_version = 1
+    can_checkpoint = False
+
+    def __init__(self, graph: TypedGraph, settings: NbfnetSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.settings: NbfnetSettings = settings
+        self.messages = MessageGraph(graph)
+        if not self.messages.links:
+            raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
+        counts = self.messages.counts.astype(float)
+        shares = np.where(counts > 0, counts**settings.objective.relation_power, 0.0)
+        self.shares = shares / shares.sum()
+        batch = settings.step_size()
+        steps = settings.training.steps_per_epoch or -(-self.messages.links // batch)
+        self.phases = [Phase("train", steps, batch, settings.base_batch)]
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> NBFNet:
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
+        self.seed_weights(execution)
+        m = self.settings.model
+        return NBFNet(len(self.messages.counts), m.hidden_dim, m.num_layers)
+
+    def parameter_groups(self, model: NBFNet, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices."""
+        return self.groups(model, lambda _, parameter: parameter.ndim > 1)
+
+    def row_keys(self, model: NBFNet) -> dict[str, tuple[str, list[str]]]:
+        """Vectors and numbers of relations by the relation; matrices as a whole."""
+        keys = self.messages.names
+        rows = {
+            "query",
+            "popularity",
+            "unreached",
+            *(n for n, _ in model.named_parameters() if n.endswith(".relation")),
+        }
+        return {name: (name, keys if name in rows else []) for name, _ in model.named_parameters()}
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> QueryBatch:
+        """Links drawn with replacement: first the relations, then a link of each."""
+        rng = generator(self.settings.training.seed, "queries", epoch, index)
+        relation = np.sort(rng.choice(len(self.shares), phase.batch_size, p=self.shares))
+        link = self.messages.first_link[relation] + rng.integers(0, self.messages.counts[relation])
+        head, tail = self.messages.link_ends(link)
+        key = rng.integers(0, 2**63, phase.batch_size).astype(np.uint64)
+        wanted, chosen = self.settings.objective.candidates, []
+        for kind in np.unique(self.messages.target_type[relation]).tolist() if wanted else ():
+            node_type = self.graph.node_types[kind]
+            chosen.append(
+                node_type.offset + np.sort(rng.choice(node_type.count, min(wanted, node_type.count), replace=False))
+            )
+        return QueryBatch(head, relation, tail, key, np.concatenate(chosen) if wanted else None)
+
+    def encode(self, model: NBFNet, batch: QueryBatch) -> Encoded | None:
+        """None: queries share nothing, so each chunk of them propagates by itself."""
+        return None
+
+    def terms(self, model: NBFNet, chunk: QueryBatch, encoded: Encoded | None) -> list[Term]:
+        """The cross-entropy summed over links."""
+        loss = model.popularity.sum() * 0.0  # a process may hold no link
+        kinds = self.messages.target_type[chunk.relation]
+        for kind in np.unique(kinds).tolist():
+            mine = chunk.take(np.flatnonzero(kinds == kind))
+            layers = self.layers(mine.relation, mine.head, mine)
+            scores = self.scores(model, mine.relation, mine.head, layers, mine.tail)
+            row, known = self.messages.known(mine.relation, mine.head)
+            other = known != mine.tail[row]
+            places = self._tensor(row[other]), self._tensor(known[other])
+            scores = scores.index_put(places, scores.new_tensor(-torch.inf))
+            if chunk.candidates is not None:
+                scores = self._sampled(scores, mine.tail, kind, chunk.candidates)
+            loss = loss + F.cross_entropy(wide(scores), self._tensor(mine.tail), reduction="sum")
+        return [Term(SOFTMAX, loss, float(len(chunk)))]
+
+    def _sampled(self, scores: Tensor, tails: np.ndarray, kind: int, nodes: np.ndarray) -> Tensor:
+        """The scores of the candidates, each counting for several nodes, and of the targets; −∞ for other nodes."""
+        node_type = self.graph.node_types[kind]
+        first, end = np.searchsorted(nodes, [node_type.offset, node_type.offset + node_type.count])
+        shift = np.full(node_type.count, -np.inf, np.float32)
+        shift[nodes[first:end] - node_type.offset] = np.log(node_type.count / max(end - first, 1))
+        tail = self._tensor(tails)[:, None]
+        return (scores + self._tensor(shift).to(scores.dtype)).scatter(1, tail, scores.gather(1, tail))
+
+    def layers(self, relation: np.ndarray, head: np.ndarray, batch: QueryBatch | None = None) -> list[Layer]:
+        """The frontiers of queries int64 [B]; ``batch``: in training, without the edges of the pair and of a share of
+        others, and with candidates alone in the last layer."""
+        m, drop, tail, key, reads = self.settings.model, 0.0, None, None, None
+        if batch is not None:
+            drop, tail, key = self.settings.objective.edge_dropout, batch.tail, batch.key
+            if batch.candidates is not None:
+                reads = np.zeros(self.graph.num_nodes, bool)
+                reads[batch.candidates] = True
+        return self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
+
+    def scores(
+        self,
+        model: NBFNet,
+        relation: np.ndarray,
+        head: np.ndarray,
+        layers: Sequence[Layer],
+        tail: np.ndarray | None = None,
+        weights: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``.
+
+        ``tail``: in training; ``weights``: of the layers' edges, with gradients.
+        """
+        degree = self._tensor(self.messages.log_degree(relation, tail)).to(model.query.dtype)
+        heads, first = head + self.messages.source_offset[relation], int(self.messages.target_offset[relation[0]])
+        return model(layers, heads, relation, first, degree, weights)
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: NBFNet) -> NbfnetScorer:
+        """Scores of the graph's relations, and of the inverses that the graph does not have."""
+        return NbfnetScorer(self, model)
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
+        return self.queries_of(split, limit, link_queries if self.messages.edges.reversed else both_sides)
+
+    def evaluate(self, model: NBFNet, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        scorer = self.scorer(model)
+        scorer.poll = poll
+        evaluation = self.settings.evaluation
+        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
+        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
+        return self.measured(ranking.macro, final=final)
+
+    def health(self, model: NBFNet) -> dict[str, float]:
+        """Nothing: there are no vectors that could collapse."""
+        return {}
+
+    def embeddings(self, model: NBFNet) -> Iterator[EmbeddingBlock]:
+        """None: states of nodes exist only for a query."""
+        return iter(())
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """The number of queries per step."""
+        return "queries", float(phase.batch_size)
+
+
+class NbfnetScorer:
+    """Scores every candidate of a relation or an inverse relation."""
+
+    def __init__(self, recipe: NbfnetRecipe, model: NBFNet, poll: Callable[[], None] = lambda: None) -> None:
+        self.recipe, self.model, self.poll = recipe, model.eval(), poll
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        number = self.recipe.messages.number_of(relation)
+        found = []
+        with torch.no_grad():
+            for begin in range(0, len(heads), QUERIES):
+                self.poll()
+                part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
+                asked = np.full(len(part), number)
+                found.append(wide(self.recipe.scores(self.model, asked, part, self.recipe.layers(asked, part))))
+        return torch.cat(found)

@@ -1,0 +1,70 @@
+"""How long a table of links takes and how much memory, before it is made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graphmill.predictions.selection import Nodes, asked_for
+from graphmill.predictions.settings import LinkSettings
+from graphmill.runs.export import restore
+from graphmill.runs.planning import parts_of
+from graphmill.sampling.keyed import sampled
+from graphmill.training.contract import Execution
+from graphmill.training.planning import LIBRARIES_BYTES
+from graphmill.usage.links import LinkModel
+
+SAMPLE = 32
+"""Heads of each relation that are scored to measure the time."""
+
+
+@dataclass(frozen=True)
+class RelationEstimate:
+    """``heads`` to predict tails for, ``others`` scored for usual ranks and probabilities, at most; ``seconds``."""
+
+    relation: str
+    heads: int
+    others: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LinksEstimate:
+    """By relation, in total, and ``peak_bytes``: the memory of the whole process."""
+
+    relations: list[RelationEstimate]
+    peak_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Of all relations."""
+        return sum(each.seconds for each in self.relations)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "seconds": self.seconds}
+
+
+def scoring_bytes(run: str | Path) -> int:
+    """The memory of a process that scores links with a run, by the system's table of parts."""
+    restored = restore(run)
+    parts = parts_of(restored.job, restored.graph, restored.job.batching)
+    in_use = [part.bytes(Execution()) for part in parts if part.when in ("weights", "always", "evaluation")]
+    return LIBRARIES_BYTES + int(sum(in_use))
+
+
+def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
+    """Score a sample of the heads of each relation, and extrapolate the time to all of them."""
+    found = []
+    for asked in asked_for(Nodes(model.graph), settings, root):
+        heads = sampled(asked.heads, SAMPLE, "links-estimate", settings.seed, asked.relation.index)
+        model.scorer.score_targets(asked.relation.index, heads[:1])  # compiles what is not compiled yet
+        began = time.perf_counter()
+        model.scorer.score_targets(asked.relation.index, heads)
+        a_head = (time.perf_counter() - began) / len(heads)
+        others = settings.usual_heads + settings.probability_heads
+        every = len(asked.heads) + min(others, 2 * model.graph.node_type(asked.relation.source).count)
+        found.append(RelationEstimate(" | ".join(asked.relation.key), len(asked.heads), others, a_head * every))
+    return LinksEstimate(found, peak_bytes)

@@ -1,0 +1,107 @@
+"""Explanations of NBFNet: shares are derivatives, paths exist, and the listed edges carry the score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.explain.links import ExplainSettings
+from graphmill.explain.propagation import explain_propagation
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import Restored, restore
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.recipe import NbfnetRecipe
+from graphmill.usage.explain import explain_link
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import run, settings_of
+
+LONGER: dict[str, dict[str, int]] = {
+    "model": {"num_layers": 3, "nodes_per_layer": 60, "hidden_dim": 16},
+    "training": {"epochs": 6, "steps_per_epoch": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(tmp_path_factory.mktemp("graph") / "graph")
+
+
+@pytest.fixture(scope="module")
+def trained(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    found = run(settings_of(CASES["nbfnet"], graph, LONGER), tmp_path_factory.mktemp("runs"))
+    return restore(Path(found["run_dir"]))
+
+
+def a_link(graph: TypedGraph, split: int = 1) -> tuple[int, int, int]:
+    """A held-out link: the relation, and the rows of its ends."""
+    relation = graph.relations[0]
+    edges = graph.edges(relation)
+    place = int(np.flatnonzero(np.asarray(edges.split) == split)[0])
+    ends = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
+    return relation.index, int(edges.src[place]) + ends[0], int(edges.dst[place]) + ends[1]
+
+
+def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph, trained: Restored) -> None:
+    recipe, model = trained.recipe, trained.model
+    assert isinstance(recipe, NbfnetRecipe)
+    assert isinstance(model, NBFNet)
+    model.double()
+    try:
+        relation, head, tail = a_link(graph)
+        why = explain_propagation(recipe, model, relation, head, tail, 5)
+        asked = np.array([relation])
+        local = np.array([head - recipe.messages.source_offset[relation]])
+        layers = recipe.layers(asked, local)
+        before, small, moved = np.array([head]), 1e-6, []
+        for layer in layers:
+            u, v = before[layer.source], layer.node[layer.target]
+            mine = (np.minimum(u, v) == why.source[0]) & (np.maximum(u, v) == why.target[0])
+            weight = torch.from_numpy(layer.weight).double()
+            moved.append(weight * (1 + small * torch.from_numpy(mine).double()))
+            before = layer.node
+        at = tail - int(recipe.messages.target_offset[relation])
+        with torch.no_grad():
+            scores = [
+                float(recipe.scores(model, asked, local, layers, weights=own)[0, at])
+                for own in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
+            ]
+        assert scores[0] == pytest.approx(why.score, rel=1e-9)
+        assert (scores[1] - scores[0]) / small == pytest.approx(why.share[0], rel=1e-3)
+    finally:
+        model.float()
+
+
+def test_paths_run_over_training_edges_from_head_to_tail(graph: TypedGraph, trained: Restored) -> None:
+    recipe, model = trained.recipe, trained.model
+    assert isinstance(recipe, NbfnetRecipe)
+    assert isinstance(model, NBFNet)
+    relation, head, tail = a_link(graph)
+    why = explain_propagation(recipe, model, relation, head, tail, 5)
+    assert why.paths
+    assert [p.strength for p in why.paths] == sorted((p.strength for p in why.paths), reverse=True)
+    edges = recipe.messages.all
+    for path in why.paths:
+        assert (path.nodes[0], path.nodes[-1]) == (head, tail)
+        for u, v, kind in zip(path.nodes, path.nodes[1:], path.relations, strict=False):
+            own = slice(edges.pointer[u], edges.pointer[u + 1])
+            assert ((edges.target[own] == v) & (edges.relation[own] == kind)).any()
+
+
+def test_without_the_listed_edges_the_score_falls_more_than_without_others(
+    graph: TypedGraph, trained: Restored
+) -> None:
+    ids, relation = graph.node_table()["id"].to_pylist(), graph.relations[0]
+    edges = graph.edges(relation)
+    ends = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
+    falls = []
+    for place in np.flatnonzero(np.asarray(edges.split) > 0)[:8].tolist():
+        head, tail = ids[edges.src[place] + ends[0]], ids[edges.dst[place] + ends[1]]
+        found = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5), verify=True)
+        assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
+        listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
+        falls.append((found.score - listed, found.score - others))
+    mine, theirs = np.array(falls).mean(0)
+    assert mine > max(theirs, 0)

@@ -1,0 +1,141 @@
+"""NBFNet against its equations in dense form, where no cap is reached: scores and gradients in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.recipe import NbfnetRecipe, QueryBatch
+from tests.training.cases import CASES, typed_graph
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("nbfnet")) / "graph")
+
+
+def built(graph: TypedGraph, **sections: Any) -> tuple[NbfnetRecipe, NBFNet]:
+    _, recipe = CASES["nbfnet"].build(graph, **sections)
+    assert isinstance(recipe, NbfnetRecipe)
+    model = CASES["nbfnet"].model(recipe, torch.float64)
+    assert isinstance(model, NBFNet)
+    return recipe, model
+
+
+def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tail: int | None = None) -> Tensor:
+    """The scores of all targets of one query, with a matrix [N, N] of each relation; without the pair's edges."""
+    r = graph.relations[relation]
+    source, target = graph.node_type(r.source), graph.node_type(r.target)
+    matrices, degree = [], torch.zeros(0)
+    for each in graph.relations:
+        a, b = graph.node_type(each.source), graph.node_type(each.target)
+        edges = graph.edges(each)
+        train = np.asarray(edges.split) == TRAIN
+        matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+        matrix[np.asarray(edges.src)[train] + a.offset, np.asarray(edges.dst)[train] + b.offset] = 1.0
+        out, into = matrix.sum(1, keepdim=True), matrix.sum(0, keepdim=True)
+        if each.index == relation:
+            degree = into[0, target.offset : target.offset + target.count].clone()
+        weights = matrix * (out * into).clamp(min=1).rsqrt().float()  # weights are stored in fp32
+        u, v = head + source.offset, -1 if tail is None else tail + target.offset
+        if tail is not None:
+            weights[u, v] = weights[v, u] = 0.0
+        matrices.append(weights)
+    log_degree = torch.log1p(degree)
+    if tail is not None:
+        log_degree[tail] = degree[tail].clamp(min=1).log()
+    log_degree = log_degree.float().double()
+    q, states = model.query[relation], torch.zeros(graph.num_nodes, model.query.shape[1], dtype=torch.float64)
+    at_head = torch.zeros(graph.num_nodes, 1, dtype=torch.float64)
+    at_head[head + source.offset] = 1.0
+    states, reached = at_head * q, at_head[:, 0] > 0
+    for layer in model.layers:
+        w = layer.factors(q[None]).view(len(matrices), -1)
+        message = sum((m.T @ (states * w[n]) for n, m in enumerate(matrices)), at_head * q)
+        reached = reached | (sum(m.T @ reached.double() for m in matrices) > 0)
+        update = F.relu(layer.norm(layer.state(states) + layer.message(message) + layer.query(q)))
+        states = (update + states) * reached[:, None]
+    x = states[target.offset : target.offset + target.count]
+    hidden = model.state(x) + model.of_query(q) + log_degree[:, None] * model.degree
+    mlp = model.out(F.relu(hidden))[:, 0]
+    there = reached[target.offset : target.offset + target.count]
+    return torch.where(there, mlp, model.unreached[relation]) + model.popularity[relation] * log_degree
+
+
+def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
+    recipe, model = built(graph, model={"num_layers": 3, "nodes_per_layer": 1000})
+    torch.nn.init.normal_(model.popularity)
+    torch.nn.init.normal_(model.degree)
+    for relation in range(len(graph.relations)):
+        heads = np.array([0, 3, 3, 7])
+        asked = np.full(4, relation)
+        found = recipe.scores(model, asked, heads, recipe.layers(asked, heads))
+        exact = torch.stack([dense_scores(graph, model, relation, int(head)) for head in heads])
+        torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
+
+
+def test_the_loss_and_its_gradient_are_those_of_the_dense_form(graph: TypedGraph) -> None:
+    recipe, model = built(
+        graph,
+        model={"num_layers": 3, "nodes_per_layer": 1000},
+        objective={"edge_dropout": 0.0, "candidates": 0},
+    )
+    torch.nn.init.normal_(model.popularity)
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    (term,) = recipe.terms(model, batch, None)
+    found = torch.autograd.grad(term.sum, list(model.parameters()))
+    exact = term.sum.new_zeros(())
+    for relation, head, tail in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True):
+        scores = dense_scores(graph, model, relation, head, tail)
+        edges = graph.edges(relation)
+        mine = (np.asarray(edges.src) == head) & (np.asarray(edges.split) == TRAIN)
+        known = np.setdiff1d(np.asarray(edges.dst)[mine], [tail])
+        scores = scores.index_fill(0, torch.from_numpy(known).long(), -torch.inf)
+        exact = exact - torch.log_softmax(scores, 0)[tail]
+    torch.testing.assert_close(term.sum, exact, rtol=1e-9, atol=1e-9)
+    for one, other in zip(found, torch.autograd.grad(exact, list(model.parameters())), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+def test_a_querys_own_pair_is_taken_out_in_every_direction(graph: TypedGraph) -> None:
+    recipe, _ = built(graph)
+    messages = recipe.messages
+    assert messages.whole_pairs
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    layers = messages.layers(batch.relation, batch.head, batch.tail, None, 2, 1000, 0.0)
+    ends = batch.head + messages.source_offset[batch.relation], batch.tail + messages.target_offset[batch.relation]
+    before, start = ends[0], np.arange(len(batch) + 1)
+    for layer in layers:
+        query = np.searchsorted(start, layer.source, side="right") - 1
+        u, v = before[layer.source], layer.node[layer.target]
+        assert not ((u == ends[0][query]) & (v == ends[1][query])).any()
+        assert not ((u == ends[1][query]) & (v == ends[0][query])).any()
+        before, start = layer.node, layer.start
+
+
+def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: TypedGraph) -> None:
+    recipe, model = built(graph, model={"nodes_per_layer": 1000}, objective={"edge_dropout": 0.0})
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    assert batch.candidates is not None
+    for relation in np.unique(batch.relation).tolist():
+        mine: QueryBatch = batch.take(np.flatnonzero(batch.relation == relation))
+        first = recipe.messages.target_offset[relation]
+        layers = recipe.layers(mine.relation, mine.head, mine)
+        some = recipe.scores(model, mine.relation, mine.head, layers, mine.tail)
+        every = torch.stack(
+            [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
+        )
+        read = np.zeros(every.shape, bool)
+        own = batch.candidates[(batch.candidates >= first) & (batch.candidates < first + every.shape[1])] - first
+        read[:, own] = True
+        read[np.arange(len(mine)), mine.tail] = True
+        torch.testing.assert_close(some[read], every[read], rtol=1e-9, atol=1e-9)
