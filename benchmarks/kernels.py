@@ -77,7 +77,7 @@ WORKLOADS = {
     "hgt contrastive": Workload(
         "hgt", "hetionet", _with(objective={"loss": "link_contrastive"}, acceleration={"batching": "full"})
     ),
-    "hgt sampled": Workload("hgt", "hetionet", _with(model=_LAYERS, acceleration={"batching": "neighbor_sampled"})),
+    "hgt sampled": Workload("hgt", "hetionet", _with(model=_LAYERS, acceleration={"batching": "edge_sampled"})),
     "lightgcn": Workload("lightgcn", "tiktok", _with()),
     "dragon": Workload("dragon", "tiktok", _with()),
     "mmgcn": Workload("mmgcn", "tiktok", _with()),

@@ -105,10 +105,6 @@ WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
         {**_HGT, "acceleration": {"batching": "full", "gradient_checkpointing": True}},
     ),
     "edge_sampled": (lambda out: kg_graph("primekg", out), {**_HGT, "acceleration": {"batching": "edge_sampled"}}),
-    "neighbor_sampled": (
-        lambda out: kg_graph("primekg", out),
-        {**_HGT, "acceleration": {"batching": "neighbor_sampled"}},
-    ),
     "conve": (
         lambda out: triples_graph(14_541, 237, 310_116, out),
         {"recipe": "conve", "training": {"epochs": 1, "steps_per_epoch": 20}, "evaluation": {"metrics": ["mrr"]}},

@@ -35,7 +35,6 @@ def _typed(out: Path) -> TypedGraph:
 _SAMPLED: dict[str, dict[str, Any]] = {
     "full": {},
     "edge_sampled": {"edge_sample_size": 40},
-    "neighbor_sampled": {"num_neighbors": [2, 2], "node_batch_size": 40},
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
 AS_IT_IS = "no settings, 25 relations"

@@ -97,7 +97,7 @@ class TestAdvice:
         from graphmill.runs.resolve import resolve
 
         advice = scaling._advice(resolve(values(graph), "x"), run, found.shards, 10 << 30)
-        assert "batching: edge_sampled; launcher: local" in advice or "neighbor_sampled" in advice
+        assert "batching: edge_sampled; launcher: local" in advice
 
 
 class TestFiles:

@@ -28,7 +28,7 @@ from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_o
 from tests.training.cases import CASES, typed_graph
 
 GIB = 2**30
-BATCHINGS = ("full", "edge_sampled", "neighbor_sampled")
+BATCHINGS = ("full", "edge_sampled")
 LARGE_LOSS = [
     Part("scores", "loss", 800 << 20, 1),
     Part("states", "kept", 1600 << 20, 1, recomputed=400 << 20, uneven=True),
@@ -249,10 +249,8 @@ def test_the_batching_depends_on_the_machine_and_not_on_what_else_runs(
     assert plan_run(job_of(graph), graph, "x").batching == alone
 
 
-def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: TypedGraph) -> None:
-    assert planning.batchings(job_of(graph, model={"num_layers": 2}))[-1] == "neighbor_sampled"
-    for layers in (0, 3):
-        assert planning.batchings(job_of(graph, model={"num_layers": layers})) == ["full", "edge_sampled"]
+def test_auto_tries_what_the_system_has(graph: TypedGraph) -> None:
+    assert planning.batchings(job_of(graph)) == ["full", "edge_sampled"]
     assert planning.batchings(job_of(graph, acceleration={"batching": "edge_sampled"})) == ["edge_sampled"]
 
 
@@ -376,18 +374,18 @@ def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_
 def test_the_plan_is_recorded_and_the_run_goes_on_and_is_restored_by_it(
     graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "batchings", lambda job: ["neighbor_sampled"])
-    values = small(graph, memory_budget="4GiB") | {"sampling": {"num_neighbors": [2, 2]}}
+    monkeypatch.setattr(planning, "batchings", lambda job: ["edge_sampled"])
+    values = small(graph, memory_budget="4GiB")
     result = train(values, "x", root=str(tmp_path))
     manifest = json.loads((Path(result["run_dir"]) / "manifest.json").read_text())
-    assert manifest["resolved"]["batching"] == "neighbor_sampled"
+    assert manifest["resolved"]["batching"] == "edge_sampled"
     assert manifest["plan"]["budget"] == 4 * GIB
     assert manifest["plan"]["estimate"]["peak"] > 300 << 20
     assert "memory_budget 4GiB" in manifest["plan"]["reason"]
     assert "memory: memory_budget 4GiB" in (Path(result["run_dir"]) / "train.log").read_text()
     monkeypatch.undo()
     # Restoring takes what was recorded, not what auto would be here.
-    assert restore(result["run_dir"]).recipe.batching == "neighbor_sampled"  # type: ignore[attr-defined]
+    assert restore(result["run_dir"]).recipe.batching == "edge_sampled"  # type: ignore[attr-defined]
 
 
 def test_the_rungs_of_the_plan_are_those_of_the_engine(

@@ -294,16 +294,6 @@ CASES = {
             },
         ),
     ),
-    "hgt-neighbor-sampled": Case(
-        "hgt",
-        merge(
-            _HGT,
-            {
-                "acceleration": {"batching": "neighbor_sampled"},
-                "sampling": {"num_neighbors": [3, 2], "node_batch_size": 60, "accumulation_steps": 3},
-            },
-        ),
-    ),
     "hgt-features": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}}), graph=featured_graph),
     "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
     "hgt-softmax": Case("hgt", merge(_SOFTMAX, {"acceleration": {"batching": "full"}}), graph=featured_graph),
@@ -314,16 +304,6 @@ CASES = {
             {
                 "acceleration": {"batching": "edge_sampled"},
                 "sampling": {"edge_sample_size": 80, "accumulation_steps": 3},
-            },
-        ),
-    ),
-    "hgt-softmax-neighbor-sampled": Case(
-        "hgt",
-        merge(
-            _SOFTMAX,
-            {
-                "acceleration": {"batching": "neighbor_sampled"},
-                "sampling": {"num_neighbors": [3, 2], "node_batch_size": 60, "accumulation_steps": 3},
             },
         ),
     ),

@@ -19,7 +19,7 @@ from tests.training.cases import CASES
 from tests.training.runs import assert_same, outcome, run, settings_of
 
 # One for each way to draw steps.
-FAMILIES = ["hgt-edge-sampled", "hgt-neighbor-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
+FAMILIES = ["hgt-edge-sampled", "hgt-softmax-edge-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
 TINY: dict[str, Any] = {
     "conve-kvsall": {"acceleration": {"batch_size": 3}},
     "sasrec": {"acceleration": {"batch_size": 3}},
@@ -76,7 +76,7 @@ def test_a_step_needs_nothing_that_another_thread_may_drop(
         np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["hgt-neighbor-sampled", "sasrec"])
+@pytest.mark.parametrize("name", ["hgt-edge-sampled", "sasrec"])
 def test_the_next_batches_are_made_while_this_one_is_used(name: str, graphs: dict[str, TypedGraph]) -> None:
     _, recipe = CASES[name].build(graphs[name], training={"steps_per_epoch": 5})
     phase = recipe.phases[0]

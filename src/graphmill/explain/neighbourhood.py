@@ -16,7 +16,7 @@ _NONE = np.zeros(0, bool)
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A part of a typed graph around its seeds, in the layout of :class:`graphmill.sampling.neighbors.NeighborSample`.
+    """A part of a typed graph around its seeds. The nodes that a layer computes are the first of those that it reads.
 
     ``nodes``: per type int64 local numbers, seeds first. ``counts`` int64 [layers + 1, types]: layer l reads the first
     ``counts[l]`` nodes of each type and computes the first ``counts[l + 1]``. ``source``, ``target``: per relation

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 
@@ -117,12 +117,9 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
 def batchings(job: Job) -> list[str]:
     """The possible values of ``batching``: the one asked for, or for auto all that the recipe has, the exact one first."""
     acceleration = job.settings.acceleration
-    if acceleration.batching != "auto" or job.settings.recipe != "hgt":
+    if acceleration.batching != "auto":
         return [job.batching]
-    out = ["full", "edge_sampled"]
-    if len(job.settings.sampling.num_neighbors) == job.settings.model.num_layers:
-        out.append("neighbor_sampled")
-    return out
+    return [choice for choice in get_args(type(acceleration).model_fields["batching"].annotation) if choice != "auto"]
 
 
 def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) -> Iterator[Option]:

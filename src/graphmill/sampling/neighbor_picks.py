@@ -39,11 +39,6 @@ def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
     return mix_bits(numbers.astype(np.uint64) * GOLDEN + np.uint64(key))
 
 
-def uniforms(numbers: np.ndarray, key: int) -> np.ndarray:
-    """float64 like ``numbers``, in (0, 1): the priorities as uniform numbers."""
-    return ((priorities(numbers, key) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-
-
 def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of all usable edges into ``nodes``, and the index of each edge's node in ``nodes`` (both int64, ascending).
 

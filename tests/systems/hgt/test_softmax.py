@@ -158,16 +158,13 @@ def test_what_the_loss_reads_is_part_of_what_a_run_is(graph: TypedGraph) -> None
         ("model", "num_heads", 4),
         ("model", "dropout", 0.7),
         ("model", "layer_norm", False),
-        ("sampling", "num_neighbors", [1, 1]),
-        ("sampling", "neighbor_sampler", "budget"),
-        ("sampling", "relation_neighbors", ["protein_protein=1,1"]),
         ("acceleration", "gradient_checkpointing", True),
     ],
 )
 def test_without_layers_what_only_layers_read_changes_nothing_and_is_no_part_of_what_a_run_is(
     graph: TypedGraph, section: str, name: str, value: object
 ) -> None:
-    case, other = CASES["hgt-softmax-neighbor-sampled"], {section: {name: value}}
+    case, other = CASES["hgt-softmax-edge-sampled"], {section: {name: value}}
 
     def digest(layers: int, more: dict[str, Any]) -> str:
         return fingerprint(case.job(graph, **merge({"model": {"num_layers": layers}}, more)), "data", 7)

@@ -1,7 +1,6 @@
 """The data of one HGT step: supervised links with their negatives, contrastive anchors, and the pairs to mask.
 
-Node numbers are global. A batch is plain arrays. In the sampled modes it also holds the edges that carry its messages
-(``edge_sampled``), or the neighbourhood of its nodes (``neighbor_sampled``).
+Node numbers are global. A batch is plain arrays. With ``edge_sampled`` it also holds the edges that carry its messages.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.sampling.neighbors import NeighborSample
 
 LINK = "link"
 CONTRASTIVE = "contrastive"
@@ -38,7 +36,6 @@ class HgtBatch:
     other modes, where each part reads its own nodes (:meth:`seeds`).
     ``messages``: per relation the positions of the edges that carry messages; None: all edges.
     ``candidate`` int64, ascending: the softmax's wrong targets for all links. A relation uses those of its target type.
-    ``sample``: the neighbourhood of the batch's nodes (the seeds) without the masked pairs; None in the other modes.
     """
 
     relation: np.ndarray
@@ -55,7 +52,6 @@ class HgtBatch:
     read: np.ndarray | None = None
     messages: tuple[np.ndarray, ...] | None = None
     candidate: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    sample: NeighborSample | None = None
     micro: tuple[HgtBatch, ...] = field(default=())
 
     @property
@@ -110,7 +106,7 @@ class HgtBatch:
         return nodes[nodes >= 0]
 
     def _is_sampled(self) -> bool:
-        return self.messages is not None or self.sample is not None
+        return self.messages is not None
 
     def _rows(self) -> int:
         return len(self.relation) + len(self.anchor)

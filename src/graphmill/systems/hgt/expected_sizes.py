@@ -11,7 +11,7 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.batch import NEARLY_ALL
-from graphmill.systems.hgt.neighborhood import links_per_step
+from graphmill.systems.hgt.sampler import links_per_step
 from graphmill.systems.hgt.settings import HgtSettings
 
 
@@ -39,7 +39,7 @@ class Pass:
 
 
 def pass_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> Pass:
-    """One pass in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching."""
+    """One pass in ``full`` or ``edge_sampled`` batching."""
     counts = np.array([t.count for t in graph.node_types], float)
     edges = np.array([np.count_nonzero(np.asarray(graph.edges(r.index).split) == 0) for r in graph.relations], float)
     parts = 1 if batching == "full" else settings.sampling.accumulation_steps
@@ -54,28 +54,12 @@ def pass_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> Pass:
         if outputs.sum() > NEARLY_ALL * counts.sum():
             outputs = counts
         layers = [Layer(counts.sum(), counts.sum(), edges)] * depth
-    elif batching == "edge_sampled":
+    else:
         drawn = np.minimum(edges, max(settings.sampling.edge_sample_size // parts, 1))
         nodes = _touched(graph, settings, links + drawn)
         outputs = np.where(contrast, nodes, outputs)
         layers = [Layer(nodes.sum(), nodes.sum(), drawn)] * (depth - 1)
         layers += [Layer(nodes.sum(), outputs.sum(), drawn)] * bool(depth)
-    else:
-        # The last layer computes the seeds; each layer before it what one hop more reaches.
-        seeds = min(outputs.sum(), settings.sampling.node_batch_size)
-        share = [seeds / max(outputs.sum(), 1.0)]
-        outputs, reached, fresh, layers = outputs * share[0], seeds, outputs * share[0], []
-        types = {t.name: n for n, t in enumerate(graph.node_types)}
-        sources, targets = (np.array([types[getattr(r, end)] for r in graph.relations]) for end in ("source", "target"))
-        drawn = np.zeros(len(edges))
-        for fanout in settings.sampling.num_neighbors[:depth]:
-            degree = edges / np.maximum(counts[targets], 1)
-            sampled = fresh[targets] * (degree if fanout < 0 else np.minimum(degree, fanout))
-            drawn = drawn + sampled
-            fresh = np.minimum(np.bincount(sources, sampled, len(counts)), counts)
-            more = min(reached + fresh.sum(), counts.sum())
-            layers.insert(0, Layer(more, reached, drawn))
-            reached = more
     return Pass(layers, outputs, links, anchors)
 
 

@@ -18,14 +18,13 @@ from graphmill.training.planning import Part, Setup, ranking_part
 _REMEDIES = {
     "full": "choose acceleration.batching: edge_sampled, or lower model.hidden_dim or model.embedding_dim",
     "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
-    "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
 }
 _WIDTHS = "lower model.hidden_dim or model.embedding_dim, or leave nodes out of the graph"
 _ROWS = "lower model.hidden_dim or model.embedding_dim"
 
 
 def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list[Part]:
-    """The parts of one process in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching."""
+    """The parts of one process in ``full`` or ``edge_sampled`` batching."""
     nodes, d, e = graph.num_nodes, settings.model.hidden_dim, learned_width(settings)
     one, largest = pass_of(graph, settings, setup.batching), max(t.count for t in graph.node_types)
     edges, sampled = np.array([r.edges for r in graph.relations], float), setup.batching != "full"

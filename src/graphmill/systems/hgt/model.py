@@ -229,23 +229,6 @@ class HGT(nn.Module):
                 x = take(x, needed)
             return self.embed_all(x)
 
-    def forward_sampled(
-        self,
-        blocks: Sequence[MessageGraph],
-        node_rows: Sequence[Tensor],
-        features: Mapping[int, Tensor] | None = None,
-    ) -> Tensor:
-        """Embeddings of a sample's seeds, type by type. Layer l computes only the receivers of ``blocks[l]``.
-
-        ``node_rows``: per type the int64 local numbers of the nodes that the first layer reads. A block's receivers are
-        the first rows of its senders, and the senders of the next block.
-        """
-        with cast_together(self._maps()):
-            x = self.inputs(features, node_rows)
-            for number, block in enumerate(blocks):
-                x = recomputed(self.again, self._block, number, x, block)
-            return self.embed_all(x)
-
     @property
     def again(self) -> bool:
         """Whether the backward pass computes layers again."""
@@ -319,11 +302,6 @@ class HGT(nn.Module):
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """The part of a layer after its messages, which is separate for each node."""
         return self.finish_all(number, self.layer(number).update_all(x, messages))
-
-    def _block(self, number: int, x: Sequence[Tensor], block: MessageGraph) -> list[Tensor]:
-        receivers = [rows[:count] for rows, count in zip(x, block.target_counts, strict=True)]
-        out = self.layer(number).receive_from(x, receivers, block)
-        return self.finish_all(number, out)
 
 
 def take(x: Sequence[T], rows: Sequence[Tensor | None]) -> list[T]:

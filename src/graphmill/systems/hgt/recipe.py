@@ -16,7 +16,6 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
-from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.copies import own_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
@@ -26,7 +25,6 @@ from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later_nodes import learned_later
 from graphmill.systems.hgt.model import HGT
-from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
@@ -142,8 +140,6 @@ class HgtRecipe(BaseRecipe):
 
     def _encoded(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         encoder.gradient_checkpointing = self.checkpointing
-        if batch.sample is not None:
-            return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
             masked = torch.zeros(max(self.graph.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked.index_fill_(0, self._tensor(batch.masked), True)
@@ -196,13 +192,6 @@ class HgtRecipe(BaseRecipe):
         placed = self._placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
         return self._encoded_rows(encoder(graph, features, None, own, chosen, self.device.type == "cpu"), wanted)
-
-    def _encode_neighborhood(self, encoder: HGT, sample: NeighborSample, features: Mapping[int, Tensor]) -> Encoded:
-        blocks = [block.on(self.device) for block in message_blocks(sample, self.data)]
-        rows = [_host(nodes) for nodes in sample.nodes]
-        z = encoder.forward_sampled(blocks, self._placed(rows), features)
-        seeds = [nodes[:count] for nodes, count in zip(rows, sample.counts[-1], strict=True)]
-        return self._encoded_rows(z, seeds)
 
     def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
         """``z`` of some nodes (``rows``: local numbers per type, on the host), and each node's row in it (−1: none)."""
@@ -326,9 +315,6 @@ class HgtRecipe(BaseRecipe):
         """Number of message edges."""
         if self.batching == "full":
             return "edges", float(sum(len(r.src) for r in self.data.relations))
-        if self.batching == "neighbor_sampled":
-            first = self.step(phase, 0, 0)
-            return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
         sampling = self.settings.sampling
         size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
         return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)

@@ -1,4 +1,4 @@
-"""Draws HGT's steps: supervised links, their negatives, anchors, and in the sampled modes the edges of messages."""
+"""Draws HGT's steps: supervised links, their negatives, anchors, and with ``edge_sampled`` the edges of messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
-from graphmill.sampling.neighbor_picks import ALL
-from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
+from graphmill.sampling.sequences import ranges
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
 from graphmill.systems.hgt.data import HgtData
-from graphmill.systems.hgt.neighborhood import fanouts_of, links_per_step, plan_seeds, some_positives
 from graphmill.systems.hgt.settings import HgtSettings
+
+
+def links_per_step(settings: HgtSettings, edges: int) -> int:
+    """Links of a relation: at most ``edge_sample_size``, at most ``supervision_fraction`` of the edges, at least one."""
+    sampling = settings.sampling
+    return min(sampling.edge_sample_size, max(int(edges * sampling.supervision_fraction), 1), edges)
 
 
 class HgtSampler:
@@ -30,15 +34,8 @@ class HgtSampler:
         self._orders: dict[tuple[int, int], np.ndarray] = {}
         self.links = [links_per_step(settings, len(r.src)) for r in data.relations]
         anchors = 0 if data.similar is None else len(data.similar.anchors)
-        self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
+        self.anchors = min(self.objective.contrastive_anchors, anchors)
         self.candidates = self.objective.drawn_candidates
-        if mode == "neighbor_sampled":
-            self.in_edges = data.in_edges()
-            self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
-            self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
-            ends = len({r.target_type for r in data.relations})
-            plan = plan_seeds(settings, self.links, anchors, ends)
-            self.links, self.anchors, self.positives, self.candidates = plan
 
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
@@ -55,10 +52,7 @@ class HgtSampler:
                 return replace(batch, read=batch.seeds())
             if not len(batch.relation) and not len(batch.anchor):
                 continue
-            if self.mode == "neighbor_sampled":
-                parts.append(replace(batch, sample=self._neighborhood(batch, epoch, index, micro)))
-            else:
-                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
+            parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
         none = [c[:0] for c in chosen]
         whole = self._batch(none, shares, empty_anchors(), parts[0].masked[:0], (epoch, index, -1))
         return replace(whole, messages=(), micro=tuple(parts))
@@ -140,23 +134,12 @@ class HgtSampler:
             return empty_anchors()
         order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[: self.anchors]
         anchors = np.sort(similar.anchors[order[micro::micros]])
-        most, key = self.positives or ALL, (self.seed, "positives", epoch, index, micro)
-        counts, positive = some_positives(similar.indptr, similar.positives, anchors, most, *key)
+        starts, stops = similar.indptr[anchors], similar.indptr[anchors + 1]
         return {
             "anchor": anchors.astype(np.int64) + similar.first,
-            "positive_indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            "positive": positive.astype(np.int64) + similar.first,
+            "positive_indptr": np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64),
+            "positive": similar.positives[ranges(starts, stops)].astype(np.int64) + similar.first,
         }
-
-    def _neighborhood(self, batch: HgtBatch, epoch: int, index: int, micro: int) -> NeighborSample:
-        """``neighbor_sampled``: the neighbourhood of the nodes that ``batch`` reads, without its masked pairs."""
-        masked = np.zeros(self.data.graph.num_pairs, dtype=bool)
-        masked[batch.masked] = True
-        counts, seeds = [t.count for t in self.data.graph.node_types], self.data.by_type(batch.seeds())
-        key = (self.seed, "neighbors", epoch, index, micro)
-        if self.sampling.neighbor_sampler == "budget":
-            return budget_sample(counts, self.in_edges, seeds, self.per_type, masked, *key)
-        return uniform_sample(counts, self.in_edges, seeds, self.fanouts, masked, *key)
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""

@@ -148,7 +148,6 @@ def _loss_of(values: Mapping[str, Any]) -> str:
 
 _OF_LAYERS: dict[str, tuple[str, ...]] = {
     "model": ("num_heads", "dropout", "layer_norm"),
-    "sampling": ("num_neighbors", "neighbor_sampler", "relation_neighbors"),
     "acceleration": ("gradient_checkpointing",),
 }
 """Section → settings that only a model with layers reads."""
@@ -203,7 +202,7 @@ class HgtAcceleration(AccelerationSettings):
         "Reduce sampling.edge_sample_size, raise acceleration.micro_batches, choose acceleration.batching: edge_sampled, or "
         "a smaller model"
     )
-    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
+    batching: Literal["auto", "full", "edge_sampled"] = setting(  # type: ignore[assignment]
         "auto", "What the messages of one step run over: the whole graph, or a sample per micro-batch"
     )
     micro_batches: int = setting(4, MICRO_BATCHES, identity=False, ge=1)
@@ -236,8 +235,6 @@ class HgtSettings(LinkSettings):
             unread.append(_OF_LAYERS)
         if batching == "full":
             unread.append({"sampling": ("accumulation_steps",)})
-        if batching != "neighbor_sampled":
-            unread.append({"sampling": ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors")})
         sections = {section for each in unread for section in each}
         return {section: [name for each in unread for name in each.get(section, ())] for section in sections}
 
@@ -295,16 +292,10 @@ class HgtSettings(LinkSettings):
                 "HGT's step is sampling.edge_sample_size pairs per relation; acceleration.batch_size does not apply, "
                 "leave it at 0"
             )
-        hops, layers = len(self.sampling.num_neighbors), self.model.num_layers
         if acceleration.sharding == "rows" and acceleration.batching != "full":
             raise ValueError(
                 f"acceleration.sharding: rows needs batching: full, not {acceleration.batching}, whose samples are dealt "
                 "out to the processes already; set batching: full, or sharding: none"
-            )
-        if acceleration.batching == "neighbor_sampled" and layers and hops != layers:
-            raise ValueError(
-                f"sampling.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
-                "one for each layer"
             )
         return self
 
