@@ -80,13 +80,11 @@ def _merged(every: Mentions, in_order: np.ndarray | None = None) -> tuple[Mentio
 
 def _codes(every: Mentions) -> np.ndarray:
     """A number (int32) for each distinct mention, counting up in the order in which they stand."""
-    if not len(every.index):
-        return codes_of(every.id, every.type)
-    code = codes_of(pa.array(every.index))
+    key, *others = [pa.array(every.index)] * bool(len(every.index)) + [every.id, every.type]
+    code = codes_of(key)
     first = first_rows(code)[code]
-    if _agrees(every.id, first) and _agrees(every.type, first):
-        return code
-    return codes_of(pa.array(every.index), every.id, every.type)
+    # Where one key tells nodes apart, a second hash table is not needed: it would take the most memory of all.
+    return code if all(_agrees(other, first) for other in others) else codes_of(key, *others)
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:
