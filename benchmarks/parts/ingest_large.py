@@ -1,4 +1,4 @@
-"""``python -m benchmarks.large ingest [--json] [--edges 100000000] [--nodes 5000000]``: reading and building in bounds.
+"""``python -m benchmarks.large ingest [--json] [--edges 100000000] [--nodes 5000000]``: reading and building a table.
 
 An edge table (relation, id and type of both ends) of a made-up graph is written to disk, read, and
 built into a graph, in a process of their own. Nodes are popular as r^1.5. The memory told is the largest resident set that

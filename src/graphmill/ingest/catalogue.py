@@ -127,7 +127,6 @@ def catalogue_of(
     spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
     code = codes_of(spaces, ids)
     first = first_rows(code)
-    in_order = np.arange(len(code))
     parts = np.split(code, np.cumsum([len(part.id) for part in listed])[:-1])
     chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
     where = pa.array(first)
@@ -137,8 +136,8 @@ def catalogue_of(
         space,
         ids.take(where),
         chosen,
-        names.take(pa.array(first_filled(names, code, first, in_order)[0])),
-        sources.take(pa.array(first_filled(sources, code, first, in_order)[0])),
+        names.take(pa.array(first_filled(names, code, first)[0])),
+        sources.take(pa.array(first_filled(sources, code, first)[0])),
         several,
         untyped,
         len(code) - len(first),

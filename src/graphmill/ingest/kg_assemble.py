@@ -94,20 +94,20 @@ class Assembly:
         kinds |= {"split": np.uint8} if split else {}
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
-        self._pending: list[tuple[Mentions, EdgeRows]] = []
-        self._mentioned = 0
+        self._pending: list[Mentions] = []
+        self._rows: list[EdgeRows] = []
 
     def add(self, mentions: Mentions, rows: EdgeRows) -> None:
         """Add the next block. ``rows`` refer to ``mentions``."""
-        self._pending.append((mentions, rows))
-        self._mentioned += len(mentions)
-        if self._mentioned > max(_PENDING_MENTIONS, len(self._nodes.mentions) // 2):
+        self._pending.append(mentions)
+        self._rows.append(rows)
+        if sum(map(len, self._pending)) > max(_PENDING_MENTIONS, len(self._nodes.mentions) // 4):
             self._settle()
 
     def _settle(self) -> None:
         """Number the pending blocks' mentions over all files, and free their strings."""
-        numbers = self._nodes.add([mentions for mentions, _ in self._pending])
-        for (_, rows), number in zip(self._pending, numbers, strict=True):
+        numbers = self._nodes.add(self._pending)
+        for rows, number in zip(self._rows, numbers, strict=True):
             count, found = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
             for name, known in self._names.items():
                 column = getattr(rows, name)
@@ -121,7 +121,8 @@ class Assembly:
                 found["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
                 column.append(found[name] if name in found else getattr(rows, name))
-        self._pending, self._mentioned = [], 0
+        self._rows = []
+        pa.default_memory_pool().release_unused()
 
     def finish(self, head: EdgeEnd | None = None, tail: EdgeEnd | None = None) -> Assembled:
         """The tables, with nodes by index if the file has one, else in the order of their first appearance.

@@ -54,13 +54,22 @@ def digest(ends: Mentions) -> tuple[Mentions, np.ndarray, np.ndarray]:
     return mentions, head, tail
 
 
-def _merged(every: Mentions, in_order: np.ndarray) -> tuple[Mentions, np.ndarray]:
+def _merged(every: Mentions, in_order: np.ndarray | None = None) -> tuple[Mentions, np.ndarray]:
     """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own.
 
-    ``in_order``: the mentions in the order of the file.
+    ``in_order``: the mentions in the order of the file; None: as they stand.
     """
-    code = _codes(every, in_order)
-    first = in_order[first_rows(code[in_order])]
+    code = _codes(every)
+    if in_order is None:
+        first = first_rows(code)
+    else:
+        first = in_order[first_rows(code[in_order])]
+        appearance = np.empty(len(every), np.int32)
+        appearance[in_order] = np.arange(len(every), dtype=np.int32)
+        order = np.argsort(appearance[first])
+        rank = np.empty(len(first), np.int32)
+        rank[order] = np.arange(len(first), dtype=np.int32)
+        code, first = rank[code], first[order]
     named, renamed = first_filled(every.name, code, first, in_order)
     sourced, resourced = first_filled(every.source, code, first, in_order)
     renamed[code[every.renamed]] = True
@@ -69,18 +78,13 @@ def _merged(every: Mentions, in_order: np.ndarray) -> tuple[Mentions, np.ndarray
     return replace(take(every, first), **names, renamed=renamed, resourced=resourced), code
 
 
-def _codes(every: Mentions, in_order: np.ndarray) -> np.ndarray:
-    """A number (int32) for each distinct mention, counting up in the order of first appearance."""
-    if len(every.index):
-        code = codes_of(pa.array(every.index))
-        first = first_rows(code)[code]
-        if not (_agrees(every.id, first) and _agrees(every.type, first)):
-            code = codes_of(pa.array(every.index), every.id, every.type)
-    else:
-        code = codes_of(every.id, every.type)
-    rank = np.empty(int(code.max(initial=-1)) + 1, np.int32)
-    rank[np.argsort(first_rows(code[in_order]))] = np.arange(len(rank), dtype=np.int32)
-    return rank[code]
+def _codes(every: Mentions) -> np.ndarray:
+    """A number (int32) for each distinct mention, counting up in the order in which they stand."""
+    key, *others = [pa.array(every.index)] * bool(len(every.index)) + [every.id, every.type]
+    code = codes_of(key)
+    first = first_rows(code)[code]
+    # Where one key tells nodes apart, a second hash table is not needed: it would take the most memory of all.
+    return code if all(_agrees(other, first) for other in others) else codes_of(key, *others)
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:
@@ -106,16 +110,17 @@ def first_rows(code: np.ndarray) -> np.ndarray:
 
 
 def first_filled(
-    text: pa.StringArray, code: np.ndarray, first: np.ndarray, in_order: np.ndarray
+    text: pa.StringArray, code: np.ndarray, first: np.ndarray, in_order: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each code, the row of its first nonempty string, and whether another string differs (bool).
 
     ``first`` has the first row of each code, which is the result if all its strings are empty. ``in_order``: the rows
-    in their order.
+    in their order; None: as they stand.
     """
     if _agrees(text, first[code]):
         return first, np.zeros(len(first), dtype=bool)
-    filled = in_order[pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)[in_order]]
+    full = pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(full) if in_order is None else in_order[full[in_order]]
     chosen = first.copy()
     chosen[code[filled][::-1]] = filled[::-1]
     same = pc.equal(text.take(pa.array(filled)), text.take(pa.array(chosen[code[filled]])))
@@ -167,10 +172,14 @@ class NodeTable:
         self.mentions = Mentions(numbers, text, text, text, text, flags, flags, numbers)
 
     def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
-        """Add the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
+        """Add the mentions of ``blocks``, which is emptied; returns, for each block, the number (int32) of each of its
+        mentions."""
         every = concat([self.mentions, *blocks])
         if len(every) > _MOST_NODES:
             raise InputError(f"the files have about {len(every):,} nodes; at most {_MOST_NODES:,} are supported")
-        self.mentions, code = _merged(every, np.arange(len(every)))
-        ends = np.cumsum([len(code) - sum(map(len, blocks)), *map(len, blocks)])
+        sizes = [len(self.mentions), *map(len, blocks)]
+        self.mentions = every  # so that the strings of nodes are not in memory twice
+        blocks.clear()
+        self.mentions, code = _merged(every)
+        ends = np.cumsum(sizes)
         return [code[start:end] for start, end in pairwise(ends)]

@@ -145,11 +145,12 @@ def test_vectors_may_be_spectral_alone_or_learned_alone(graph: TypedGraph, share
 
 
 def test_what_the_loss_reads_is_part_of_what_a_run_is(graph: TypedGraph) -> None:
-    def digest(**objective: object) -> str:
-        return fingerprint(CASES["hgt-softmax"].job(graph, objective=objective), graph.content_hash, 7)
+    def digest(case: str, **objective: object) -> str:
+        return fingerprint(CASES[case].job(graph, objective=objective), graph.content_hash, 7)
 
-    other = {"loss": "link_contrastive"}
-    assert len({digest(), digest(candidates=7), digest(**other), digest(**other, contrastive_weight=0.2)}) == 4
+    softmax, other = "hgt-softmax", "hgt-full"
+    different = {digest(softmax), digest(softmax, candidates=7), digest(other), digest(other, contrastive_weight=0.2)}
+    assert len(different) == 4
 
 
 @pytest.mark.parametrize(
@@ -235,10 +236,10 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
         run.score(ids[first : first + 1], "cures", ids[second : second + 1])
 
 
-def test_an_export_without_its_scoring_cannot_score_and_says_which_can(graph: TypedGraph, tmp_path: Path) -> None:
+def test_an_export_whose_scoring_is_gone_cannot_score_and_says_what_to_do(graph: TypedGraph, tmp_path: Path) -> None:
     values = CASES["hgt-no-messages"].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
     result = train(values, "test", root=str(tmp_path))
     export_run(restore(result["run_dir"]))
     (Path(result["run_dir"]) / "embeddings" / "relations.safetensors").unlink()
-    with pytest.raises(InputError, match="exports of HGT, ConvE and ComplEx"):
+    with pytest.raises(InputError, match="is missing; run"):
         graphmill.load(result["run_dir"]).score(["n0"], "disease_protein", ["n1"])
