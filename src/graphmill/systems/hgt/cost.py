@@ -177,7 +177,7 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
     if _on_cpu(settings):
-        return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
+        return float((2.0 + 2.0 / heads) * layer.sources.sum() * width + 5.0 * layer.edges.sum()) * _WIDE
     rows = np.minimum(layer.sources, layer.edges).sum()
     return float(7.0 * rows * width + 5.0 * layer.edges.sum() * heads) * _WIDE
 
