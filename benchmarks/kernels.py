@@ -43,7 +43,6 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 
 FAMILIES = {
-    "hgt edges": Family({K + "hgt.attention": ("has_numba",)}, ("hgt", "hgt contrastive", "hgt sampled")),
     "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "row norms": Family(_without("row_norm"), ("kgat", "dragon", "mmgcn")),
     "TransR facts": Family(_without("fact_losses"), ("kgat",)),

@@ -157,7 +157,7 @@ def hgt(device: torch.device, tiny: bool) -> str:
     found: dict[tuple[str, str], float] = {}
     for variant, precision in variants[: 3 if tiny else None]:
         with case(variant=variant, precision=precision):
-            said = ["--variant", variant + (",alone" if tiny else ""), "--device", device.type, "--least"]
+            said = ["--variant", variant, "--device", device.type, "--least"]
             said += ["--graph", "tiny" if tiny else "67k", "--steps", "2" if tiny else "14"]
             tf32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if precision == "tf32" else {}
             result = fresh("benchmarks.parts.hgt_step", said, tf32)

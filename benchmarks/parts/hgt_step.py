@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,7 +27,7 @@ WIDTHS, HEADS = (512, 256, 512), 8
 class Ours(nn.Module):
     """The workload on our layer.
 
-    ``options``: bf16, checkpoint; torch, sparse or numba for the edges; alone: numba is not there, for no operation.
+    ``options``: bf16, checkpoint; dense or sparse for the edges.
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
@@ -43,7 +42,7 @@ class Ours(nn.Module):
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
-                (b for b in ("torch", "sparse", "numba") if b in options), "auto"
+                (b for b in ("dense", "sparse") if b in options), "auto"
             )
 
     def forward(self) -> list[Tensor]:
@@ -211,8 +210,6 @@ def main() -> None:
     kind, *options = args.variant.split(",")
     torch.manual_seed(0)
     device = torch.device(args.device)
-    if "alone" in options:
-        sys.modules["numba"] = None  # type: ignore[assignment]  # as where it isn't installed, for products as well
     typed = hgt_graphs.load(args.graph)
     base = memory("VmRSS")
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)

@@ -40,8 +40,8 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Ten
     the others.
     """
     if not _needs_gradient(left, right, bias) and _onednn_serves(left, right, out, bias):
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, bias, "none", [], "")
-        return found if out is None else out.copy_(found)
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, bias, "none", [], "")
+        return result if out is None else out.copy_(result)
     if _widened(left, right, out, bias):
         return product_in_fp32(left, right, bias, left.dtype, out=out)
     if bias is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import pickle
 from dataclasses import fields
 from functools import partial
@@ -21,13 +20,7 @@ from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from tests.kernels.hgt.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
 from tests.kernels.hgt.reference import hgt_attention_reference
 
-
-def numba_installed() -> bool:
-    return importlib.util.find_spec("numba") is not None
-
-
-NUMBA = pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))
-BACKENDS = ["torch", "sparse", NUMBA]
+BACKENDS = ["dense", "sparse"]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -83,8 +76,7 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [16, 33])  # one that is a compile-time constant, and one that is not
-@pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
+@pytest.mark.parametrize("width", [16, 33])
 def test_whole_relations_of_any_head_width(width: int, dtype: torch.dtype) -> None:
     # Many edges a pair of nodes; few; and one edge for each source.
     relations = [(0, 1, 40_000), (1, 0, 40_000), (2, 1, 90), (1, 2, 90), (1, 1, 500), (3, 2, 70)]
@@ -102,34 +94,12 @@ def test_whole_relations_of_any_head_width(width: int, dtype: torch.dtype) -> No
         *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in parts),
         *(t.detach().double().requires_grad_() for t in x[3:]),
     )
-    attend = partial(hgt.hgt_attention, backend="numba")
+    attend = partial(hgt.hgt_attention, backend="sparse")
     tolerance = {torch.bfloat16: 0.01, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     for mask in (None, masked):
         ours, theirs = run(attend, given, graph, mask), run(hgt_attention_reference, exact, graph, mask)
         for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
             assert (a.double() - b).norm() <= tolerance * b.norm()
-
-
-@pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
-def test_edges_have_the_same_bits_on_any_number_of_threads() -> None:
-    from graphmill.kernels.hgt import edges_numba
-    from graphmill.kernels.hgt.by_type import inbox_of
-
-    graph = MessageGraph.build([130, 600], random_edges([130, 600], [(0, 1, 40_000), (1, 1, 900)], 1))
-    inbox, g = inbox_of(graph, (0, 1)), torch.Generator().manual_seed(3)
-    q, d_out = torch.randn(2, inbox.num_targets, 20, generator=g)
-    keys, values = torch.randn(2, inbox.rows, 20, generator=g)
-    dropped, threads, found = torch.rand(graph.num_edges, generator=g) < 0.3, torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            out, total, top = edges_numba.attend(inbox, q, keys, values, dropped)
-            targets = q, d_out, top + total.log(), (out * d_out).sum(1)
-            found.append((out, total, top, *edges_numba.gradients(inbox, targets, keys, values, dropped)))
-    finally:
-        torch.set_num_threads(threads)
-    for others in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], others, strict=True))
 
 
 def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None:
@@ -178,7 +148,7 @@ def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: p
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90)], 1))
     x = inputs(graph, 5, 8)
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
-    attend = partial(hgt.hgt_attention, backend="torch")
+    attend = partial(hgt.hgt_attention, backend="dense")
     theirs = run(attend, x, graph, masked)
     monkeypatch.setattr(segments, "_MOST_PRODUCTS", 37)
     monkeypatch.setattr(segments, "_GATHERED_NUMBERS", 8 * 41)
@@ -199,7 +169,7 @@ def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
     most = sum(t.numel() for t in given) + graph.num_nodes * heads * (width + 1)
     assert most < edges * heads
     found = sum(t.numel() for t in kept)
-    if hgt_attention.keywords["backend"] == "torch":
+    if hgt_attention.keywords["backend"] == "dense":
         found -= 2 * edges * heads
     assert found <= most
 
@@ -339,7 +309,7 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     edges, heads, width = 150_000, 4, 16
     counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
-    if hgt_attention.keywords["backend"] == "torch":
+    if hgt_attention.keywords["backend"] == "dense":
         flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
@@ -348,8 +318,8 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     assert seen.size <= 2 * heads * graph.num_edges * number < heads * width * edges * number // 4
 
 
-@pytest.mark.parametrize("backend", ["torch", "sparse"])
-def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Literal["torch", "sparse"]) -> None:
+@pytest.mark.parametrize("backend", ["dense", "sparse"])
+def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Literal["dense", "sparse"]) -> None:
     """Relations of which few nodes of a type are sources, most of them, and all, into one type."""
     counts = [40, 40, 6]
     few, most, all_of_them = (torch.arange(n).repeat_interleave(5) for n in (7, 35, 6))

@@ -96,7 +96,7 @@ def test_under_autocast_rows_are_in_half_precision_and_gradients_in_that_of_the_
     assert all(a.dtype == torch.float32 for a in low[len([o for o in out if o is not None]) :])
 
 
-@pytest.mark.parametrize("backend", ["auto", "torch", "sparse"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "sparse"])
 def test_autocast_around_the_backward_pass_changes_nothing(backend: Backend) -> None:
     graph, x, projections, relations = case(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -127,7 +127,7 @@ def test_groups_of_heads_under_autocast(rows: torch.dtype, groups: int, monkeypa
         assert (a.float() - b).norm() <= 0.05 * (1 + b.norm())
 
 
-@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("backend", ["auto", "dense"])
 def test_what_is_kept_is_a_product_less_when_it_is_recomputed(backend: Backend) -> None:
     """And by torch's dense operators a number an edge and head."""
     graph, x, projections, relations = case()
@@ -139,7 +139,7 @@ def test_what_is_kept_is_a_product_less_when_it_is_recomputed(backend: Backend) 
         return sum(sizes)
 
     projected = sum(len(rows) * len(p[1]) for rows, p in zip(x, projections, strict=True) if p)
-    of_edges = sum(r.num_edges for r in graph.relations) * relations[0].shape[1] if backend == "torch" else 0
+    of_edges = sum(r.num_edges for r in graph.relations) * relations[0].shape[1] if backend == "dense" else 0
     assert kept(False) - kept(True) == projected + of_edges
 
 

@@ -17,13 +17,13 @@ from graphmill.kernels.runtime import jit as module
 
 CALLER = """
 import numpy as np
-from graphmill.kernels.runtime.compiled_math import exp
+from graphmill.kernels.helper import one
 from graphmill.kernels.runtime.jit import jit
 from graphmill.runs.compiling import watch_compiling
 
 @jit
 def twice(x):
-    return exp(x) * np.float32(2)
+    return one(x) * np.float32(2)
 
 if __name__ == "__main__":
     begun = []
@@ -33,12 +33,22 @@ if __name__ == "__main__":
 """
 
 
+HELPER = """
+from graphmill.kernels.runtime.jit import jit
+
+@jit
+def one(x):
+    return x + 1
+"""
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of the package whose helpers can be edited, with one more kernel."""
     folder = tmp_path / "graphmill"
     shutil.copytree(Path(graphmill.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "kernels" / "caller.py").write_text(CALLER)
+    (folder / "kernels" / "helper.py").write_text(HELPER)
     return folder
 
 
@@ -55,8 +65,7 @@ def test_an_edited_helper_is_seen_by_its_callers(sources: Path, tmp_path: Path) 
     cache = tmp_path / "cache"
     assert run_caller(sources, cache)[:3] == (2.0, 0, True)
     assert run_caller(sources, cache)[:3] == (2.0, 1, False)  # kept
-    helper = sources / "kernels" / "runtime" / "compiled_math.py"
-    helper.write_text(helper.read_text().replace("else y * power", "else y * power * _ONE + _ONE"))
+    (sources / "kernels" / "helper.py").write_text(HELPER.replace("x + 1", "x + 2"))
     assert run_caller(sources, cache)[:3] == (4.0, 0, True)
 
 

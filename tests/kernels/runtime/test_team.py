@@ -99,14 +99,3 @@ def test_a_kernels_driver_is_kept_like_the_kernel(tmp_path, monkeypatch: pytest.
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     found = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout for _ in range(2)]
     assert [each.strip() for each in found] == ["0", "1"]
-
-
-@pytest.mark.usefixtures("number")
-def test_pieces_of_rows_cover_all_and_have_about_equal_work() -> None:
-    counts = np.random.default_rng(0).integers(0, 50, 5000)
-    indptr = np.concatenate(([0], np.cumsum(counts)))
-    bounds = team.even_pieces(indptr, 1)
-    assert (bounds[0], bounds[-1]) == (0, 5000)
-    work = np.diff(indptr[bounds] + bounds)
-    assert work.max() - work.min() <= 2 * 51
-    assert team.even_pieces(np.zeros(1, np.int64)).tolist() == [0, 0]

@@ -7,15 +7,14 @@ makes it an autograd function and chooses the backend for the edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.hgt import dense, edges_torch
-from graphmill.kernels.hgt.by_type import ByType
+from graphmill.kernels.hgt import by_type, dense
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import (
     Rows,
@@ -30,9 +29,8 @@ from graphmill.kernels.hgt.relations import (
     side_by_side,
     whole_gradients,
 )
-from graphmill.kernels.runtime.threads import has_numba
 
-Backend = Literal["auto", "torch", "sparse", "numba"]
+Backend = Literal["auto", "dense", "sparse"]
 
 
 def hgt_attention(
@@ -98,35 +96,20 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
         raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
-def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> Any:
-    """The backend for the edges, for matrices [relations, H, D, D] and rows of ``dtype`` (None: of several).
+def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
+    """The backend module for the edges, for matrices [relations, H, D, D] and rows of ``dtype`` (None: of several).
 
-    On the CPU, auto takes the compiled edges (numba) if they support the case (:func:`compiled_serves`), else torch's
-    sparse operators. Neither supports float16, which takes torch's dense operators. Other devices take the dense
-    operators. If the backend is numba and the compiled edges do not support the case, sparse is taken.
+    On the CPU, auto takes torch's sparse operators, which do not support float16; that takes the dense operators, and so do
+    other devices.
 
-    Raises ValueError for numba and sparse on other devices than the CPU.
+    Raises ValueError for sparse on other devices than the CPU.
     """
     device = weights.device
-    if name in ("numba", "sparse") and device.type != "cpu":
-        raise ValueError(f"backend {name} works on the CPU, not on {device.type}; use torch or auto")
-    if name == "torch" or device.type != "cpu" or (name == "auto" and dtype == torch.float16):
+    if name == "sparse" and device.type != "cpu":
+        raise ValueError(f"backend sparse works on the CPU, not on {device.type}; use dense or auto")
+    if name == "dense" or device.type != "cpu" or (name == "auto" and dtype == torch.float16):
         return dense
-    return _by_type(name != "sparse" and compiled_serves(weights))
-
-
-@cache
-def _by_type(compiled: bool) -> ByType:
-    if compiled:
-        from graphmill.kernels.hgt import edges_numba
-
-        return ByType(edges_numba)
-    return ByType(edges_torch)
-
-
-def compiled_serves(weights: Tensor) -> bool:
-    """Whether the edges are followed by compiled code: if numba is there, in fp32 and float64."""
-    return weights.dtype in (torch.float32, torch.float64) and has_numba()
+    return by_type
 
 
 class _Attention(torch.autograd.Function):

@@ -1,10 +1,9 @@
 """HGT's attention over all relations into a type at once, for the CPU.
 
 For each head, a table holds the sources' rows of all relations, multiplied by the relations' matrices. A target's edges over
-all relations are then consecutive, and the softmax is over them. The products are torch's; the edges are followed by
-``edges_numba``, or without numba by ``edges_torch``. Neither writes a row per edge, and each sums in the order of the edges,
-whatever the number of threads. Queries and their gradients are not gathered by relation. It computes in fp32 and fp64; rows
-of lower precision are converted.
+all relations are then consecutive, and the softmax is over them (``edges``, one head at a time). Nothing writes a row per
+edge, and sums are in the order of the edges, whatever the number of threads. Queries and their gradients are not gathered by
+relation. It computes in fp32 and fp64; rows of lower precision are converted.
 """
 
 from __future__ import annotations
@@ -13,99 +12,92 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from graphmill.kernels.hgt.edges import attend, gradients
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import Rows, TypeRows, Weights, present
 from graphmill.kernels.hgt.segments import head_products, runs
-from graphmill.kernels.products import add_product_, product
+
+__all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of"]
 
 ALL = 0.7
 """If a relation uses at least this fraction of a type's nodes, it takes all of them, which avoids gathering rows and
 scattering gradients."""
 
 
-class ByType:
-    """The backend, with the module that follows the edges: ``attend`` and ``gradients`` of one head."""
+def all_forward(
+    graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Weights,
+    kept: Sequence[Tensor | None], found: tuple[Tensor, Tensor, Tensor],
+) -> None:  # fmt: skip
+    """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
+    total is 0 and highest is −∞.
 
-    def __init__(self, edges: ModuleType) -> None:
-        self.edges = edges
-        self.head_products = head_products
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation bool
+    [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets, h].
+    """
+    queries, keys, values = rows
+    sums, totals, highest = found
+    if not chosen:
+        sums.zero_()
+        return
+    heads = matrices[0].shape[1]
+    inbox = inbox_of(graph, chosen)
+    dropped = inbox.dropped(kept)
+    q, (sent_k, sent_v) = _by_head(queries, heads, sums.dtype), _multiplied(inbox, keys, values, matrices)
+    by_head = sums.unflatten(1, (heads, -1))
+    for head in range(heads):
+        result = attend(inbox, q[head].contiguous(), sent_k[head], sent_v[head], dropped)
+        by_head[:, head], totals[:, head], highest[:, head] = result
 
-    def all_forward(
-        self, graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Weights,
-        kept: Sequence[Tensor | None], found: tuple[Tensor, Tensor, Tensor],
-    ) -> None:  # fmt: skip
-        """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
-        total is 0 and highest is −∞.
 
-        ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation
-        bool [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest
-        [targets, h].
-        """
-        queries, keys, values = rows
-        sums, totals, highest = found
-        if not chosen:
-            sums.zero_()
-            return
-        heads, width = matrices[0].shape[1:3]
-        inbox = inbox_of(graph, chosen)
-        dropped = inbox.dropped(kept)
+def all_backward(
+    graph: MessageGraph, chosen: tuple[int, ...], rows: Rows, matrices: Weights, kept: Sequence[Tensor | None],
+    softmax: tuple[TypeRows, TypeRows, TypeRows], d_rows: Rows, d_matrices: Weights,
+) -> None:  # fmt: skip
+    """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
+
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result [targets,
+    h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It has no logits: they are recomputed.
+    """
+    target_type = {number: graph.relations[number].target_type for number in chosen}
+    masks = dict(zip(chosen, kept, strict=True))
+    heads, dtype = matrices[0].shape[1], matrices[0].dtype
+    for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
+        inbox = inbox_of(graph, tuple(numbers))
+        dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
+        queries, slopes, log_total, delta, d_queries = (present(of_type[t]) for of_type in (rows.q, *softmax, d_rows.q))
+        q, d_out = _by_head(queries, heads, dtype), _by_head(slopes, heads, dtype)
+        sent_k, sent_v = _multiplied(inbox, rows.k, rows.v, matrices)
         for head in range(heads):
-            columns = slice(head * width, (head + 1) * width)
-            sent = _multiplied(inbox, keys, values, matrices, head)
-            own = self.edges.attend(inbox, _own(queries, columns, sums.dtype), *sent, dropped)
-            sums[:, columns], totals[:, head], highest[:, head] = own
-
-    def all_backward(
-        self, graph: MessageGraph, chosen: tuple[int, ...], rows: Rows, matrices: Weights,
-        kept: Sequence[Tensor | None], softmax: tuple[TypeRows, TypeRows, TypeRows], d_rows: Rows, d_matrices: Weights,
-    ) -> None:  # fmt: skip
-        """Add the gradients of the ``chosen`` relations to ``d_rows``, and fill their ``d_matrices``.
-
-        ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
-        [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]. It has no logits: they
-        are recomputed.
-        """
-        target_type = {number: graph.relations[number].target_type for number in chosen}
-        masks = dict(zip(chosen, kept, strict=True))
-        for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
-            inbox = inbox_of(graph, tuple(numbers))
-            dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
-            own = tuple(present(of_type[t]) for of_type in (rows.q, *softmax, d_rows.q))
-            for head in range(matrices[0].shape[1]):
-                self._head_backward(inbox, own, rows, matrices, dropped, d_rows, d_matrices, head)
-
-    def _head_backward(
-        self, inbox: Inbox, own: tuple[Tensor, ...], rows: Rows, matrices: Weights, dropped: Tensor | None,
-        d_rows: Rows, d_matrices: Weights, head: int,
-    ) -> None:  # fmt: skip
-        """The backward pass of one head of a type. ``own``: its q, the result's gradient, log total, Σ α·dα, q's
-        gradient."""
-        queries, slopes, log_total, delta, d_queries = own
-        width, dtype = matrices[0].shape[2], matrices[0].dtype
-        columns = slice(head * width, (head + 1) * width)
-        targets = _own(queries, columns, dtype), _own(slopes, columns, dtype), log_total[:, head], delta[:, head]
-        sent = _multiplied(inbox, rows.k, rows.v, matrices, head)
-        d_q, d_k, d_v = self.edges.gradients(inbox, targets, *sent, dropped)
-        del sent
-        d_queries[:, columns].add_(d_q)
-        (w_k, w_v, prior), (d_w_k, d_w_v, d_prior) = matrices, d_matrices
+            targets = q[head].contiguous(), d_out[head].contiguous(), log_total[:, head], delta[:, head]
+            d_q, d_k, d_v = gradients(inbox, targets, sent_k[head], sent_v[head], dropped)
+            d_queries.unflatten(1, (heads, -1))[:, head] += d_q
+            # The rows of this head are not read again.
+            sent_k[head], sent_v[head] = d_k, d_v
         for part in inbox.parts:
-            place, factor = (part.relation, head), prior[part.relation, head] / math.sqrt(width)
-            k, v = (part.rows(of_type, columns, dtype) for of_type in rows[1:])
-            of_k, of_v = d_k[part.first : part.last], d_v[part.first : part.last]
-            product(v.T, of_v, out=d_w_v[place])
-            # The logits are q · k (factor · W). The gradients of factor and W both follow from the gradient of this matrix.
-            of_scaled = product(k.T, of_k)
-            torch.mul(of_scaled, factor, out=d_w_k[place])
-            d_prior[place] = torch.linalg.vecdot(of_scaled.flatten(), w_k[place].flatten()) / math.sqrt(width)
-            part.add(d_rows.k, columns, of_k, (w_k[place] * factor).T)
-            part.add(d_rows.v, columns, of_v, w_v[place].T)
+            _part_backward(part, rows, matrices, (sent_k, sent_v), d_rows, d_matrices)
+
+
+def _part_backward(
+    part: _Part, rows: Rows, matrices: Weights, slopes: tuple[Tensor, Tensor], d_rows: Rows, d_matrices: Weights
+) -> None:
+    """The gradients of a relation's rows and matrices from those of its sent rows, ``slopes`` [h, rows, D]."""
+    (w_k, w_v, prior), (d_w_k, d_w_v, d_prior) = (tuple(w[part.relation] for w in of) for of in (matrices, d_matrices))
+    heads, width, dtype = w_k.shape[0], w_k.shape[1], w_k.dtype
+    factor = (prior / math.sqrt(width))[:, None, None]
+    of_k, of_v = (slope[:, part.first : part.last] for slope in slopes)
+    k, v = (_by_head(part.rows(of_type), heads, dtype) for of_type in rows[1:])
+    d_w_v.copy_(torch.bmm(v.mT, of_v))
+    # The logits are q · k (factor · W). The gradients of factor and W both follow from the gradient of this matrix.
+    of_scaled = torch.bmm(k.mT, of_k)
+    torch.mul(of_scaled, factor, out=d_w_k)
+    d_prior.copy_(torch.linalg.vecdot(of_scaled.flatten(1), w_k.flatten(1)) / math.sqrt(width))
+    part.add(d_rows.k, torch.bmm(of_k, (w_k * factor).mT))
+    part.add(d_rows.v, torch.bmm(of_v, w_v.mT))
 
 
 class _Part(NamedTuple):
@@ -118,20 +110,19 @@ class _Part(NamedTuple):
     first: int
     last: int
 
-    def rows(self, of_type: TypeRows, columns: slice, dtype: torch.dtype) -> Tensor:
-        """[n, D]: one head of the sources' rows, before multiplication by the relation's matrix."""
-        rows = present(of_type[self.source_type])[:, columns]
-        return (rows if self.nodes is None else rows.index_select(0, self.nodes)).to(dtype)
+    def rows(self, of_type: TypeRows) -> Tensor:
+        """[n, h·D]: the sources' rows, before multiplication by the relation's matrices."""
+        rows = present(of_type[self.source_type])
+        return rows if self.nodes is None else rows.index_select(0, self.nodes)
 
-    def add(self, of_type: TypeRows, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
-        """Add ``gradient`` · ``matrix`` to one head of the sources' rows."""
-        rows = present(of_type[self.source_type])[:, columns]
+    def add(self, of_type: TypeRows, slopes: Tensor) -> None:
+        """Add ``slopes`` [h, n, D] to the sources' rows."""
+        rows, added = present(of_type[self.source_type]), slopes.transpose(0, 1).flatten(1)
         if self.nodes is None:
-            add_product_(rows, gradient, matrix)
+            rows += added
             return
         # index_add_ would sort the nodes.
-        found = rows.index_select(0, self.nodes)
-        rows.index_copy_(0, self.nodes, add_product_(found, gradient, matrix))
+        rows.index_copy_(0, self.nodes, added.add_(rows.index_select(0, self.nodes)))
 
 
 class Inbox:
@@ -178,20 +169,19 @@ def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
     return graph.compiled[key]
 
 
-def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights, head: int) -> tuple[Tensor, Tensor]:
-    """The sent rows of all relations for one head: k · (factor W^K) and v · W^V, [rows, D]."""
+def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weights) -> tuple[Tensor, Tensor]:
+    """The sent rows of all relations: k · (factor W^K) and v · W^V, [h, rows, D]."""
     w_k, w_v, prior = matrices
-    width = w_k.shape[2]
-    columns = slice(head * width, (head + 1) * width)
-    sent_k, sent_v = w_k.new_empty(2, inbox.rows, width)
+    heads, width = w_k.shape[1:3]
+    sent_k, sent_v = w_k.new_empty(2, heads, inbox.rows, width)
     for part in inbox.parts:
-        place, here = (part.relation, head), slice(part.first, part.last)
-        scaled = w_k[place] * (prior[place] / math.sqrt(width))
-        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent_k[here])
-        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent_v[here])
+        here, factor = slice(part.first, part.last), (prior[part.relation] / math.sqrt(width))[:, None, None]
+        k, v = (_by_head(part.rows(of_type), heads, w_k.dtype) for of_type in (keys, values))
+        sent_k[:, here] = torch.bmm(k, w_k[part.relation] * factor)
+        sent_v[:, here] = torch.bmm(v, w_v[part.relation])
     return sent_k, sent_v
 
 
-def _own(rows: Tensor, columns: slice, dtype: torch.dtype) -> Tensor:
-    """One head of the targets' rows, contiguous."""
-    return rows[:, columns].to(dtype).contiguous()
+def _by_head(rows: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """[n, h·D] → [h, n, D], a view where ``dtype`` is that of the rows."""
+    return rows.unflatten(1, (heads, -1)).transpose(0, 1).to(dtype)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class Step(NamedTuple):
 
     graph: MessageGraph
     masked_pairs: Tensor | None
-    edges: Any
+    edges: ModuleType
 
     def kept(self, chosen: Sequence[int]) -> list[Tensor | None]:
         """For each chosen relation bool [E], False for an edge without a message; None if all have one."""
@@ -138,7 +139,7 @@ class Saved(NamedTuple):
     logits: TypeRows
 
 
-def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: Any) -> list[Tensor | None]:
+def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> list[Tensor | None]:
     """Per type [targets, H]: Σ α·dα, which equals the dot product of the output and its gradient."""
     pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
     there = [pair for pair in pairs if pair is not None]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.runtime.compiled_math import exp
 from graphmill.kernels.runtime.jit import jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 
@@ -44,11 +43,11 @@ def backward(
 
     ``loss`` and ``norm`` are the gradients of the two sums.
     """
-    width, nothing = users.shape[1], users.new_empty(0, users.shape[1])
+    width, empty = users.shape[1], users.new_empty(0, users.shape[1])
     tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy(), pulls.numpy())
-    sums = [(nothing if t is None else t).detach().numpy() for t in (to_users, to_items)]
+    sums = ((empty if t is None else t).detach().numpy() for t in (to_users, to_items))
     kind = tables[0].dtype.type
-    call = _Backward(*tables, kind(loss), kind(norm), sums[0], sums[1], to_users is not None, to_items is not None)
+    call = _Backward._make((*tables, kind(loss), kind(norm), *sums, to_users is not None, to_items is not None))
     over_ranges(_backward, call, -(-width // _COLUMNS), item_rows.numel() * width)
 
 
@@ -57,11 +56,11 @@ def _forward(call: Any, first: int, last: int) -> None:
     users, items, user_rows, item_rows, pulls = call.users, call.items, call.user_rows, call.item_rows, call.pulls
     width, others, kind = users.shape[1], pulls.shape[1], users.dtype.type
     for pair in range(first, last):
-        user, own = users[user_rows[pair]], items[item_rows[pair, 0]]
+        user, positive = users[user_rows[pair]], items[item_rows[pair, 0]]
         score, squares, theirs, highest = kind(0), kind(0), kind(0), kind(0)
         for c in range(width):
-            score += user[c] * own[c]
-            squares += user[c] * user[c] + own[c] * own[c]
+            score += user[c] * positive[c]
+            squares += user[c] * user[c] + positive[c] * positive[c]
         for n in range(others):
             other, product = items[item_rows[pair, n + 1]], kind(0)
             for c in range(width):
@@ -76,9 +75,9 @@ def _forward(call: Any, first: int, last: int) -> None:
 @jit_fast
 def _shares(gaps: Any, highest: Any) -> Any:
     """log(1 + Σ exp gap); replaces each gap by its exponential's share of the sum. ``highest``: largest gap, or 0."""
-    total = exp(-highest)
+    total = math.exp(-highest)
     for n in range(len(gaps)):
-        gaps[n] = exp(gaps[n] - highest)
+        gaps[n] = math.exp(gaps[n] - highest)
         total += gaps[n]
     for n in range(len(gaps)):
         gaps[n] /= total
@@ -105,7 +104,7 @@ def _backward(call: Any, first: int, last: int) -> None:
     columns = slice(first * _COLUMNS, min(last * _COLUMNS, call.users.shape[1]))
     each, sums = norm / kind(others), np.empty(columns.stop - columns.start, call.users.dtype)
     for pair in range(len(user_rows)):
-        user, own, pulled = call.users[user_rows[pair], columns], items[item_rows[pair, 0], columns], kind(0)
+        user, positive, pulled = call.users[user_rows[pair], columns], items[item_rows[pair, 0], columns], kind(0)
         for c in range(len(sums)):
             sums[c] = norm * user[c]
         for n in range(others):
@@ -120,8 +119,8 @@ def _backward(call: Any, first: int, last: int) -> None:
         if call.of_items:
             into = to_items[item_rows[pair, 0], columns]
             for c in range(len(sums)):
-                into[c] += norm * own[c] - pulled * user[c]
+                into[c] += norm * positive[c] - pulled * user[c]
         if call.of_users:
             into = call.to_users[user_rows[pair], columns]
             for c in range(len(sums)):
-                into[c] += sums[c] - pulled * own[c]
+                into[c] += sums[c] - pulled * positive[c]

@@ -21,7 +21,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
@@ -50,21 +49,6 @@ def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) 
         driver(arguments, 0, count, (*entries, threads))
     else:
         _by_pool(driver, arguments, count, threads)
-
-
-_PIECES = 16
-"""Pieces per thread: small pieces balance the load, because rows differ in length."""
-
-
-def even_pieces(indptr: np.ndarray, of_row: int = 0) -> np.ndarray:
-    """Bounds of pieces of rows with about equal work, several for every thread.
-
-    ``indptr`` [rows + 1]: bounds of each row's edges. The work of a row is its number of edges plus ``of_row``.
-    """
-    pieces = min(_PIECES * torch.get_num_threads(), max(len(indptr) - 1, 1))
-    work = indptr + of_row * np.arange(len(indptr)) if of_row else indptr
-    wanted = np.int64(work[-1]) * np.arange(1, pieces) // pieces
-    return np.concatenate(([0], np.searchsorted(work, wanted), [len(indptr) - 1]))
 
 
 @cache

@@ -25,7 +25,7 @@ _MOST = 1024
 """Largest number of candidates that are all compared with each other, in whole vectors; more are sorted."""
 _TURNS = 40
 """Largest number of bisection steps: the bound need not be tight."""
-_Search = namedtuple("_Search", "scores indptr items values found finite")
+_Search = namedtuple("_Search", "scores indptr items values chosen finite")
 _jit = jit(nogil=True, error_model="numpy")
 
 
@@ -33,11 +33,11 @@ def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.i
     """:func:`graphmill.kernels.top_k.top_k` of contiguous ``scores`` on the CPU, and whether all scores are finite."""
     rows, columns = scores.shape
     k = min(k, columns)
-    values, found = scores.new_empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+    values, chosen = scores.new_empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
     finite = np.ones(rows, np.bool_)
-    call = _Search(scores.numpy(), indptr, items, values.numpy(), found.numpy(), finite)
+    call = _Search(scores.numpy(), indptr, items, values.numpy(), chosen.numpy(), finite)
     over_ranges(_search, call, rows, scores.numel())
-    return values, found, bool(finite.all())
+    return values, chosen, bool(finite.all())
 
 
 @_jit
@@ -92,21 +92,20 @@ def _bound(maxima: Any, k: int, lowest: Any) -> Any:
 
 
 @_jit
-def _in_order(some: Any, where: Any, values: Any, found: Any) -> None:
+def _in_order(some: Any, where: Any, values: Any, columns: Any) -> None:
     """Write the highest of ``some``, best first, and their columns ``where``; of equal ones the lower column is first."""
     if len(some) > _MOST:
         by_column = np.argsort(where, kind="mergesort")
         order = by_column[np.argsort(-some[by_column], kind="mergesort")]
         for rank in range(len(values)):
-            values[rank], found[rank] = some[order[rank]], where[order[rank]]
+            values[rank], columns[rank] = some[order[rank]], where[order[rank]]
         return
     for i in range(len(some)):
-        own, here = some[i], where[i]
-        place: Any = np.int32(0)
+        value, column, rank = some[i], where[i], 0
         for j in range(len(some)):
-            place += np.int32(some[j] > own) + np.int32((some[j] == own) & (where[j] < here))
-        if place < len(values):
-            values[place], found[place] = own, here
+            rank += int(some[j] > value) + int((some[j] == value) & (where[j] < column))
+        if rank < len(values):
+            values[rank], columns[rank] = value, column
 
 
 @_jit
@@ -116,7 +115,7 @@ def _search(call: Any, first: int, last: int) -> None:
     lowest, largest = scores.dtype.type(-np.inf), scores.dtype.type(np.finfo(scores.dtype).max)
     groups = -(-columns // min(max(columns // (_GROUPS * k), _SMALLEST), _LARGEST))
     maxima, left_out = np.empty(groups, scores.dtype), np.zeros(columns, np.bool_)
-    chosen, where = np.empty(columns, scores.dtype), np.empty(columns, np.int32)
+    high, where = np.empty(columns, scores.dtype), np.empty(columns, np.int32)
     for row in range(first, last):
         line, some = scores[row], items[indptr[row] : indptr[row + 1]]
         if not _finite(line, largest):
@@ -131,8 +130,8 @@ def _search(call: Any, first: int, last: int) -> None:
                 for j in range(group, columns, groups):
                     value = lowest if left_out[j] else line[j]
                     if value >= bound:
-                        chosen[size], where[size] = value, j
+                        high[size], where[size] = value, j
                         size += 1
-        _in_order(chosen[:size], where[:size], call.values[row], call.found[row])
+        _in_order(high[:size], where[:size], call.values[row], call.chosen[row])
         for column in some:
             left_out[column] = False

@@ -81,8 +81,8 @@ class Layer(nn.Module):
         if chosen is None or nodes.device.type != "cpu":
             out = self(nodes, matrix)
             return out if whole else table_rows(out, rows), looked_up
-        own = table_rows(nodes, chosen) if whole else looked_up
-        out = self._mixed(own, propagate(select_rows(matrix, chosen.numpy()), nodes), chosen)
+        computed = table_rows(nodes, chosen) if whole else looked_up
+        out = self._mixed(computed, propagate(select_rows(matrix, chosen.numpy()), nodes), chosen)
         return out.new_zeros(len(nodes), out.shape[1]).index_copy(0, chosen, out) if whole else out, looked_up
 
 

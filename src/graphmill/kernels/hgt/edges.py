@@ -1,4 +1,4 @@
-"""The edges of HGT's attention for one head, with torch's own sparse operators: the CPU's form without numba.
+"""The edges of HGT's attention for one head, with torch's own sparse operators.
 
 Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums over a node's edges
 ``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax ``torch.segment_reduce``. If there are more
