@@ -50,10 +50,9 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
         if tail is not None:
             weights[u, v] = weights[v, u] = 0.0
         matrices.append(weights)
-    log_degree = torch.log1p(degree)
     if tail is not None:
-        log_degree[tail] = degree[tail].clamp(min=1).log()
-    log_degree = log_degree.float().double()
+        degree[tail] = (degree[tail] - 1).clamp(min=0)
+    log_degree = torch.from_numpy(np.log1p(degree.float().numpy())).double()
     q, states = model.query[relation], torch.zeros(graph.num_nodes, model.query.shape[1], dtype=torch.float64)
     at_head = torch.zeros(graph.num_nodes, 1, dtype=torch.float64)
     at_head[head + source.offset] = 1.0
@@ -130,7 +129,8 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
         mine: QueryBatch = batch.take(np.flatnonzero(batch.relation == relation))
         first = recipe.messages.target_offset[relation]
         layers = recipe.layers(mine.relation, mine.head, mine)
-        some = recipe.scores(model, mine.relation, mine.head, layers, mine.tail)
+        degree = recipe.messages.log_degree(mine.relation, mine.tail, mine.degrees)
+        some = recipe.scores(model, mine.relation, mine.head, layers, degree)
         every = torch.stack(
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )
@@ -139,3 +139,12 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
         read[:, own] = True
         read[np.arange(len(mine)), mine.tail] = True
         torch.testing.assert_close(some[read], every[read], rtol=1e-9, atol=1e-9)
+
+
+def test_degrees_in_training_do_not_tell_which_target_has_lost_a_link(graph: TypedGraph) -> None:
+    recipe, _ = built(graph)
+    exact = np.asarray(recipe.messages.degrees[0])
+    drawn = [recipe.messages.thinned(0, 0.2, np.random.default_rng(n)) for n in range(400)]
+    np.testing.assert_allclose(np.mean(drawn, 0), exact, atol=0.6)
+    assert (np.std(drawn, 0)[exact > 3] > 0.5).all()
+    assert not np.std(drawn, 0)[exact == 0].any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
@@ -83,13 +85,28 @@ class MessageGraph:
             tails.append(matrix.indices[ranges(first, end)].astype(np.int64))
         return np.concatenate(rows), np.concatenate(tails)
 
-    def log_degree(self, relation: np.ndarray, tail: np.ndarray | None = None) -> np.ndarray:
-        """float32 [B, targets]: log(1 + links of the relation into the target), without the query's own link (training)."""
-        found = np.stack([np.log1p(self.degrees[r]) for r in relation.tolist()])
+    def thinned(self, relation: int, drop: float, rng: np.random.Generator) -> np.ndarray:
+        """float32 [targets]: links of the relation into each target, as a graph without a share ``drop`` of its edges
+        lets one guess them. The exact number would tell which target has lost the query's own link."""
+        degree = self.degrees[relation]
+        found, reached = np.zeros(len(degree), np.float32), np.flatnonzero(degree)
+        found[reached] = rng.binomial(degree[reached], 1.0 - drop) / (1.0 - drop)
+        return found
+
+    def log_degree(
+        self,
+        relation: np.ndarray,
+        tail: np.ndarray | None = None,
+        degrees: Mapping[int, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """float32 [B, targets]: log(1 + links of the relation into the target); in training without the query's own link,
+        and from ``degrees``."""
+        known = self.degrees if degrees is None else degrees
+        found = np.stack([known[r] for r in relation.tolist()]).astype(np.float32)
         if tail is not None:
             rows = np.arange(len(tail))
-            found[rows, tail] = np.log(np.maximum([self.degrees[r][t] for r, t in zip(relation, tail, strict=True)], 1))
-        return found.astype(np.float32)
+            found[rows, tail] = np.maximum(found[rows, tail] - 1.0, 0.0)
+        return np.log1p(found)
 
     def layers(
         self,
