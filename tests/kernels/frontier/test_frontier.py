@@ -30,8 +30,11 @@ def random_queries(rng: np.random.Generator, nodes: int, count: int) -> Queries:
     return Queries(
         head=rng.integers(0, nodes, count),
         tail=rng.integers(-1, nodes, count),
-        relation=rng.integers(-1, RELATIONS, count),
+        relation=rng.integers(0, RELATIONS, count),
         reverse=rng.integers(0, RELATIONS, count),
+        whole_pairs=bool(rng.integers(2)),
+        out=rng.choice([1.0, 1.5], count),
+        into=rng.choice([1.0, 1.2], count),
         first=rng.integers(0, nodes // 2 + 1, count),
         last=rng.integers(nodes // 2, nodes + 1, count),
         key=rng.integers(0, 2**63, count).astype(np.uint64),
@@ -65,9 +68,21 @@ def test_the_compiled_frontier_is_the_plain_one(seed: int, nodes: int, edges: in
 def test_without_a_cap_messages_run_over_every_edge_but_the_pairs(seed: int, nodes: int, edges: int) -> None:
     rng = np.random.default_rng(seed)
     graph, tail = random_edges(rng, nodes, edges), int(rng.integers(0, nodes))
-    head, none, every = int(rng.integers(0, nodes)), np.array([-1]), np.ones(nodes, bool)
-    zero, last = np.array([0]), np.array([nodes])
-    queries = Queries(np.array([head]), np.array([tail]), none, none, zero, last, zero.astype(np.uint64), zero, every)
+    head, zero, one = int(rng.integers(0, nodes)), np.array([0]), np.ones(1)
+    queries = Queries(
+        head=np.array([head]),
+        tail=np.array([tail]),
+        relation=zero,
+        reverse=zero,
+        whole_pairs=True,
+        out=one,
+        into=one,
+        first=zero,
+        last=np.array([nodes]),
+        reads=np.ones(nodes, bool),
+        key=zero.astype(np.uint64),
+        offset=zero,
+    )
     found = np.zeros(nodes)
     layers = frontiers(graph, queries, 3, nodes)
     states = torch.ones(1, 1, dtype=torch.float64)

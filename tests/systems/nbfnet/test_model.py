@@ -42,18 +42,16 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
         train = np.asarray(edges.split) == TRAIN
         matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
         matrix[np.asarray(edges.src)[train] + a.offset, np.asarray(edges.dst)[train] + b.offset] = 1.0
-        out, into = matrix.sum(1, keepdim=True), matrix.sum(0, keepdim=True)
         if each.index == relation:
-            degree = into[0, target.offset : target.offset + target.count].clone()
-        weights = matrix * (out * into).clamp(min=1).rsqrt().float()  # weights are stored in fp32
-        u, v = head + source.offset, -1 if tail is None else tail + target.offset
-        if tail is not None:
-            weights[u, v] = weights[v, u] = 0.0
-        matrices.append(weights)
-    log_degree = torch.log1p(degree)
+            degree = matrix.sum(0)[target.offset : target.offset + target.count].clone()
+        if tail is not None:  # the graph without the link and its reverse
+            u, v = head + source.offset, tail + target.offset
+            matrix[u, v] = matrix[v, u] = 0.0
+        out, into = matrix.sum(1, keepdim=True), matrix.sum(0, keepdim=True)
+        matrices.append((matrix * (out * into).clamp(min=1).rsqrt()).float().double())  # stored in fp32
     if tail is not None:
-        log_degree[tail] = degree[tail].clamp(min=1).log()
-    log_degree = log_degree.float().double()
+        degree[tail] = (degree[tail] - 1).clamp(min=0)
+    log_degree = torch.from_numpy(np.log1p(degree.float().numpy())).double()
     q, states = model.query[relation], torch.zeros(graph.num_nodes, model.query.shape[1], dtype=torch.float64)
     at_head = torch.zeros(graph.num_nodes, 1, dtype=torch.float64)
     at_head[head + source.offset] = 1.0
@@ -101,9 +99,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_dense_form(graph: TypedGraph
         known = np.setdiff1d(np.asarray(edges.dst)[mine], [tail])
         scores = scores.index_fill(0, torch.from_numpy(known).long(), -torch.inf)
         exact = exact - torch.log_softmax(scores, 0)[tail]
-    torch.testing.assert_close(term.sum, exact, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(term.sum, exact, rtol=1e-6, atol=1e-6)  # weights are rounded twice
     for one, other in zip(found, torch.autograd.grad(exact, list(model.parameters())), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_a_querys_own_pair_is_taken_out_in_every_direction(graph: TypedGraph) -> None:
@@ -130,7 +128,8 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
         mine: QueryBatch = batch.take(np.flatnonzero(batch.relation == relation))
         first = recipe.messages.target_offset[relation]
         layers = recipe.layers(mine.relation, mine.head, mine)
-        some = recipe.scores(model, mine.relation, mine.head, layers, mine.tail)
+        degree = recipe.messages.log_degree(mine.relation, mine.tail, mine.degrees)
+        some = recipe.scores(model, mine.relation, mine.head, layers, degree)
         every = torch.stack(
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )
@@ -138,4 +137,13 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
         own = batch.candidates[(batch.candidates >= first) & (batch.candidates < first + every.shape[1])] - first
         read[:, own] = True
         read[np.arange(len(mine)), mine.tail] = True
-        torch.testing.assert_close(some[read], every[read], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(some[read], every[read], rtol=1e-5, atol=1e-6)
+
+
+def test_degrees_in_training_do_not_tell_which_target_has_lost_a_link(graph: TypedGraph) -> None:
+    recipe, _ = built(graph)
+    exact = np.asarray(recipe.messages.degrees[0])
+    drawn = [recipe.messages.thinned(0, 0.2, np.random.default_rng(n)) for n in range(400)]
+    np.testing.assert_allclose(np.mean(drawn, 0), exact, atol=0.6)
+    assert (np.std(drawn, 0)[exact > 3] > 0.5).all()
+    assert not np.std(drawn, 0)[exact == 0].any()

@@ -28,21 +28,28 @@ class Edges(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """``head``, ``tail`` int64 [B]: the pair whose edges are not followed (tail −1: none); ``relation``, ``reverse``
-    int64 [B]: only edges of these relations are left out, from head to tail and from tail to head (−1: of all);
-    ``first``, ``last`` int64 [B]: targets of the last layer, ``first <= v < last``; ``key`` uint64 [B]: of the dropped
-    edges; ``offset`` int64 [B]: what is added to the relations of its layers' edges; ``reads`` bool [N]: the nodes of the
-    last layer, besides the query's tail."""
+    """A batch of queries, and the link that each of them does not see (in training).
+
+    ``head``, ``tail`` int64 [B]: its ends (tail −1: none); ``relation``, ``reverse`` int64 [B]: its relation, and that of
+    its reverse; ``whole_pairs``: edges of other relations between its ends are left out as well. ``out``, ``into`` float64
+    [B]: factors of the weights of the head's edges, and the tail's, in its relation, since it counts in their degrees.
+    ``first``, ``last`` int64 [B]: targets of the last layer, ``first <= v < last``; ``reads`` bool [N]: which of them are
+    read, besides the tail. ``key`` uint64 [B]: of the dropped edges; ``offset`` int64 [B]: what is added to the relations
+    of the layers' edges.
+    """
 
     head: np.ndarray
     tail: np.ndarray
     relation: np.ndarray
     reverse: np.ndarray
+    whole_pairs: bool
+    out: np.ndarray
+    into: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    reads: np.ndarray
     key: np.ndarray
     offset: np.ndarray
-    reads: np.ndarray
 
 
 class Layer(NamedTuple):
@@ -107,12 +114,16 @@ def _step(
     asking, u, v, r = query[source], node[source].astype(np.int64), edges.target[edge], edges.relation[edge]
     head, tail = queries.head[asking], queries.tail[asking]
     own = ((u == head) & (v == tail)) | ((u == tail) & (v == head))
-    named = queries.relation[asking]
-    own &= (named < 0) | (r == named) | (r == queries.reverse[asking])
+    same, turned = r == queries.relation[asking], r == queries.reverse[asking]
+    if not queries.whole_pairs:
+        own &= same | turned
+    factor = np.where(((u == head) & same) | ((v == head) & turned), queries.out[asking], 1.0)
+    factor *= np.where(((v == tail) & same) | ((u == tail) & turned), queries.into[asking], 1.0)
+    weight = (edges.weight[edge] * factor).astype(np.float32)
     kept = ~own & kept_pairs(u, v, queries.key[asking] ^ edges.kind[r], least)
     if last:
         kept &= (v >= queries.first[asking]) & (v < queries.last[asking]) & (queries.reads[v] | (v == tail))
-    source, edge, asking, v = source[kept], edge[kept], asking[kept], v[kept]
+    source, edge, asking, v, weight = source[kept], edge[kept], asking[kept], v[kept], weight[kept]
     stays = np.ones(len(node), bool)
     if last:
         stays = (node >= queries.first[query]) & (node < queries.last[query])
@@ -126,7 +137,7 @@ def _step(
     row[order] = np.arange(len(keys))
     place = row[np.searchsorted(keys, both)]
     target = place[len(own_rows) :]
-    amount = np.concatenate([mass[own_rows], mass[source] * edges.weight[edge]])
+    amount = np.concatenate([mass[own_rows], mass[source] * weight])
     masses = np.bincount(place, amount, len(keys))
     of_row = (keys // nodes)[order]
     before = np.full(len(keys), -1, np.int32)
@@ -146,6 +157,6 @@ def _step(
         source[used].astype(np.int32),
         renumbered[target[used]].astype(np.int32),
         (edges.relation[edge] + queries.offset[asking])[used].astype(np.int32),
-        edges.weight[edge[used]],
+        weight[used],
     )
     return found, masses[keep]

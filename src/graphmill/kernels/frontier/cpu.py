@@ -37,6 +37,7 @@ class _Step(NamedTuple):
     to_source: Any
     to_target: Any
     to_edge: Any
+    to_weight: Any
 
 
 def step(
@@ -59,7 +60,8 @@ def step(
     before = node, start, mass, last, cap, least
     of_rows = np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32)
     of_edges = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int64)
-    work = _Step(edges, queries, *before, begin, rows, used, *of_rows, *of_edges)
+    to_weight = np.empty(total, np.float32)
+    work = _Step(edges, queries, *before, begin, rows, used, *of_rows, *of_edges, to_weight)
     over_ranges(_reach, work, count, total)
     to_row, to_edge = np.concatenate([[0], np.cumsum(rows)]), np.concatenate([[0], np.cumsum(used)])
     found = Layer(
@@ -111,10 +113,16 @@ def _reach(s: Any, first: int, last: int) -> None:
                 v = np.int64(g.target[e])
                 if s.ends and (v < low or v >= high or not (q.reads[v] or v == tail)):
                     continue
-                if (u == head and v == tail) or (u == tail and v == head):
-                    named = q.relation[b]
-                    if named < 0 or g.relation[e] == named or g.relation[e] == q.reverse[b]:
+                factor = 1.0
+                if u in (head, tail) or v in (head, tail):
+                    same, turned = g.relation[e] == q.relation[b], g.relation[e] == q.reverse[b]
+                    pair = (u == head and v == tail) or (u == tail and v == head)
+                    if pair and (q.whole_pairs or same or turned):
                         continue
+                    if (u == head and same) or (v == head and turned):
+                        factor *= q.out[b]
+                    if (v == tail and same) or (u == tail and turned):
+                        factor *= q.into[b]
                 if s.least > 0 and _hash(u, v, key ^ g.kind[g.relation[e]]) < s.least:
                     continue
                 at = place[v]
@@ -123,8 +131,10 @@ def _reach(s: Any, first: int, last: int) -> None:
                     place[v] = n
                     s.to_node[r0 + n], s.to_mass[r0 + n], s.to_before[r0 + n] = v, 0.0, -1
                     n += 1
-                s.to_mass[r0 + at] += mass * g.weight[e]
+                weight = np.float32(g.weight[e] * factor)
+                s.to_mass[r0 + at] += mass * weight
                 s.to_source[e0 + m], s.to_target[e0 + m], s.to_edge[e0 + m] = i, at, e
+                s.to_weight[e0 + m] = weight
                 m += 1
         for i in range(n):
             place[s.to_node[r0 + i]] = -1
@@ -155,6 +165,7 @@ def _cut(s: Any, r0: int, e0: int, n: int, m: int) -> tuple[int, int]:
         at = renumbered[s.to_target[e]]
         if at >= 0:
             s.to_source[e0 + w], s.to_target[e0 + w], s.to_edge[e0 + w] = s.to_source[e], at, s.to_edge[e]
+            s.to_weight[e0 + w] = s.to_weight[e]
             w += 1
     return k, w
 
@@ -181,7 +192,7 @@ def _collect(c: Any, first: int, last: int) -> None:
         for i in range(s.edges[b]):
             c.source[at + i], c.target[at + i] = s.to_source[e0 + i], s.to_target[e0 + i] + to
             edge = s.to_edge[e0 + i]
-            c.relation[at + i], c.weight[at + i] = s.graph.relation[edge] + s.queries.offset[b], s.graph.weight[edge]
+            c.relation[at + i], c.weight[at + i] = s.graph.relation[edge] + s.queries.offset[b], s.to_weight[e0 + i]
 
 
 class _Pass(NamedTuple):

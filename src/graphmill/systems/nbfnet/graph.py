@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
@@ -43,11 +45,12 @@ class MessageGraph:
         self._heads = np.concatenate([np.asarray(p.src, np.int64) for p in pairs])
         self._tails = np.concatenate([np.asarray(p.dst, np.int64) for p in pairs])
         weights = []
-        self.degrees = []
+        self.degrees, self.out_degrees = [], []
         for (source, target), p in zip(ends, pairs, strict=True):
             out, into = np.bincount(p.src, minlength=source.count), np.bincount(p.dst, minlength=target.count)
             weights.append((out[p.src] * into[p.dst]) ** -0.5)
             self.degrees.append(into)
+            self.out_degrees.append(out)
         relation = np.repeat(np.arange(len(pairs)), self.counts)
         sources, targets = self._heads + self.source_offset[relation], self._tails + self.target_offset[relation]
         order = np.argsort(sources, kind="stable")
@@ -83,13 +86,28 @@ class MessageGraph:
             tails.append(matrix.indices[ranges(first, end)].astype(np.int64))
         return np.concatenate(rows), np.concatenate(tails)
 
-    def log_degree(self, relation: np.ndarray, tail: np.ndarray | None = None) -> np.ndarray:
-        """float32 [B, targets]: log(1 + links of the relation into the target), without the query's own link (training)."""
-        found = np.stack([np.log1p(self.degrees[r]) for r in relation.tolist()])
+    def thinned(self, relation: int, drop: float, rng: np.random.Generator) -> np.ndarray:
+        """float32 [targets]: links of the relation into each target, as a graph without a share ``drop`` of its edges
+        lets one guess them. The exact number would tell which target has lost the query's own link."""
+        degree = self.degrees[relation]
+        found, reached = np.zeros(len(degree), np.float32), np.flatnonzero(degree)
+        found[reached] = rng.binomial(degree[reached], 1.0 - drop) / (1.0 - drop)
+        return found
+
+    def log_degree(
+        self,
+        relation: np.ndarray,
+        tail: np.ndarray | None = None,
+        degrees: Mapping[int, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """float32 [B, targets]: log(1 + links of the relation into the target); in training without the query's own link,
+        and from ``degrees``."""
+        known = self.degrees if degrees is None else degrees
+        found = np.stack([known[r] for r in relation.tolist()]).astype(np.float32)
         if tail is not None:
             rows = np.arange(len(tail))
-            found[rows, tail] = np.log(np.maximum([self.degrees[r][t] for r, t in zip(relation, tail, strict=True)], 1))
-        return found.astype(np.float32)
+            found[rows, tail] = np.maximum(found[rows, tail] - 1.0, 0.0)
+        return np.log1p(found)
 
     def layers(
         self,
@@ -104,13 +122,16 @@ class MessageGraph:
     ) -> list[Layer]:
         """The frontiers of queries int64 [B], local numbers; ``tail``: without the edges between head and tail; ``reads``
         bool [nodes]: the nodes of the last layer besides tails."""
-        first, none = self.target_offset[relation], np.full(len(head), -1, np.int64)
+        first = self.target_offset[relation]
         _, slot = np.unique(relation, return_inverse=True)
         queries = Queries(
             head=head + self.source_offset[relation],
-            tail=none if tail is None else tail + first,
-            relation=none if self.whole_pairs else relation,
-            reverse=none if self.whole_pairs else self.reverse[relation],
+            tail=np.full(len(head), -1, np.int64) if tail is None else tail + first,
+            relation=relation,
+            reverse=self.reverse[relation],
+            whole_pairs=self.whole_pairs,
+            out=_without_one(self.out_degrees, relation, head, tail),
+            into=_without_one(self.degrees, relation, tail, tail),
             first=first,
             last=first + self._targets[relation],
             key=np.zeros(len(head), np.uint64) if key is None else key,
@@ -135,3 +156,13 @@ def _kinds(unit: np.ndarray, alike: bool) -> np.ndarray:
     """uint64 [relations]: one number for all, or a random one for each relation and its reverse."""
     drawn = np.random.default_rng(0).integers(1, 2**63, len(unit)).astype(np.uint64)
     return np.zeros(len(unit), np.uint64) if alike else drawn[unit]
+
+
+def _without_one(
+    degrees: Sequence[np.ndarray], relation: np.ndarray, node: np.ndarray | None, tail: np.ndarray | None
+) -> np.ndarray:
+    """float64 [B]: √(degree / (degree − 1)) of each query's node in its relation; 1 where no link is left out."""
+    if node is None or tail is None:
+        return np.ones(len(relation))
+    count = np.array([degrees[r][n] for r, n in zip(relation.tolist(), node.tolist(), strict=True)], np.float64)
+    return np.sqrt(count / np.maximum(count - 1.0, 1.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ class QueryBatch(DividedBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], local numbers; ``key`` uint64 [B]: of the query's dropped edges.
 
     ``candidates`` int64, ascending global numbers: the targets in the step's softmax, besides the tails; None: all.
+    ``degrees``: float32 [targets] by relation, :meth:`MessageGraph.thinned`.
     """
 
     head: np.ndarray
@@ -39,6 +40,7 @@ class QueryBatch(DividedBatch):
     tail: np.ndarray
     key: np.ndarray
     candidates: np.ndarray | None = None
+    degrees: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     ROWS = ("head", "relation", "tail", "key")
 
@@ -105,7 +107,9 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
             chosen.append(
                 node_type.offset + np.sort(rng.choice(node_type.count, min(wanted, node_type.count), replace=False))
             )
-        return QueryBatch(head, relation, tail, key, np.concatenate(chosen) if wanted else None)
+        drop = self.settings.objective.edge_dropout
+        degrees = {r: self.messages.thinned(r, drop, rng) for r in np.unique(relation).tolist()}
+        return QueryBatch(head, relation, tail, key, np.concatenate(chosen) if wanted else None, degrees)
 
     def encode(self, model: NBFNet, batch: QueryBatch) -> Encoded | None:
         """None: queries share nothing, so each chunk of them propagates by itself."""
@@ -118,7 +122,8 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         for kind in np.unique(kinds).tolist():
             mine = chunk.take(np.flatnonzero(kinds == kind))
             layers = self.layers(mine.relation, mine.head, mine)
-            scores = self.scores(model, mine.relation, mine.head, layers, mine.tail)
+            degree = self.messages.log_degree(mine.relation, mine.tail, mine.degrees)
+            scores = self.scores(model, mine.relation, mine.head, layers, degree)
             row, known = self.messages.known(mine.relation, mine.head)
             other = known != mine.tail[row]
             places = self._tensor(row[other]), self._tensor(known[other])
@@ -154,16 +159,16 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
         relation: np.ndarray,
         head: np.ndarray,
         layers: Sequence[Layer],
-        tail: np.ndarray | None = None,
+        degree: np.ndarray | None = None,
         weights: Sequence[Tensor] = (),
     ) -> Tensor:
         """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``.
 
-        ``tail``: in training; ``weights``: of the layers' edges, with gradients.
+        ``degree``: the log degrees, in training; ``weights``: of the layers' edges, with gradients.
         """
-        degree = self._tensor(self.messages.log_degree(relation, tail)).to(model.query.dtype)
+        degree = self.messages.log_degree(relation) if degree is None else degree
         heads, first = head + self.messages.source_offset[relation], int(self.messages.target_offset[relation[0]])
-        return model(layers, heads, relation, first, degree, weights)
+        return model(layers, heads, relation, first, self._tensor(degree).to(model.query.dtype), weights)
 
     # ---------------------------------------------------------------- evaluation and export
 
