@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphmill.kernels.frontier.shapes import Edges, Layer, Queries
+from graphmill.kernels.frontier.arrays import Edges as Edges
+from graphmill.kernels.frontier.arrays import Layer as Layer
+from graphmill.kernels.frontier.arrays import Queries as Queries
 from graphmill.kernels.runtime.threads import has_numba
-
-__all__ = ["Edges", "Layer", "Queries", "frontiers", "kept_pairs"]
 
 
 def frontiers(edges: Edges, queries: Queries, layers: int, cap: int, drop: float = 0.0) -> list[Layer]:

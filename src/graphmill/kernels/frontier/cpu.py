@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.frontier.shapes import Edges, Layer, Queries
+from graphmill.kernels.frontier.arrays import Edges, Layer, Queries
 from graphmill.kernels.runtime.jit import jit, jit_fast
 from graphmill.kernels.runtime.team import over_ranges
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import suits_compiled, to_device, wide
-from graphmill.kernels.frontier.shapes import Layer
+from graphmill.kernels.frontier.arrays import Layer
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import table_rows
 

@@ -1,4 +1,4 @@
-"""The arrays of a graph, of queries and of a layer of their frontiers."""
+"""The arrays that frontiers are made from and made of; compiled code takes them as they are."""
 
 from __future__ import annotations
 
