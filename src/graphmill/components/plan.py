@@ -172,7 +172,7 @@ def plan_asset(
     """
     key = plan.key(part)
     keys = {name: dg.AssetKey([plan.dataset, "graph"]) if name == "graph" else plan.key(name) for name in inputs}
-    if "embeddings" in keys and not plan.system.vectors:
+    if "embeddings" in keys and not plan.abilities.vectors:
         keys["embeddings"] = plan.key("model")  # it has the run directory, too
     return dg.asset(
         key=key,

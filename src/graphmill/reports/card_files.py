@@ -147,9 +147,9 @@ class CardFiles:
 
     @property
     def health_is_of_export(self) -> bool:
-        """Whether the health report is of these vectors."""
+        """Whether the health report is of these vectors. One that was just made has no list of files, and is."""
         hashes = {entry["sha256"] for entry in self.export["files"].values()}
-        return not self.health or bool(hashes & set(self.health["of"]))
+        return not self.health or bool(hashes & set(self.health.get("of", hashes)))
 
 
 def read_card_files(path: str | Path) -> CardFiles:
