@@ -127,6 +127,8 @@ def _strongest(
                 longer.append((strength, stayed, path, kinds))
             for edge in by_row.get(row, ()):
                 source = int(layer.source[edge])
+                if int(nodes[source]) in path:  # not in circles
+                    continue
                 step = (int(nodes[source]), *path), (int(layer.relation[edge]), *kinds)
                 longer.append((strength + float(share[edge]), source, *step))
         found = sorted(longer, key=lambda each: -each[0])[:BEAM]

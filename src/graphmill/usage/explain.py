@@ -153,7 +153,8 @@ def _propagated(
     for each in why.paths:
         nodes, relations = [names[node] for node in each.nodes], [kinds[kind] for kind in each.relations]
         paths.append(
-            {"path": joined(nodes, relations), "nodes": nodes, "relations": relations} | {"strength": each.strength}
+            {"path": f"{joined(nodes, relations)} ({each.strength:.3g})", "nodes": nodes, "relations": relations}
+            | {"strength": each.strength}
         )
     deletion = {}
     if verify:

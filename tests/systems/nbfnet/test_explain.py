@@ -85,6 +85,7 @@ def test_paths_run_over_training_edges_from_head_to_tail(graph: TypedGraph, trai
     edges = recipe.messages.all
     for path in why.paths:
         assert (path.nodes[0], path.nodes[-1]) == (head, tail)
+        assert len(set(path.nodes)) == len(path.nodes)
         for u, v, kind in zip(path.nodes, path.nodes[1:], path.relations, strict=False):
             own = slice(edges.pointer[u], edges.pointer[u + 1])
             assert ((edges.target[own] == v) & (edges.relation[own] == kind)).any()
@@ -101,6 +102,7 @@ def test_without_the_listed_edges_the_score_falls_more_than_without_others(
         head, tail = ids[edges.src[place] + ends[0]], ids[edges.dst[place] + ends[1]]
         found = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5), verify=True)
         assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
+        assert all(path["path"].startswith(path["nodes"][0]) for path in found.paths)
         listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
         falls.append((found.score - listed, found.score - others))
     mine, theirs = np.array(falls).mean(0)
