@@ -294,9 +294,9 @@ def copies(kind: str) -> dict[str, Any]:
     torch.ones(3).to(there, non_blocking=True)
     alone = list(tally.problems)
     tally.clear()
-    arrived = [devices.to_device(torch.full((9,), float(n)), there) for n in range(100)]
+    arrived = [devices.to_device(torch.full((9,), float(n)), there) for n in range(200)]
     waits, read = sum(tally.waits.values()), [float(x[0]) for x in arrived]
-    return {"alone": alone, "kept": list(tally.problems), "waits": waits, "right": read == list(range(100))}
+    return {"alone": alone, "kept": list(tally.problems), "waits": waits, "right": read == list(range(200))}
 
 
 def main(kind: str) -> None:

@@ -92,7 +92,7 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         found = found["copies"]
         assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
         assert (found["kept"], found["right"]) == ([], True)
-        assert found["waits"] == 1, "sixty-four sources are kept"
+        assert found["waits"] == 1, "a hundred and twenty-eight sources are kept"
 
 
 def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:

@@ -45,7 +45,7 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device)
 
 
-MOST_COPIES, _MOST_BYTES = 64, 4 << 20
+MOST_COPIES, _MOST_BYTES = 128, 4 << 20
 _SOURCES: list[Tensor] = []
 _LOCK = threading.Lock()
 

@@ -209,7 +209,9 @@ def test_a_strength_that_nothing_reads_is_refused() -> None:
         parse_settings({"recipe": "hgt", "model": {"relation_strength": False}}, "x")
     off = {"pair_features": False, "complex_dim": 0}
     parse_settings({"recipe": "hgt", "model": {"relation_strength": False, **off}}, "x")
-    parse_settings({"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"temperature": 0.1}}, "x")
+    parse_settings(
+        {"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"loss": "link_contrastive"}}, "x"
+    )
 
 
 def test_mixtures_are_the_sums_of_their_amounts() -> None:
