@@ -48,7 +48,7 @@ def job_of(graph: TypedGraph, **sections: Any) -> Job:
 def small(graph: TypedGraph, **acceleration: Any) -> dict[str, Any]:
     values = merge(CASES["hgt-full"].settings, {"training": {"epochs": 1, "steps_per_epoch": 2}})
     values = merge(values, {"recipe": "hgt", "data": str(graph.path), "preset": "none"})
-    return merge(values, {"acceleration": {"batching": "auto", "threads": 1, **acceleration}})
+    return merge(values, {"acceleration": {"batching": "auto", **acceleration}})
 
 
 def estimated(values: dict[str, Any]) -> RunEstimate:

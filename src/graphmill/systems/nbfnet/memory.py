@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.settings import NbfnetModel, NbfnetSettings
@@ -21,7 +22,7 @@ QUERIES = 16
 @dataclass(frozen=True)
 class Degrees:
     """``edges``: of messages, in both directions; ``reached``: edges of the node at the end of a random edge, Σ d² / Σ d;
-    ``relations``: with inverses, at most."""
+    ``relations``: with the inverses that the graph does not have."""
 
     edges: int
     reached: float
@@ -41,7 +42,9 @@ def degrees_of(graph: TypedGraph) -> Degrees:
             count[target.offset : target.offset + target.count] += into
         both = count if any(relation.added_edges for relation in graph.relations) else 2 * count
         total = max(int(both.sum()), 1)
-        _DEGREES[graph] = Degrees(total, float((both.astype(float) ** 2).sum()) / total, 2 * len(graph.relations))
+        _DEGREES[graph] = Degrees(
+            total, float((both.astype(float) ** 2).sum()) / total, len(TrainEdges(graph).relations)
+        )
     return _DEGREES[graph]
 
 
@@ -64,18 +67,32 @@ def memory_parts(graph: TypedGraph, settings: NbfnetSettings, setup: Setup) -> l
     targets = float(min(wanted, largest) if wanted else largest)
     batch = settings.step_size() / settings.acceleration.processes
     rows, edges = reach(degrees, m, targets, targets / largest)
-    parameters = m.num_layers * ((d + 1) * degrees.relations * d + 3 * d * d) + degrees.relations * d + 4 * d * d
+    r = degrees.relations
+    layer = r * d + r * d * d + 3 * d * d + 3 * d
+    parameters = m.num_layers * layer + r * d + 2 * r + 4 * d * d + 6 * d + 1
     factors = min(batch, degrees.relations) * degrees.relations * d * m.num_layers
     all_rows, all_edges = reach(degrees, m, float(largest))
     remedy = "lower acceleration.batch_size, model.nodes_per_layer or model.hidden_dim"
     return [
         Part("weights of relations and layers", "weights", parameters, remedy="lower model.hidden_dim"),
-        Part("edges", "always", degrees.edges * 44 + graph.num_nodes * 8, 1),
+        Part(
+            "edges",
+            "always",
+            degrees.edges * 44 + graph.num_nodes * 8,
+            1,
+            remedy="leave nodes or edges out of the graph",
+        ),
         # States, their gradients and what the layers keep; edges; scores of the candidates.
         Part("states of the frontiers", "loss", batch * rows * (48 * d + _ROW), 1, uneven=True, remedy=remedy),
         Part("edges of the frontiers", "loss", batch * edges * _EDGE, 1, uneven=True, remedy=remedy),
         Part("scores of the candidates", "loss", 6 * batch * largest, remedy=remedy),
         Part("factors of queries and relations", "loss", 2 * factors, remedy=remedy),
-        Part("frontiers of an evaluation", "evaluation", QUERIES * (all_rows * (24 * d + _ROW) + all_edges * _EDGE), 1),
-        ranking_part(1000.0, largest),
+        Part(
+            "frontiers of an evaluation",
+            "evaluation",
+            QUERIES * (all_rows * (24 * d + _ROW) + all_edges * _EDGE),
+            1,
+            remedy=remedy,
+        ),
+        replace(ranking_part(1000.0, largest), remedy="leave nodes out of the graph"),
     ]
