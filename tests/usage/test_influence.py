@@ -155,8 +155,6 @@ class TestRefusals:
         ("values", "sentence"),
         [
             ({"mode": "single"}, r"needs triple: \[head, relation, tail\]"),
-            ({"variant": "sketch_rescored"}, "no longer available: take variant: exact"),
-            ({"sketch_dim": 64}, "no longer available"),
             (
                 {"variant": "last_layer_same_tail_only", "layers": ["projection"]},
                 "layers are chosen for variant: exact",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.torch import save_file
 
 from graphmill.export.manifests import SCORER_FORMAT, read_manifest
 from graphmill.training.files import only_writer, write_atomically, writing
@@ -34,6 +33,8 @@ def export_weights(
     Raises:
         ResourceError: the disk is full or read-only.
     """
+    from safetensors.torch import save_file  # it loads torch, which reading needs not
+
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with only_writer(directory):
