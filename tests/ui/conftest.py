@@ -49,7 +49,7 @@ type: graphmill.components.EmbeddingModel
 attributes:
   dataset: plays
   recipe: sasrec
-  settings: {training: {learning_rate: 1.0e-7}, acceleration: {clip_norm_type: .inf}, tracker: {experiment: "1:30"}}
+  settings: {training: {learning_rate: 1.0e-7}, tracker: {experiment: "1:30"}}
   search: {space: {training.learning_rate: [0.001, 0.003]}, trials: 2}
 ---
 type: graphmill.components.GraphDataset
