@@ -7,7 +7,7 @@ from playwright.sync_api import sync_playwright
 
 from graphmill.reports.report_html import write_report
 from tests.reports.test_card import trained
-from tests.ui.test_browser import CHROMIUM, FLAGS
+from tests.ui.conftest import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.ui
 
