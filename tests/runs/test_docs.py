@@ -93,7 +93,6 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
         "another process of this training has ended",
         "a worker process was killed before it could say why",
         "needs a C++ compiler",
-        "turned off: not faster",
         "has no checkpoint; auto starts afresh",
         "has nothing in common with this model",
         "and this graphmill reads format",
