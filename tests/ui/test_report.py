@@ -3,29 +3,23 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
 from graphmill.reports.report_html import write_report
 from tests.reports.test_card import trained
-from tests.ui.conftest import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.ui
 
 
-def test_the_report_fits_every_screen_and_needs_no_host(tmp_path: Path) -> None:
-    if not Path(CHROMIUM).exists():
-        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
+def test_the_report_fits_every_screen_and_needs_no_host(browser: Browser, tmp_path: Path) -> None:
     page_file = write_report(trained(tmp_path / "data" / "06_models"), tmp_path / "report.html")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        for width, scheme in ((390, "light"), (1200, "dark")):
-            page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-            asked: list[str] = []
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
-            page.goto(page_file.as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.locator("h2").count() == 9
-            assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
-            assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
-            page.close()
-        browser.close()
+    for width, scheme in ((390, "light"), (1200, "dark")):
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+        requests: list[str] = []
+        page.on("request", lambda request, requests=requests: requests.append(request.url))
+        page.goto(page_file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("h2").count() == 9
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+        assert {url.partition(":")[0] for url in requests} <= {"file", "data"}
+        page.close()
