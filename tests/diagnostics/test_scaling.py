@@ -73,7 +73,7 @@ class TestAdvice:
         [
             (
                 2.0,
-                r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray, or",
+                r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* torchrun on each",
             ),
             (0.5, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
         ],

@@ -94,7 +94,7 @@ def estimate_training(values: Mapping[str, Any], where: str) -> Scaling:
 def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
     if run.chosen is not None:
         count = job.settings.acceleration.processes
-        return f"It fits here: launcher: {'torchrun' if count > 1 else 'local'}, {count} process{'es' * (count > 1)}."
+        return f"It fits here: launcher: local, {count} process{'es' * (count > 1)}."
     sampled = [option for option in run.options if option.batching != "full" and option.estimate.peak <= room]
     if sampled:
         least = min(sampled, key=lambda option: option.estimate.peak)
@@ -102,10 +102,10 @@ def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
     fitting = next((shard for shard in shards if shard.peak <= room), None)
     if fitting is not None:
         where = (
-            "which this machine has: launcher: torchrun"
+            "which this machine has: launcher: local"
             if fitting.workers * fitting.peak <= room
-            else f"on {fitting.workers} machines or cards like this one: launcher: ray, or torchrun on each machine "
-            "(docs/how-to/processes.md); launcher: k8s puts all workers on one node"
+            else f"on {fitting.workers} machines or cards like this one: torchrun on each machine "
+            "(docs/how-to/processes.md); launcher: k8s, ray or slurm puts all workers on one node"
         )
         return (
             f"It does not fit in one process; sharded by rows (acceleration.sharding: rows, processes: {fitting.workers}) "
