@@ -139,7 +139,7 @@ SHARED: dict[str, tuple[type[Settings], int]] = {
     "tracker": (TrackerSettings, 3),
 }
 MOST_OF_A_SYSTEM = 12
-HGT = 31
+HGT = 27
 """Until it is divided into the layers and the blend."""
 
 
