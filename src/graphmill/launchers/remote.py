@@ -19,11 +19,11 @@ class RemoteWorker:
 
     def _state(self) -> int | None:
         """Ask the cluster for the exit code; None while the worker runs. It may raise any error of a client."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: Ray and Kubernetes each have theirs
 
     def _end(self, grace_seconds: float) -> None:
         """Ask the cluster to end the worker, which has ``grace_seconds`` to save. It raises nothing."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract, as above
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs or waits to start."""
