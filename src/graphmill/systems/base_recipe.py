@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
@@ -142,6 +143,14 @@ class BaseRecipe(Generic[M]):
         evaluation = self.settings.evaluation
         wanted = (*evaluation.WHOLE, *evaluation.AT_K) if final else evaluation.metrics
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
+
+    def link_metrics(
+        self, scorer: Any, queries: LinkQueries, *, final: bool, poll: Callable[[], None]
+    ) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        scorer.poll = poll
+        ranking = rank_links(scorer, queries, ks=tuple(self.settings.evaluation.top_k), auc_negatives=0)
+        return self.measured(ranking.macro, final=final)
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
         """A permutation of ``rows`` numbers for an epoch; threads may ask for two epochs at once."""

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
@@ -189,12 +188,8 @@ class ComplexRecipe(TableRecipe[ComplEx]):
 
     def evaluate(self, model: ComplEx, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        scorer = self.scorer(model)
-        scorer.poll = poll
-        evaluation = self.settings.evaluation
-        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
-        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
-        return self.measured(ranking.macro, final=final)
+        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
+        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of links per step."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -182,12 +181,8 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
 
     def evaluate(self, model: NBFNet, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        scorer = self.scorer(model)
-        scorer.poll = poll
-        evaluation = self.settings.evaluation
-        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
-        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
-        return self.measured(ranking.macro, final=final)
+        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
+        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def health(self, model: NBFNet) -> dict[str, float]:
         """Nothing: there are no vectors that could collapse."""
