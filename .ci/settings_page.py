@@ -26,7 +26,7 @@ SHARED: dict[str, type[Settings]] = {
 _HEAD = """# Settings
 
 Written by `make pages`; do not edit. A settings file (`graphmill train settings.yaml`) and Dagster's Launchpad have the
-same fields. Only `recipe` and `data` are required. A `preset` fills fields that are not written.
+same fields. Only `system` and `data` are required. A `preset` fills fields that are not written.
 
 **Identity**: *yes* means that another value starts another run; *no* means that the value may change when a run is
 continued.
@@ -41,13 +41,13 @@ These are the keys of a source in a dataset's `defs.yaml`, in addition to `name`
 
 def settings_markdown() -> str:
     """The whole page."""
-    parts = [_HEAD, "## Shared by all recipes\n"]
+    parts = [_HEAD, "## Shared by all systems\n"]
     for name, model in SHARED.items():
         parts.append(f"### `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
-    for recipe, entry in registry.RECIPES.items():
-        about = f"{entry.about}. Optimizer: {_optimizer(recipe)}. Presets: {_presets(recipe)}.{_sharding(recipe)}"
-        parts.append(f"## Recipe `{recipe}`\n\n{about}\n")
-        for name, field in registry.settings_model(recipe).model_fields.items():
+    for system, entry in registry.SYSTEMS.items():
+        about = f"{entry.about}. Optimizer: {_optimizer(system)}. Presets: {_presets(system)}.{_sharding(system)}"
+        parts.append(f"## System `{system}`\n\n{about}\n")
+        for name, field in registry.settings_model(system).model_fields.items():
             model = field.annotation  # type: ignore[assignment]
             if not (isinstance(model, type) and issubclass(model, Settings)):
                 continue
@@ -58,7 +58,7 @@ def settings_markdown() -> str:
                     if name in SHARED
                     else model.__doc__
                 )
-                parts.append(f"### `{recipe}`: `{name}`\n\n{about}\n\n{_table(model, names)}")
+                parts.append(f"### `{system}`: `{name}`\n\n{about}\n\n{_table(model, names)}")
     parts.append(_SOURCES)
     for name, format in FORMATS.items():
         model = format.settings
@@ -67,8 +67,8 @@ def settings_markdown() -> str:
     return "\n".join(parts)
 
 
-def _optimizer(recipe: str) -> str:
-    return str(getattr(registry.settings_model(recipe).model_fields["training"].annotation, "OPTIMIZER"))  # noqa: B009
+def _optimizer(system: str) -> str:
+    return str(getattr(registry.settings_model(system).model_fields["training"].annotation, "OPTIMIZER"))  # noqa: B009
 
 
 def _nested(where: str, model: type[Settings]) -> list[str]:
@@ -133,14 +133,14 @@ def _values(annotation: Any) -> str:
     return names.get(annotation, getattr(annotation, "__name__", "text"))
 
 
-def _sharding(recipe: str) -> str:
-    if not registry.settings_model(recipe).shards_rows:
+def _sharding(system: str) -> str:
+    if not registry.settings_model(system).shards_rows:
         return ""
     return " Tables can be divided by rows over several processes (`acceleration.sharding`)."
 
 
-def _presets(recipe: str) -> str:
-    return ", ".join(f"`{name}`" for name in ("auto", *registry.presets(recipe)))
+def _presets(system: str) -> str:
+    return ", ".join(f"`{name}`" for name in ("auto", *registry.presets(system)))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def _train(name: str, values: dict[str, Any]) -> Run:
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
-    base = {"recipe": "conve", "preset": "none", "evaluation": {"eval_every": 10}}
+    base = {"system": "conve", "preset": "none", "evaluation": {"eval_every": 10}}
     values = merge(values, {"data": str(typed_graph(name).path)})
     with tempfile.TemporaryDirectory() as folder:
         return train(merge(base, values), "benchmark", root=str(Path(folder)))

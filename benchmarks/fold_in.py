@@ -34,7 +34,7 @@ EXAMPLES = card.ROOT / "examples" / "recommenders"
 SYSTEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "bpr_mf": ("last-fm", 20, read_settings(EXAMPLES / "last_fm_bpr_mf.yaml")),
     "lightgcn": ("last-fm", 20, {**read_settings(EXAMPLES / "music_lightgcn.yaml"), "training": {"epochs": 100}}),
-    "sasrec": ("movies", 10, {"recipe": "sasrec", "preset": "quality", "model": {"max_length": 50},
+    "sasrec": ("movies", 10, {"system": "sasrec", "preset": "quality", "model": {"max_length": 50},
                               "training": {"epochs": 60, "patience_epochs": 20}}),
 }  # fmt: skip
 """Data, cut-off and settings."""
@@ -81,7 +81,7 @@ def measure(graph: TypedGraph, values: dict[str, Any], k: int, folder: Path, see
     heads, tails, split = ends_of(graph)
     touched = hidden[heads] | hidden[tails]
     asked = held_out(graph, hidden)
-    sequential = values["recipe"] in ("sasrec", "tisasrec")
+    sequential = values["system"] in ("sasrec", "tisasrec")
     rest = tables_of(graph, ~hidden, ~touched, split=True)
     settings = GraphSettings(include_node_types=[t.name for t in graph.node_types], add_reverse="never")
     smaller = build_graph(rest.nodes, rest.edges, settings, folder / f"smaller-{seed}")
@@ -112,13 +112,13 @@ def _retrained(
     ids = graph.node_table()["id"].to_pylist()
     place = {ids[own.offset + n]: n for n in range(own.count)}
     numbers = np.array([place[user] for user in users], np.int64)
-    if hasattr(whole.recipe, "view"):
-        scores = whole.recipe.scorer(whole.model).of_users(numbers).cpu().numpy().copy()
+    if hasattr(whole.system, "view"):
+        scores = whole.system.scorer(whole.model).of_users(numbers).cpu().numpy().copy()
     else:
-        sequences = whole.recipe.data.sequences
+        sequences = whole.system.data.sequences
         ends = {int(u): int(a) for u, a in zip(*sequences.targets("test"), strict=True)}
         stops = np.array([ends[int(u)] for u in numbers])
-        scores = whole.recipe.score_at(whole.model, lambda: None)(numbers, stops).cpu().numpy().copy()
+        scores = whole.system.score_at(whole.model, lambda: None)(numbers, stops).cpu().numpy().copy()
     row = {int(n): r for r, n in enumerate(numbers)}
     for user, item in zip(
         (heads[history] - own.offset).tolist(), (tails[history] - items.offset).tolist(), strict=True

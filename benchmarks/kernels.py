@@ -1,6 +1,6 @@
 """What each compiled CPU kernel is worth to a user: a whole training step or evaluation with and without it.
 
-``python -m benchmarks.kernels --json`` trains shipped recipes on public data, and in each training some steps are done with
+``python -m benchmarks.kernels --json`` trains shipped systems on public data, and in each training some steps are done with
 everything compiled, the next ones with one family's plain torch form, then with another's, in turn, round after round. A
 family stays where a step or an evaluation is at least 1.25 times as fast with it. ``--only FAMILY`` measures some. Results:
 ``results/kernels.json``, a row for each family and workload.
@@ -59,9 +59,9 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A shipped recipe with its defaults on a public data set; ``settings`` say what differs."""
+    """A shipped system with its defaults on a public data set; ``settings`` say what differs."""
 
-    recipe: str
+    system: str
     data: str
     settings: dict[str, Any]
 
@@ -167,7 +167,7 @@ def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, f
 
     Of each the median; the smaller batch at an epoch's end is left out, which only some variants would meet.
     """
-    phases = [phase for phase in engine.recipe.phases if phase.steps_per_epoch]
+    phases = [phase for phase in engine.system.phases if phase.steps_per_epoch]
     found: dict[tuple[str, str], list[float]] = {(v, p.name): [] for v in variants for p in phases}
     begun: dict[str, list[float]] = {v: [] for v in variants}
     place = dict.fromkeys((p.name for p in phases), 0)
@@ -176,7 +176,7 @@ def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, f
         for variant in variants if number % 2 else variants[::-1]:
             with without(variant):
                 began = clock()
-                engine.recipe.begin_epoch(engine.model, number)
+                engine.system.begin_epoch(engine.model, number)
                 begun[variant] += [clock() - began] if number else []
                 for phase in phases:
                     for step in range(STEPS if number else 1):
@@ -202,7 +202,7 @@ def times_of_evaluations(engine: Any, variants: list[str], rounds: int) -> dict[
         for variant in variants:
             with without(variant):
                 began = clock()
-                engine.recipe.evaluate(engine.model, "valid", final=True, poll=lambda: None)
+                engine.system.evaluate(engine.model, "valid", final=True, poll=lambda: None)
                 found[variant] += [clock() - began] if number else []
     return {v: min(times) for v, times in found.items()}
 
@@ -222,7 +222,7 @@ def measure(workload: str, graph: str, families: list[str], rounds: int) -> dict
         raise _MeasuredError
 
     wanted = WORKLOADS[workload]
-    values = {"recipe": wanted.recipe, "data": graph, "preset": "none", **wanted.settings}
+    values = {"system": wanted.system, "data": graph, "preset": "none", **wanted.settings}
     Engine._epoch = take_over  # type: ignore[assignment, method-assign]
     with tempfile.TemporaryDirectory() as folder, suppress(_MeasuredError):
         train(values, workload, root=folder)

@@ -95,7 +95,7 @@ def without_messages(name: str, graph: TypedGraph, root: Path, seed: int) -> dic
 
 def ranking_of(restored: Restored, queries: LinkQueries) -> LinkRanking:
     """The model's ranking, without AUCs."""
-    return rank_links(restored.recipe.scorer(restored.model), queries, auc_negatives=0)
+    return rank_links(restored.system.scorer(restored.model), queries, auc_negatives=0)
 
 
 def baselines_of(graph: TypedGraph, folder: Path, width: int) -> dict[str, LinkRanking]:

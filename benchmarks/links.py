@@ -68,7 +68,7 @@ def quality(folder: Path) -> list[card.Row]:
     restored, _ = trained(graph, folder / "runs", 0)
     width = parse_settings(read_settings(SETTINGS), str(SETTINGS)).model.embedding_dim  # type: ignore[attr-defined]
     baselines = of(graph, "test", width, folder / "baselines")
-    scorers: dict[str, Any] = {"hgt": restored.recipe.scorer(restored.model)}
+    scorers: dict[str, Any] = {"hgt": restored.system.scorer(restored.model)}
     scorers["degree"] = DegreeScorer(link_queries(graph, "test"))
     scorers |= {name: baselines.scorer(name)[0] for name in LINK_BASELINES}
     rows = []
@@ -117,7 +117,7 @@ def made_up(folder: Path) -> None:
     paths.fit(sums, seed=0)
     about = {
         "fingerprint": "made up",
-        "recipe": "hgt",
+        "system": "hgt",
         "epoch": 0,
         "data": {"path": str(graph.path), "content_hash": graph.content_hash},
         "relations": [list(relation.key) for relation in graph.relations],

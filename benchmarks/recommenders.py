@@ -102,12 +102,12 @@ def graph_of(data: str, folder: Path) -> Path:
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph", tables.features).path
 
 
-def train_one(folder: Path, recipe: str, graph: Path, **sections: Any) -> dict[str, Any]:
+def train_one(folder: Path, system: str, graph: Path, **sections: Any) -> dict[str, Any]:
     """A training as a user starts it, on one thread; its report."""
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
-    values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu"}}
+    values = {"system": system, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu"}}
     with contextlib.redirect_stdout(sys.stderr):
         return dict(train(merge(values, sections), "benchmark", root=str(folder / "runs")))
 
@@ -128,7 +128,7 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
         folder = Path(name)
         graph = graph_of(data, folder)
         values = {
-            "recipe": "bpr_mf",
+            "system": "bpr_mf",
             "data": str(graph),
             "preset": "none",
             "training": {"seed": seed},

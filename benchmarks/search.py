@@ -103,7 +103,7 @@ def best_by_trials(
 
     kept = study.run_process
     with tempfile.TemporaryDirectory() as folder:
-        values = {"recipe": "bpr_mf", "data": folder, "preset": "none", **BASE}
+        values = {"system": "bpr_mf", "data": folder, "preset": "none", **BASE}
         asked = {"space": SPACE, "sampler": sampler, "trials": max(BUDGETS), "seed": seed, "prune": False}
         study.run_process = run
         try:

@@ -88,7 +88,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
         tables = read_sequence(data_file(data))
         graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
         own = {
-            "recipe": system,
+            "system": system,
             "data": str(graph.path),
             "training": {"seed": seed},
             "acceleration": {"device": "cpu"},

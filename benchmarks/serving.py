@@ -41,7 +41,7 @@ def promote(folder: Path, kind: Kind) -> dict[str, Any]:
         draw(scratch, csv=False)
         if kind != "exact":
             said.update(write_index(kind, Vectors(np.asarray(read_embeddings(scratch).vectors)), scratch))
-        figures = {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "recipe": "drawn", "rows": ROWS, "dim": DIM}
+        figures = {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "system": "drawn", "rows": ROWS, "dim": DIM}
         return {**figures, "index": said or None}
 
     versions = Versions(folder / "drawn" / kind)

@@ -10,7 +10,7 @@ import pytest
 
 from graphmill.evaluation.health.checks import CHECKS
 from graphmill.ingest.formats import FORMATS
-from graphmill.systems.registry import RECIPES
+from graphmill.systems.registry import SYSTEMS
 
 Words = dict[str, set[str]]
 GENERATED = {"settings", "checks", "commands", "folders"}
@@ -58,8 +58,8 @@ def test_a_system_takes_five_files(repository: Path) -> None:
 
 
 def test_every_folder_of_a_system_is_found() -> None:
-    assert {"bpr_mf", "hgt", "lightgcn", "sasrec", "tisasrec"} < set(RECIPES)
-    assert RECIPES["lightgcn"].module == "graphmill.systems.lightgcn"
+    assert {"bpr_mf", "hgt", "lightgcn", "sasrec", "tisasrec"} < set(SYSTEMS)
+    assert SYSTEMS["lightgcn"].module == "graphmill.systems.lightgcn"
 
 
 def test_a_format_takes_a_module_its_name_in_the_list_and_its_words(words: Words, repository: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_shared_section_has_few_settings(section: str) -> None:
     assert len(model.model_fields) <= most, sorted(model.model_fields)
 
 
-@pytest.mark.parametrize("system", registry.RECIPES)
+@pytest.mark.parametrize("system", registry.SYSTEMS)
 def test_a_system_has_few_settings_of_its_own(system: str) -> None:
     """Those of its own sections, and those that it adds to the shared ones."""
     found = []

@@ -107,7 +107,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
     own = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     never = {"checkpoint_every_epochs": 0}
     fixed = {
-        "recipe": "conve",
+        "system": "conve",
         "preset": "none",
         "training": {},
         "evaluation": {"eval_every": 20, "max_queries": 3000, "baselines": []},
@@ -125,7 +125,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
 def _timed(values: dict[str, Any], graph: Any, precision: str, device: torch.device, count: int) -> tuple[float, int]:
     """Seconds of a step as the engine takes it, with its batch drawn by a thread, and the steps of an epoch."""
     made = Trained("conve", values, graph, precision, device)
-    (phase,) = made.recipe.phases
+    (phase,) = made.system.phases
     for number in range(count):
         if number == count // 4:
             wait(device)

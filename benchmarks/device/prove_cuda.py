@@ -77,7 +77,7 @@ def _values(of: Any, device: torch.device, *more: dict[str, Any]) -> dict[str, A
     on = {"device": device.type, "precision": "fp32"}
     length = {"epochs": 2, "steps_per_epoch": 10, "warmup_steps": 2, "lr_decay_epochs": 0}
     fixed = {"acceleration": on, "training": length}
-    return settings_of(of, _graph(of.graph), without_dropout(of.recipe), fixed, *more)
+    return settings_of(of, _graph(of.graph), without_dropout(of.system), fixed, *more)
 
 
 def _losses(result: dict[str, Any]) -> np.ndarray:
@@ -87,7 +87,7 @@ def _losses(result: dict[str, Any]) -> np.ndarray:
 
 
 def traces(device: torch.device, tiny: bool) -> str:
-    """Twenty steps of every recipe and mode on the CPU and on the device, evaluated, checkpointed, with final figures."""
+    """Twenty steps of every system and mode on the CPU and on the device, evaluated, checkpointed, with final figures."""
     from graphmill.runs.train import train
 
     for name, of in _cases(tiny).items():
@@ -172,7 +172,7 @@ def _long(tiny: bool, device: torch.device, **training: int) -> dict[str, Any]:
     graph = made_up_graphs.typed(FOLDER, *((300, 900, 10) if tiny else (20_000, 120_000, 20)))
     width = 16 if tiny else 256
     return {
-        "recipe": "hgt",
+        "system": "hgt",
         "data": str(graph.path),
         "preset": "none",
         "model": {"hidden_dim": width, "embedding_dim": width, "num_layers": 2, "dropout": 0.0},
@@ -277,7 +277,7 @@ PHASES = {
     "resume": resume,
     "hgt": hgt,
     "profile": prove_steps.profile_phase,
-    "recipes": prove_steps.recipes,
+    "systems": prove_steps.systems,
     "plain": prove_steps.plain,
     "conve": prove_conve.conve,
     "oom": oom,

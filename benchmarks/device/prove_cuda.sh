@@ -40,12 +40,12 @@ tiny=()
 # phase, seconds at most: a phase that hangs or fails leaves the others their time. Without profile, the default phases fit
 # the budget also where each takes all of its time. LIMITS sets others.
 declare -A most=([card]=30 [resume]=120 [kernels]=120 [traces]=150 [oom]=90 [cancel]=60 [suite]=170 [hgt]=110 [plain]=75
-  [recipes]=85 [profile]=30 [conve]=600 [compile]=120)
+  [systems]=85 [profile]=30 [conve]=600 [compile]=120)
 for pair in ${LIMITS:-}; do most[${pair%%=*}]=${pair#*=}; done
 # What is right or not is asked side by side; what takes time is measured alone, afterwards.
 together=" resume kernels traces oom cancel suite "
 phases=("$@")
-[ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces oom cancel suite hgt plain recipes profile)
+[ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces oom cancel suite hgt plain systems profile)
 
 one() { # PHASE SECONDS: its log, what it said and its exit code as files of $OUT
   local phase=$1 limit=$2 begin=$SECONDS log="$OUT/$1.log" code said

@@ -1,4 +1,4 @@
-"""The proof's phases about one step: where the kernel workload's goes, and every recipe's at a real size."""
+"""The proof's phases about one step: where the kernel workload's goes, and every system's at a real size."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def _graph(source: str, tiny: bool) -> Any:
     )
 
 
-def recipes(device: torch.device, tiny: bool) -> str:
-    """A step of every recipe at a real size: sampling, each precision, launches, memory beside the planner's figure."""
+def systems(device: torch.device, tiny: bool) -> str:
+    """A step of every system at a real size: sampling, each precision, launches, memory beside the planner's figure."""
     for label, own in (_TINY if tiny else _SIZES).items():
         for precision in ("fp32",) if tiny else ("fp32", "bf16"):
-            with case(recipe=label, precision=precision):
-                _recipe(label, own, precision, device, tiny)
+            with case(system=label, precision=precision):
+                _system(label, own, precision, device, tiny)
     return "all ran"
 
 
@@ -120,34 +120,34 @@ class _Notes(TrainingListener):
 
 
 class Trained:
-    """A recipe on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
+    """A system on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
 
     def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
         on_device = {"device": device.type, "precision": precision}
-        values = {"recipe": label.split()[0], "preset": "none", **own}
+        values = {"system": label.split()[0], "preset": "none", **own}
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
-        self.recipe: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
+        self.system: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
         s, execution = job.settings, self.plan.option.execution()
         self.engine = Engine(
-            self.recipe, s.training, s.acceleration, s.evaluation,
+            self.system, s.training, s.acceleration, s.evaluation,
             device=device, precision=job.precision, execution=execution, listener=_Notes(),
         )  # fmt: skip
         self.engine._heap = HeapWatch()
 
     def batch(self, number: int, phase: int = 0) -> Any:
-        one = self.recipe.phases[phase]
-        return self.recipe.step(one, 0, number % one.steps_per_epoch)
+        one = self.system.phases[phase]
+        return self.system.step(one, 0, number % one.steps_per_epoch)
 
     def step(self, batch: Any, phase: int = 0) -> None:
         self.engine.batches = lambda *_: batch  # type: ignore[assignment]
-        self.engine._step(self.recipe.phases[phase], 0, 0)
+        self.engine._step(self.system.phases[phase], 0, 0)
 
 
-def _recipe(label: str, own: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
+def _system(label: str, own: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
     """Some steps of each phase in one precision, a row a phase."""
     made = Trained(label, own, _graph(_OF.get(label, label), tiny), precision, device)
-    option, phases = made.plan.option, made.recipe.phases
+    option, phases = made.plan.option, made.system.phases
     for number, phase in enumerate(phases):
         empty_device_cache(device)
         if device.type == "cuda":
@@ -166,7 +166,7 @@ def _recipe(label: str, own: dict[str, Any], precision: str, device: torch.devic
         more = profiled(partial(made.step, batch, number), device)
         most = more.pop("most")
         row(
-            recipe=label + f", {phase.name}" * (len(phases) > 1),
+            system=label + f", {phase.name}" * (len(phases) > 1),
             precision=precision,
             ms=statistics.median(steps[3:] or steps) * 1e3,
             sampling_ms=statistics.median(sampling[3:] or sampling) * 1e3,
@@ -233,7 +233,7 @@ def _padded(batch: Any, length: int) -> list[np.ndarray]:
 def _kgat_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]:
     """As published: width 64, layers of 64, 32 and 16, one negative; 1,024 pairs or 2,048 facts a step."""
     made, step = _kgats(device, tiny)
-    view, phase = made.recipe.view, int(name == "kgat_facts")
+    view, phase = made.system.view, int(name == "kgat_facts")
     batches = [made.batch(n, phase) for n in range(4)]
     rows = [
         (b.heads, b.relations, b.tails, b.wrong_tails)
@@ -251,7 +251,7 @@ def _kgats(device: torch.device, tiny: bool) -> tuple[Any, Any]:
     graph = made_up_graphs.interactions(FOLDER / "plain", *sizes)
     own = {"acceleration": {"batch_size": 50 if tiny else 1024}}
     made = Trained("kgat", own, graph, "fp32", device)
-    facts, count = made.recipe.facts, graph.num_nodes
+    facts, count = made.system.facts, graph.num_nodes
     places = torch.from_numpy(np.stack((facts.head, facts.tail)))
     weights = torch.from_numpy(facts.first_values.copy())
     matrix = torch.sparse_coo_tensor(places, weights, (count, count)).coalesce().to(device)

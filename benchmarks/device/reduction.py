@@ -61,22 +61,22 @@ def rank(name: str, folder: Path) -> None:
     torch.set_num_threads(1)
     joined = join("cpu")
     ranks = _Timed(**vars(joined))
-    recipe_name, own, kind, sizes = WORKLOADS[name]
+    system_name, own, kind, sizes = WORKLOADS[name]
     graph = getattr(made_up_graphs, kind)(folder / str(ranks.rank), *sizes)
     on = {"acceleration": {"device": "cpu", "precision": "fp32"}}
-    job = resolve(merge({"recipe": recipe_name, "data": str(graph.path), "preset": "none", **own}, on), "reduction")
-    recipe = registry.create(recipe_name, graph, job.settings, job.batching)
-    recipe.to(torch.device("cpu"))
-    model = recipe.build(Execution()).train()
-    phase = recipe.phases[0]
-    optimizer = PhaseOptimizer(job.settings.training, recipe.parameter_groups(model, phase), torch.device("cpu"))
+    job = resolve(merge({"system": system_name, "data": str(graph.path), "preset": "none", **own}, on), "reduction")
+    system = registry.create(system_name, graph, job.settings, job.batching)
+    system.to(torch.device("cpu"))
+    model = system.build(Execution()).train()
+    phase = system.phases[0]
+    optimizer = PhaseOptimizer(job.settings.training, system.parameter_groups(model, phase), torch.device("cpu"))
     whole, added, sent = [], [], []
     for number in range(STEPS):
-        batch = recipe.step(phase, 0, number % phase.steps_per_epoch)
+        batch = system.step(phase, 0, number % phase.steps_per_epoch)
         ranks.barrier()
         ranks.seconds, bytes_before, begin = 0.0, ranks.bytes_reduced, time.perf_counter()
         options = {"execution": Execution(), "precision": Precision("fp32", torch.device("cpu")), "ranks": ranks}
-        gradient = compute_gradient(recipe, model, optimizer.parameters, batch, seed_parts=(0,), **options)  # type: ignore[arg-type]
+        gradient = compute_gradient(system, model, optimizer.parameters, batch, seed_parts=(0,), **options)  # type: ignore[arg-type]
         if gradient.finite:
             optimizer.step(1e-4)
         model.zero_grad()

@@ -52,11 +52,11 @@ def rows_of(found: Found) -> list[card.Row]:
     ]  # fmt: skip
     found = {phase: [r for r in lines if "failed" not in r] for phase, lines in found.items()}
     rows += [*_card_rows(found.get("card", [])), *_hgt_rows(found)]
-    for r in found.get("recipes", []):
+    for r in found.get("systems", []):
         if "ms" in r:
             note = f"{r.get('launches', '?')} launches, device at work {r.get('device_ms', '?')} ms, "
             note += f"peak {r['peak_mb']} MB, planned {r['planned_mb']} MB"
-            rows.append(card.row(f"{r['recipe']} {r['precision']}", "step", "ms", float(r["ms"]), note=note))
+            rows.append(card.row(f"{r['system']} {r['precision']}", "step", "ms", float(r["ms"]), note=note))
     for r in found.get("plain", []):
         note = f"{r['launches']} launches, theirs {r['plain_launches']}"
         rows.append(

@@ -68,7 +68,7 @@ def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str
     with tempfile.TemporaryDirectory() as scratch:
         graph = graph_of(data, folder, Path(scratch) / "graph")
         own = {
-            "recipe": "conve",
+            "system": "conve",
             "preset": preset,
             "data": str(graph.path),
             "training": {"seed": seed},

@@ -43,12 +43,12 @@ def typed_graph(name: str) -> Any:
     return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), out)
 
 
-def recipe_on(name: str) -> Any:
+def system_on(name: str) -> Any:
     from graphmill.settings import parse
-    from graphmill.systems.conve.recipe import ConveRecipe
     from graphmill.systems.conve.settings import ConveSettings
+    from graphmill.systems.conve.system import ConveSystem
 
-    return ConveRecipe(typed_graph(name), parse(ConveSettings, {"recipe": "conve"}, "benchmark"), "full")
+    return ConveSystem(typed_graph(name), parse(ConveSettings, {"system": "conve"}, "benchmark"), "full")
 
 
 # ---------------------------------------------------------------------- training steps
@@ -61,16 +61,16 @@ def our_steps(count: int, precision: str) -> list[float]:
     from graphmill.training.processes import Ranks
     from graphmill.training.step import compute_gradient
 
-    recipe = recipe_on("FB15k-237")
-    cpu, phase = torch.device("cpu"), recipe.phases[0]
-    model = recipe.build(Execution()).train()
-    optimizer = PhaseOptimizer(recipe.settings.training, recipe.parameter_groups(model, phase), cpu)
+    system = system_on("FB15k-237")
+    cpu, phase = torch.device("cpu"), system.phases[0]
+    model = system.build(Execution()).train()
+    optimizer = PhaseOptimizer(system.settings.training, system.parameter_groups(model, phase), cpu)
     arithmetic = Precision(precision, cpu)
 
     def step(number: int) -> None:
-        batch = recipe.step(phase, *divmod(number, phase.steps_per_epoch))
+        batch = system.step(phase, *divmod(number, phase.steps_per_epoch))
         found = compute_gradient(
-            recipe, model, optimizer.parameters, batch, execution=Execution(), precision=arithmetic, ranks=Ranks(),
+            system, model, optimizer.parameters, batch, execution=Execution(), precision=arithmetic, ranks=Ranks(),
             seed_parts=(0, number),
         )  # fmt: skip
         assert found.finite
@@ -131,12 +131,12 @@ def pykeen_steps(count: int) -> list[float]:
 def our_evaluation() -> list[float]:
     from graphmill.training.contract import Execution
 
-    recipe = recipe_on("FB15k-237")
-    model = recipe.build(Execution()).eval()
-    recipe.evaluate(model, "valid", final=False, poll=lambda: None)  # queries of another split: warms nothing but code
+    system = system_on("FB15k-237")
+    model = system.build(Execution()).eval()
+    system.evaluate(model, "valid", final=False, poll=lambda: None)  # queries of another split: warms nothing but code
 
     def evaluate(_: int) -> None:
-        recipe.evaluate(model, "test", final=True, poll=lambda: None)
+        system.evaluate(model, "test", final=True, poll=lambda: None)
 
     return _timed(evaluate, 1, warm=0)
 

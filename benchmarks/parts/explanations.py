@@ -45,7 +45,7 @@ def predicted(restored: Restored, count: int) -> list[tuple[int, int]]:
     edges, offset = graph.edges(relation), graph.node_type("drug").offset
     heads = np.unique(np.asarray(edges.src)[np.asarray(edges.split) == 0])
     drawn = np.sort(np.random.default_rng(0).choice(heads, min(count, len(heads)), replace=False))
-    scorer, found = restored.recipe.scorer(restored.model), []
+    scorer, found = restored.system.scorer(restored.model), []
     for head in drawn.tolist():
         scores = scorer.score_targets(relation.index, np.array([head]))[0].cpu().numpy().copy()
         scores[np.asarray(edges.dst)[np.asarray(edges.src) == head]] = -np.inf
@@ -56,7 +56,7 @@ def predicted(restored: Restored, count: int) -> list[tuple[int, int]]:
 def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray, float, float]:
     """float64 [links, 3]: fall of the score without the named edges, others at the ends, others around; seconds; bounded."""
     relation, rng = restored.graph.relation(*RELATION).index, np.random.default_rng(1)
-    explainer = LinkExplainer(restored.recipe, restored.model, ExplainSettings(edges=EDGES, paths=0))
+    explainer = LinkExplainer(restored.system, restored.model, ExplainSettings(edges=EDGES, paths=0))
     rows, seconds, whole = [], 0.0, 0
     for head, tail in links:
         began = time.perf_counter()
@@ -70,7 +70,7 @@ def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray,
             sets.append(rng.choice(others, min(len(named), len(others)), replace=False))
 
         def score(pairs: np.ndarray, head: int = head, tail: int = tail) -> float:
-            return score_without(restored.recipe, restored.model, relation, head, tail, pairs)
+            return score_without(restored.system, restored.model, relation, head, tail, pairs)
 
         before = score(np.zeros(0, np.int64))
         rows.append([before - score(pairs) for pairs in sets])

@@ -97,7 +97,7 @@ def watch_graph(users: int, items: int, mean: int, out: Path) -> Path:
 
 
 _SHORT = {"training": {"epochs": 1, "steps_per_epoch": STEPS}, "evaluation": {"metrics": ["mrr"]}}
-_HGT = {"recipe": "hgt", "model": {"num_layers": 2}, **_SHORT}
+_HGT = {"system": "hgt", "model": {"num_layers": 2}, **_SHORT}
 WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "full": (lambda out: kg_graph("67k", out), {**_HGT, "acceleration": {"batching": "full"}}),
     "checkpointing": (
@@ -107,12 +107,12 @@ WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "edge_sampled": (lambda out: kg_graph("primekg", out), {**_HGT, "acceleration": {"batching": "edge_sampled"}}),
     "conve": (
         lambda out: triples_graph(14_541, 237, 310_116, out),
-        {"recipe": "conve", "training": {"epochs": 1, "steps_per_epoch": 20}, "evaluation": {"metrics": ["mrr"]}},
+        {"system": "conve", "training": {"epochs": 1, "steps_per_epoch": 20}, "evaluation": {"metrics": ["mrr"]}},
     ),
     "sasrec": (
         lambda out: watch_graph(6040, 3416, 160, out),
         {
-            "recipe": "sasrec",
+            "system": "sasrec",
             "model": {"max_length": 200},
             "training": {"epochs": 1, "steps_per_epoch": 12},
             "evaluation": {"metrics": ["ndcg"], "baselines": [], "selection_metric": "ndcg@10"},
@@ -133,8 +133,8 @@ _RECOMMENDER = {
     "evaluation": {"metrics": ["recall"], "top_k": [20], "selection_metric": "recall@20", "baselines": []},
 }
 RECOMMENDERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "kgat": (recommender_graph, {"recipe": "kgat", **_RECOMMENDER}),
-    "bpr_mf": (recommender_graph, {"recipe": "bpr_mf", **_RECOMMENDER}),
+    "kgat": (recommender_graph, {"system": "kgat", **_RECOMMENDER}),
+    "bpr_mf": (recommender_graph, {"system": "bpr_mf", **_RECOMMENDER}),
 }
 ALL = WORKLOADS | RECOMMENDERS
 

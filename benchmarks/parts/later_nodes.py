@@ -147,7 +147,7 @@ def measure(graph: TypedGraph, values: dict[str, Any], folder: Path, seed: int =
     began = time.perf_counter()
     whole = restore(train({**values, "data": str(graph.path)}, "later", root=str(folder / "after"))["run_dir"])
     retraining = time.perf_counter() - began
-    theirs, _ = mean_reciprocal_rank(whole.recipe.scorer(whole.model), graph, hidden)
+    theirs, _ = mean_reciprocal_rank(whole.system.scorer(whole.model), graph, hidden)
     return {"ours": ours, "theirs": theirs, "queries": queries, "embedding": embedding, "retraining": retraining}
 
 

@@ -170,7 +170,7 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
         tables = read_sequence(data_file("movies"))
         graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
         values = {
-            "recipe": "sasrec",
+            "system": "sasrec",
             "data": str(graph.path),
             "preset": "quality",
             "model": {"max_length": LENGTH},
@@ -179,17 +179,17 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
             "evaluation": {"eval_every": 1},
         }
         job = resolve(values, "benchmark")
-        recipe: Any = registry.create("sasrec", graph, job.settings, job.batching)
+        system: Any = registry.create("sasrec", graph, job.settings, job.batching)
         s = job.settings
         engine = Engine(
-            recipe, s.training, s.acceleration, s.evaluation, device=torch.device("cpu"), precision="fp32",
+            system, s.training, s.acceleration, s.evaluation, device=torch.device("cpu"), precision="fp32",
             execution=Execution(), listener=Watch(),
         )  # fmt: skip
-        data = recipe.data.sequences
+        data = system.data.sequences
         items = np.array(
             [int(i) for i in graph.node_table().column("id").to_pylist()[data.item_offset :][: data.num_items]]
         )
-        split = recipe.evaluator.split("valid")
+        split = system.evaluator.split("valid")
         histories = [items[data.items[a:b]].tolist() for a, b in zip(split.start, split.stop, strict=True)]
         targets = items[split.targets].tolist()
         expected = sorted((u[:-2], u[-2]) for u in whole if len(u) >= 3)
@@ -200,7 +200,7 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
         engine.model.eval()
         with torch.no_grad():
             network: Any = engine.model.network
-            scores = (recipe.all_states(engine.model, split.users, split.stop) @ network.items.weight.T).numpy()
+            scores = (system.all_states(engine.model, split.users, split.stop) @ network.items.weight.T).numpy()
         by_number = np.full((len(scores), items.max() + 1), -np.inf, dtype=np.float32)
         by_number[:, items] = scores
         assert abs(ndcg(by_number, histories, targets) - looks[-1][1]) < 1e-4, "not the rival's measure"

@@ -108,7 +108,7 @@ def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
         }
     shares = {"processes": world, "sharding": "rows"} if world > 1 else {}
     return {
-        "recipe": system,
+        "system": system,
         "data": str(folder / system),
         "preset": "none",
         "model": model,

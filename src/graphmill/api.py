@@ -86,11 +86,11 @@ def train(
 
     Args:
         graph: a graph from :func:`build_graph`, or its folder.
-        system: a recipe of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
+        system: a system of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
         epochs: shortcut for ``training.epochs``; 0: the default.
         device: shortcut for ``acceleration.device``; "": the default.
         seed: shortcut for ``training.seed``; None: the default.
-        preset: a preset of the recipe (docs/reference/settings.md); "": auto.
+        preset: a preset of the system (docs/reference/settings.md); "": auto.
         output: folder of this model's runs; default: a folder beside the graph.
         progress: show a progress bar in a notebook or terminal, and lines elsewhere.
         sections: settings that differ from the defaults (docs/reference/settings.md), by section: ``model``,
@@ -122,7 +122,7 @@ def train(
     ):
         if value is not None:
             values.setdefault(section, {})[name] = value
-    values |= {"recipe": system, "data": str(getattr(graph, "path", graph))} | ({"preset": preset} if preset else {})
+    values |= {"system": system, "data": str(getattr(graph, "path", graph))} | ({"preset": preset} if preset else {})
     outlet = progress_outlet() if progress else None
     try:
         with StopRequest() as stop:

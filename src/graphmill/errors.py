@@ -24,7 +24,7 @@ class InputError(GraphmillError):
 
 
 class SettingsError(GraphmillError):
-    """A setting is unknown, out of bounds, or cannot be honoured by the recipe or on this machine."""
+    """A setting is unknown, out of bounds, or cannot be honoured by the system or on this machine."""
 
 
 class ResourceError(GraphmillError):

@@ -20,7 +20,7 @@ from graphmill.kernels.runtime.threads import has_numba
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "device" / "prove_cuda.sh"
 TARGETS = {
-    "every recipe's trace, CPU against CUDA": [("bpr-mf: CPU and CUDA", "losses apart")],
+    "every system's trace, CPU against CUDA": [("bpr-mf: CPU and CUDA", "losses apart")],
     "resume": [("bpr-mf", "same bits after a stop"), ("hgt-full", "same bits after a stop")],
     "out-of-memory ladder": [("memory of 0.9 of the peak", "goes on"), ("memory of 0.9 of the peak", "losses apart")],
     "cancel": [("SIGTERM, turn 0", "until it ends"), ("SIGTERM, turn 1", "until it ends")],
@@ -48,7 +48,7 @@ def test_a_dry_run_has_a_row_for_each_target(tmp_path: Path) -> None:
         "suite",
         "hgt",
         "plain",
-        "recipes",
+        "systems",
         "profile",
         "conve",
     ]
@@ -74,7 +74,7 @@ def test_an_archive_is_read_with_the_tests_and_the_cut_offs(tmp_path: Path) -> N
     files = {
         "./traces.log": 'said\nROW {"case": "kgat", "apart": 1e-07}\nROW {"case": "hgt", "failed": "E: x"}\n',
         "./suite.xml": '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>',
-        "./recipes.said": "recipes|exit 124: cut off after 60 s; |60\n",
+        "./systems.said": "systems|exit 124: cut off after 60 s; |60\n",
         "./plain.said": "plain|exit 0: sasrec 3 x|9\n",
         "./numba/site/of/a/package.json": "{}",
     }
@@ -88,7 +88,7 @@ def test_an_archive_is_read_with_the_tests_and_the_cut_offs(tmp_path: Path) -> N
         ("kgat: CPU and CUDA", "losses apart"): (1e-07, True, ""),
         ("traces, hgt", "ran"): (0.0, False, "E: x"),
         ("pytest -m gpu, suite", "failed tests"): (2, False, "5 passed, 2 skipped"),
-        ("recipes, its end", "ran"): (0.0, False, "exit 124: cut off after 60 s; "),
+        ("systems, its end", "ran"): (0.0, False, "exit 124: cut off after 60 s; "),
     }
 
 
@@ -157,7 +157,7 @@ def test_conves_settings_are_the_examples_with_those_of_the_environment_over_the
 ) -> None:
     example = tmp_path / "fb15k_237.yaml"
     example.write_text(
-        "{recipe: conve, data: there, objective: {loss: softmax}, training: {epochs: 80, learning_rate: 0.01},"
+        "{system: conve, data: there, objective: {loss: softmax}, training: {epochs: 80, learning_rate: 0.01},"
         " acceleration: {batch_size: 512, precision: fp16}}"
     )
     monkeypatch.setattr(prove_conve, "EXAMPLE", example)

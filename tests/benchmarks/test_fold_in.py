@@ -23,7 +23,7 @@ def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:
         tmp_path / "graph",
         split={"method": "random", "valid": 0.1, "test": 0.2},
     )
-    values = {"recipe": "bpr_mf", "training": {"epochs": 40}, "model": {"embedding_dim": 16}, **SMALL}
+    values = {"system": "bpr_mf", "training": {"epochs": 40}, "model": {"embedding_dim": 16}, **SMALL}
     found = fold_in.measure(graph, values, 10, tmp_path)
     assert found["users"] > 15
     assert found["ours"] >= 0.8 * found["theirs"] > 0.3
@@ -32,7 +32,7 @@ def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:
 def test_a_sequence_model_keeps_four_fifths_of_the_recall(tmp_path: Path) -> None:
     graph = build_graph(read_interactions(write_sample("watch", tmp_path), "sequence"), tmp_path / "graph")
     values = {
-        "recipe": "sasrec",
+        "system": "sasrec",
         "training": {"epochs": 12, "learning_rate": 0.005},
         "model": {"embedding_dim": 16, "max_length": 20},
         **SMALL,

@@ -79,6 +79,6 @@ def test_a_mistake_is_a_sentence_and_writes_nothing(
 
 def test_a_system_by_its_name_has_its_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert read_settings(Path("sasrec")) == {"recipe": "sasrec"}
-    Path("sasrec").write_text("recipe: conve\n")
-    assert read_settings(Path("sasrec")) == {"recipe": "conve"}, "a file of that name is the file"
+    assert read_settings(Path("sasrec")) == {"system": "sasrec"}
+    Path("sasrec").write_text("system: conve\n")
+    assert read_settings(Path("sasrec")) == {"system": "conve"}, "a file of that name is the file"

@@ -30,7 +30,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = typed_graph(folder / "graph")
     path = folder / "settings.yaml"
     own = merge(CASES["hgt-full"].settings, {"evaluation": {"baselines": ["knn"]}})
-    path.write_text(yaml.safe_dump({"recipe": "hgt", "data": str(graph.path), **own}))
+    path.write_text(yaml.safe_dump({"system": "hgt", "data": str(graph.path), **own}))
     return path
 
 
@@ -98,7 +98,7 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     pairs = [(u, i, 0 if (u + i) % 5 else 2) for u in range(20) for i in range(12) if (u + i) % 3]
     graph = built(tmp_path / "graph", pairs, 20, 12)
     path = tmp_path / "settings.yaml"
-    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"baselines": []}}
+    values = {"system": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"baselines": []}}
     values["evaluation"] |= {"top_k": [3], "selection_metric": "recall@3"}
     path.write_text(yaml.safe_dump(values))
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
@@ -116,7 +116,7 @@ def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_pa
     assert {verdict["name"] for verdict in found["verdicts"]} >= {"mrr_over_best_baseline", "mrr_over_no_message"}
     assert found["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
     pairs = [(u, i, (u + i) % 5 // 3 + (u + i) % 5 // 4) for u in range(20) for i in range(12) if (u + i) % 3]
-    values = {"recipe": "kgat", "data": str(built(tmp_path / "graph", pairs, 20, 12).path), "training": {"epochs": 1}}
+    values = {"system": "kgat", "data": str(built(tmp_path / "graph", pairs, 20, 12).path), "training": {"epochs": 1}}
     values["evaluation"] = {"top_k": [3], "selection_metric": "recall@3"}
     path = tmp_path / "settings.yaml"
     path.write_text(yaml.safe_dump(values))

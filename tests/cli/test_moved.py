@@ -38,7 +38,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     graph = typed_graph(before / "data/06_models/kg/graph")
     settings = merge(CASES["hgt-softmax"].settings, {"evaluation": {"baselines": ["knn"]}, "training": {"epochs": 1}})
     path = before / "settings.yaml"
-    path.write_text(yaml.safe_dump({"recipe": "hgt", "data": str(graph.path), **settings}))
+    path.write_text(yaml.safe_dump({"system": "hgt", "data": str(graph.path), **settings}))
     out = before / "data/06_models/kg/model"
     done = CliRunner().invoke(app, ["train", str(path), "--output", str(out), "--json"], catch_exceptions=False)
     run = Path(json.loads(done.stdout)["run_dir"])

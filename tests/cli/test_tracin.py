@@ -21,7 +21,7 @@ def test_training_explaining_and_the_torch_files(tmp_path: Path, repository: Pat
     settings.write_text(
         yaml.safe_dump(
             {
-                "recipe": "conve",
+                "system": "conve",
                 "data": str(graph.path),
                 "model": {"embedding_dim": 16, "output_channels": 4, "embedding_height": 4},
                 "training": {"epochs": 2, "steps_per_epoch": 3},

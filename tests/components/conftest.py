@@ -85,7 +85,7 @@ class Project:
         return GraphDataset(**{"name": "toy", "sources": sources, **attributes}).build_defs(self.context)
 
     def model(self, **attributes: Any) -> dg.Definitions:
-        return EmbeddingModel(**{"dataset": "toy", "recipe": "hgt", **attributes}).build_defs(self.context)
+        return EmbeddingModel(**{"dataset": "toy", "system": "hgt", **attributes}).build_defs(self.context)
 
     def materialize(
         self, *definitions: dg.Definitions, only: str = "", worker: WorkerClient | None = None

@@ -137,7 +137,7 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
     root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
     shown = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
     expected = launchpad_defaults("hgt", {"training": {"epochs": 7}, "model": {"decoder": "dot"}}).settings.model_dump()
-    for name in ("recipe", "data", "preset"):
+    for name in ("system", "data", "preset"):
         assert name not in shown
         expected.pop(name)
     expected["acceleration"].pop("device")
@@ -212,7 +212,7 @@ def test_two_models_live_beside_each_other(project: Project) -> None:
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
-        ({"recipe": "gcn"}, r"recipe 'gcn' is unknown \(known: .*hgt"),
+        ({"system": "gcn"}, r"system 'gcn' is unknown \(known: .*hgt"),
         (
             {"settings": {"training": {"epoch": 3}}},
             r"settings: unknown setting 'training\.epoch' \(did you mean 'epochs'\? known here: epochs",

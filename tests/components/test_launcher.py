@@ -15,7 +15,7 @@ from tests.components.test_embedding_model import RUN, trained, write_losses
 
 YAML = """
 dataset: toy
-recipe: hgt
+system: hgt
 """
 RAY = "launcher: {kind: ray, address: 'http://head:8265', gpus: 2}"
 SLURM = {"kind": "slurm", "srun": "srun --gres=gpu:1"}

@@ -21,7 +21,7 @@ MODEL = """
 type: graphmill.components.EmbeddingModel
 attributes:
   dataset: {dataset}
-  recipe: hgt
+  system: hgt
   name: {name}
 """
 
@@ -47,7 +47,7 @@ def test_names_that_are_one_when_joined_are_refused_with_both_places(project: Pr
         shop_eu=DATASET.format(name="shop_eu") + "---" + MODEL.format(dataset="shop_eu", name="bpr"),
     )
     with pytest.raises(SettingsError) as caught:
-        EmbeddingModel(dataset="shop_eu", recipe="hgt", name="bpr").build_defs(project.context)
+        EmbeddingModel(dataset="shop_eu", system="hgt", name="bpr").build_defs(project.context)
     assert str(caught.value) == (
         "model 'eu_bpr' on 'shop' (defs/shop/defs.yaml, line 10) and model 'bpr' on 'shop_eu' (defs/shop_eu/defs.yaml, "
         "line 10) would both have jobs named shop_eu_bpr_…: give one of them another name"
@@ -74,7 +74,7 @@ def test_a_key_given_twice_in_a_defs_yaml_is_refused(project: Project) -> None:
 
 def test_dagster_shows_the_sentence() -> None:
     with create_defs_folder_sandbox() as sandbox:
-        attributes = {"dataset": "shop", "recipe": "hgt", "name": "graph"}
+        attributes = {"dataset": "shop", "system": "hgt", "name": "graph"}
         path = sandbox.scaffold_component(EmbeddingModel, defs_yaml_contents=_yaml(attributes))
         with pytest.raises(Exception, match="Error while building") as caught:  # noqa: SIM117
             with sandbox.load_component_and_build_defs(defs_path=path):

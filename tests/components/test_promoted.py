@@ -245,7 +245,7 @@ def test_a_wrong_metric_fails_the_step_with_its_sentence(chain: Chain, tmp_path:
 def gating_checks_of(chain: Chain) -> list[dg.AssetCheckKey]:
     from graphmill.components import EmbeddingModel
 
-    return gating_checks(EmbeddingModel(dataset="toy", recipe="hgt").plan(chain.project.context))
+    return gating_checks(EmbeddingModel(dataset="toy", system="hgt").plan(chain.project.context))
 
 
 def test_the_csv_is_published_to_a_url(project: Project) -> None:

@@ -39,7 +39,7 @@ DATASET = {
     "type": "graphmill.components.GraphDataset",
     "attributes": {"name": "mine", "sources": [{"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}]},
 }
-MODEL = {"type": "graphmill.components.EmbeddingModel", "attributes": {"dataset": "mine", "recipe": "hgt"}}
+MODEL = {"type": "graphmill.components.EmbeddingModel", "attributes": {"dataset": "mine", "system": "hgt"}}
 
 
 def built(files: dict[str, str]) -> dict[str, Any]:

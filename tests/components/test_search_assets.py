@@ -118,7 +118,7 @@ class Searched:
         project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
         asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
         place = {} if launcher is None else {"launcher": launcher}
-        self.own = project.model(recipe="bpr_mf", settings=settings, search=asked, **place)
+        self.own = project.model(system="bpr_mf", settings=settings, search=asked, **place)
         self.dataset = project.dataset(sources=[SOURCE])
         self.definitions = dg.Definitions.merge(
             dg.Definitions(assets=self.dataset.assets),
@@ -212,7 +212,7 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
     # What is pasted into the component is what the winner was trained with.
     pasted = yaml.safe_load(board["settings"].removeprefix("```yaml\n").removesuffix("```"))
     assert "search" not in pasted["settings"]
-    project.model(recipe="bpr_mf", settings=pasted["settings"])
+    project.model(system="bpr_mf", settings=pasted["settings"])
     # Nothing more is asked for; and the leaderboard is asked for under the same run key.
     assert [each.run_key for each in searched.tick().run_requests] == [f"{file.parents[1].name}-2"]
 
@@ -260,7 +260,7 @@ class TestWhereATrialRuns:
     def test_a_process_on_a_machine_that_was_lost_is_in_nobodys_way(self, project: Project, trained: list[Any]) -> None:
         searched = Searched(project, trials=1)
         request = searched.tick().run_requests[0]
-        values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+        values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
         asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
         search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
         study = search.study()
@@ -338,7 +338,7 @@ def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> No
     run = searched.instance.create_run_for_job(
         searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
     )
-    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+    values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
     asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
     search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
     study = search.study()
@@ -370,13 +370,13 @@ def test_mistakes_in_the_section_are_found_when_the_project_loads(
     project: Project, search: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(SettingsError) as told:
-        project.model(recipe="bpr_mf", settings=SETTINGS, search=search)
+        project.model(system="bpr_mf", settings=SETTINGS, search=search)
     assert sentence in str(told.value)
 
 
 def test_trials_of_other_data_are_another_search(project: Project) -> None:
     searched = Searched(project)
-    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS, "search": {"space": SPACE}}
+    values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS, "search": {"space": SPACE}}
     before = open_search(values, "here", base=project.root).folder
     write_interactions(project.root / "data" / "views.tsv", users=30)
     assert project.materialize(searched.dataset).success

@@ -33,26 +33,26 @@ SOURCES = {
 class System:
     """A project with one model whose graph is there and whose embeddings are said to be."""
 
-    def __init__(self, project: Project, recipe: str, source: dict[str, str] | None = None, **attributes: Any) -> None:
-        self.project, self.recipe = project, recipe
+    def __init__(self, project: Project, system: str, source: dict[str, str] | None = None, **attributes: Any) -> None:
+        self.project, self.system = project, system
         write_triples(project.root / "data" / "triples")
         write_views(project.root / "data" / "views.tsv")
-        self.dataset = project.dataset(sources=[source or SOURCES[recipe]])
-        self.model = project.model(recipe=recipe, **attributes)
+        self.dataset = project.dataset(sources=[source or SOURCES[system]])
+        self.model = project.model(system=system, **attributes)
         assert project.materialize(self.dataset).success
         (project.root / RUN).mkdir(parents=True)
         value = {"run_dir": RUN, "graph": project.value("toy/graph"), "files": {}}
-        (project.root / f"data/06_models/toy/{recipe}_embeddings.json").write_text(json.dumps(value))
+        (project.root / f"data/06_models/toy/{system}_embeddings.json").write_text(json.dumps(value))
 
     def run(self, part: str, config: dict[str, Any] | None = None, **replies: Any) -> dg.ExecuteInProcessResult:
         from graphmill.orchestration.io_managers import ArtifactStore
         from graphmill.orchestration.resources import AcceleratorResource
 
         worker = FakeWorker(replies={mode: {"result": {"kind": "result", **found}} for mode, found in replies.items()})
-        step = f"toy__{self.recipe}_{part}"
+        step = f"toy__{self.system}_{part}"
         return dg.materialize(
             [asset for each in (self.dataset, self.model) for asset in each.assets],
-            selection=[dg.AssetKey(["toy", f"{self.recipe}_{part}"])],
+            selection=[dg.AssetKey(["toy", f"{self.system}_{part}"])],
             instance=self.project.instance,
             raise_on_error=False,
             run_config={"ops": {step: {"config": config}}} if config else None,
@@ -74,7 +74,7 @@ def names(definitions: dg.Definitions) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "own"),
+    ("system", "own"),
     [
         ("hgt", {"links"}),
         ("complex", {"links"}),
@@ -83,13 +83,13 @@ def names(definitions: dg.Definitions) -> set[str]:
         ("tisasrec", {"recommendations"}),
     ],
 )
-def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe: str, own: set[str]) -> None:
+def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, system: str, own: set[str]) -> None:
     common = {"model", "embeddings", "validation", "ranking", "drift", "promoted", "acceleration_report"}
-    assert names(project.model(recipe=recipe)) == {f"{recipe}_{part}" for part in common | own}
+    assert names(project.model(system=system)) == {f"{system}_{part}" for part in common | own}
 
 
 def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> None:
-    assert names(project.model(recipe="nbfnet")) == {
+    assert names(project.model(system="nbfnet")) == {
         f"nbfnet_{part}" for part in ("model", "ranking", "links", "acceleration_report")
     }
 
@@ -97,13 +97,13 @@ def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> 
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
-        ({"recipe": "hgt", "influence": {"top_k": 3}}, "influence: hgt has no such asset"),
-        ({"recipe": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
-        ({"recipe": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(.*known here: mode"),
-        ({"recipe": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
-        ({"recipe": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
-        ({"recipe": "hgt", "links": {"k": 0}}, "links: k = 0"),
-        ({"recipe": "hgt", "acceleration_report": {"epochs": 0}}, "acceleration_report: epochs = 0"),
+        ({"system": "hgt", "influence": {"top_k": 3}}, "influence: hgt has no such asset"),
+        ({"system": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
+        ({"system": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(.*known here: mode"),
+        ({"system": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
+        ({"system": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
+        ({"system": "hgt", "links": {"k": 0}}, "links: k = 0"),
+        ({"system": "hgt", "acceleration_report": {"epochs": 0}}, "acceleration_report: epochs = 0"),
     ],
 )
 def test_mistakes_in_a_systems_sections_are_one_sentence(

@@ -55,12 +55,12 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     one without leave to fall back."""
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.train import train
-    from graphmill.systems.bpr_mf.recipe import BprMfRecipe
+    from graphmill.systems.bpr_mf.system import BprMfSystem
     from graphmill.training.run_directory import RunDirectory
 
     found: dict[str, Any] = {}
     failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
-    failures["an evaluation"] = partial(failing_in, BprMfRecipe, "evaluate", FAILURES["an operator"])
+    failures["an evaluation"] = partial(failing_in, BprMfSystem, "evaluate", FAILURES["an operator"])
     for name, fails in failures.items():
         root = str(folder / name.replace(" ", "_"))
         with fails():
@@ -87,14 +87,14 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
 
 @contextmanager
 def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
-    """A method of a recipe fails on the device; on the CPU it never does."""
+    """A method of a system fails on the device; on the CPU it never does."""
     whole = getattr(kind, method)
 
-    def failed(recipe: Any, *arguments: Any, **options: Any) -> Any:
-        on = arguments[0] if method == "to" else recipe.device
+    def failed(system: Any, *arguments: Any, **options: Any) -> Any:
+        on = arguments[0] if method == "to" else system.device
         if on.type != "cpu":
             raise error
-        return whole(recipe, *arguments, **options)
+        return whole(system, *arguments, **options)
 
     setattr(kind, method, failed)
     try:
@@ -116,7 +116,7 @@ AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ("influence", "tracer", {"influence": {"max_test_triples": 1, "top_k": 2, "checkpoints": 1}}),
     ],
 }
-"""What comes after a training, by case: the worker's mode, the recipe's method that fails in it, the rest of the job."""
+"""What comes after a training, by case: the worker's mode, the system's method that fails in it, the rest of the job."""
 
 
 def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
@@ -134,28 +134,28 @@ def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -
     for case, modes in AFTER.items():
         kept = {"acceleration": {**values[case]["acceleration"], "keep_influence": 1}}
         run = train({**values[case], **kept}, "after", root=str(folder / f"after-{case}"))["run_dir"]
-        recipe = type(restore(run).recipe)
+        system = type(restore(run).system)
         for mode, method, more in modes:
             heard = Kept()
-            with failing_in(recipe, method, error):
+            with failing_in(system, method, error):
                 code, result = _run({"mode": mode, "run_dir": run, **more}, [heard])
             said = [text for text in heard.notes if "failed" in text]
             found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
         if case == "bpr-mf":
-            with failing_in(recipe, "recommend", error), warnings.catch_warnings(record=True) as warned:
+            with failing_in(system, "recommend", error), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 loaded = Run(run)
                 rows = [len(loaded.recommend(k=2)) for _ in range(2)]
-            with failing_in(recipe, "evaluate", error):
+            with failing_in(system, "evaluate", error):
                 done = CliRunner().invoke(app, ["evaluate", run, "--json"])
             found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
             said = [str(each.message) for each in warned if "failed" in str(each.message)]
             found["in Python"] = {"said": said, "rows": rows}
     strict = {**values["bpr-mf"]["acceleration"], "device": kind}
     run = train({**values["bpr-mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
-    recipe = type(restore(run).recipe)
+    system = type(restore(run).system)
     try:
-        with failing_in(recipe, "evaluate", error):
+        with failing_in(system, "evaluate", error):
             _run({"mode": "evaluate", "run_dir": run}, [])
     except NotImplementedError as raised:  # the error put in above, which comes through as it is
         found["without leave"] = str(raised)
@@ -241,8 +241,8 @@ def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     compute, apply, seen, same = engine.compute_gradient, PhaseOptimizer.step, [0], []
 
-    def bad(recipe: Any, model: Any, parameters: Any, *arguments: Any, **options: Any) -> Any:
-        gradient = compute(recipe, model, parameters, *arguments, **options)
+    def bad(system: Any, model: Any, parameters: Any, *arguments: Any, **options: Any) -> Any:
+        gradient = compute(system, model, parameters, *arguments, **options)
         seen[0] += 1
         if seen[0] == 3:
             for parameter in parameters:

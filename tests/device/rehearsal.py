@@ -116,7 +116,7 @@ def _life(
     on_device = {"device": kind, "precision": precision}
     parts = 4 if name in MANY_RELATIONS else 2  # micro-batches
     on_device["micro_batches"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
-    sampling = {"sampling": {"accumulation_steps": parts}} if case.recipe == "hgt" else {}
+    sampling = {"sampling": {"accumulation_steps": parts}} if case.system == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
     # One evaluation in the training; baselines have a precision of their own.
@@ -133,7 +133,7 @@ def _life(
         tally = pretend.DEVICE.tally
         before, waits, places = tally.counts(), tally.waits.copy(), tally.places.copy()
         whole(engine, phase, *rest)
-        for each in engine.recipe.phases:
+        for each in engine.system.phases:
             steps.setdefault(each.name, [])
         steps[phase.name].append(tuple(b - a for a, b in zip(before, tally.counts(), strict=True)))
         last.update(waits=tally.waits - waits, places=tally.places - places)
@@ -156,15 +156,15 @@ def _life(
     if name in MANY_RELATIONS:
         return
     used = precision == "fp32" and name in uses.CASES
-    if used and not entry(case.recipe).recommends:
+    if used and not entry(case.system).recommends:
         uses.predicts(result["run_dir"])
     restored = restore(result["run_dir"])
     export_run(restored)
     evaluate_run(restored)
     rank_any(restored)
-    if isinstance(restored.recipe, Recommends):
+    if isinstance(restored.system, Recommends):
         recommend_run(restored, 5)
-    if isinstance(restored.recipe, Traceable):
+    if isinstance(restored.system, Traceable):
         for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")

@@ -1,4 +1,4 @@
-"""No accelerator runs these tests, so every recipe's whole life is rehearsed on a pretended one (``pretend.py``).
+"""No accelerator runs these tests, so every system's whole life is rehearsed on a pretended one (``pretend.py``).
 
 One process for all cases, device and precision; a case fails here where it would have failed on the device.
 """

@@ -28,7 +28,7 @@ def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
         graph = case.graph(Path(folder) / "graph")
         for kind in ("cpu", pretended):
             on = {"device": kind, "precision": "fp32"}
-            values = settings_of(case, graph, without_dropout(case.recipe), {"acceleration": on, "training": length})
+            values = settings_of(case, graph, without_dropout(case.system), {"acceleration": on, "training": length})
             if kind == pretended:
                 with device:
                     result = train(values, "traces", root=f"{folder}/{kind}")

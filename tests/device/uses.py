@@ -32,26 +32,26 @@ def predicts(run_dir: str) -> None:
 
 def use(restored: Restored, folder: Path) -> None:
     """Everything that the system of an exported run has."""
-    graph, recipe = restored.graph, restored.recipe
+    graph, system = restored.graph, restored.system
     run, ids = Run(restored.run.path), restored.graph.node_table()["id"].to_pylist()
-    if not entry(recipe.name).recommends:
+    if not entry(system.name).recommends:
         relation = graph.relations[0]
         name = "|".join(relation.key)
         head, tail = (ids[graph.node_type(kind).offset + 1] for kind in (relation.source, relation.target))
         run.score([head], name, [tail])
-        if recipe.name == "hgt":
+        if system.name == "hgt":
             explain_link(restored, head, name, tail, verify=True)
-    elif isinstance(recipe, FoldsIn) and recipe.name != "tisasrec":  # its histories are files with times
+    elif isinstance(system, FoldsIn) and system.name != "tisasrec":  # its histories are files with times
         first = graph.node_type("item").offset
         run.recommend(history=ids[first : first + 3], k=2)
-    if isinstance(recipe, EmbedsLater):
-        run.embed(**_joining(graph, recipe.name, folder), output=folder / "later")
+    if isinstance(system, EmbedsLater):
+        run.embed(**_joining(graph, system.name, folder), output=folder / "later")
 
 
-def _joining(graph: TypedGraph, recipe: str, folder: Path) -> dict[str, Any]:
+def _joining(graph: TypedGraph, system: str, folder: Path) -> dict[str, Any]:
     """The files of one new node: its features if they are the vectors, else its edges."""
     folder.mkdir(exist_ok=True)
-    if recipe in ("mmgcn", "dragon"):
+    if system in ("mmgcn", "dragon"):
         files = {}
         for name in ("image", "text"):
             told = graph.features("item", name)
@@ -61,7 +61,7 @@ def _joining(graph: TypedGraph, recipe: str, folder: Path) -> dict[str, Any]:
             files[name].write_text(f"{','.join(['id', *columns])}\nnew{',0.5' * len(columns)}\n")
         return {"features": files}
     ids = graph.node_table()["id"].to_pylist()
-    wanted = "genre" if recipe == "kgat" else graph.relations[0].name
+    wanted = "genre" if system == "kgat" else graph.relations[0].name
     relation = next(r for r in graph.relations if r.name == wanted)
     tail = ids[graph.node_type(relation.target).offset + 1]
     path = folder / "edges.csv"

@@ -155,13 +155,13 @@ ORIGINS = {"acceleration.clip_norm=5.0", "evaluation.top_k=[20]", LARGE, LESS_OF
 def music_models() -> dict[str, dict[str, Any]]:
     place = Path(graphmill.__file__).parent / "defs" / "music" / "defs.yaml"
     models = [one["attributes"] for one in yaml.safe_load_all(place.read_text(encoding="utf-8"))]
-    return {m["recipe"]: m for m in models if "acceleration_report" in m}
+    return {m["system"]: m for m in models if "acceleration_report" in m}
 
 
 def test_the_music_chain_asks_for_the_origins_study() -> None:
     asked = music_models()
     assert set(asked) == {"mmgcn", "dragon", "kgat"}
-    for recipe, model in asked.items():
+    for system, model in asked.items():
         report = AccelerationReportSettings(**model["acceleration_report"])
         assert {f"model.embedding_dim={width}" for width in (32, 64)} <= set(report.singles)
         assert {f"evaluation.eval_every={epochs}" for epochs in (3, 5)} <= set(report.singles)
@@ -169,7 +169,7 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
             report.singles
         )
         cumulative = {LARGE, f"{LARGE} + {COMPILED}", f"{LARGE} + {COMPILED} + {LESS_OFTEN}", COMPILED}
-        if recipe == "kgat":
+        if system == "kgat":
             cumulative = {LARGE, f"{LARGE} + {LESS_OFTEN}"}
             assert not [text for text in (*report.accelerated, *report.singles) if "compile" in text], "it refuses it"
         else:
@@ -179,7 +179,7 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
         assert report.epochs >= 10, "every third and every fifth are evaluated at different epochs"
         for text in (*report.baseline, *report.accelerated, *report.singles):
             parsed = module._parsed(text)
-            settings = parse_settings(merge({"recipe": recipe, "data": "x", **model["settings"]}, parsed), text)
+            settings = parse_settings(merge({"system": system, "data": "x", **model["settings"]}, parsed), text)
             for section, values in parsed.items():
                 for name, value in values.items():
                     assert getattr(getattr(settings, section), name) == value
@@ -193,7 +193,7 @@ def test_the_study_of_mmgcn_is_of_the_two_files_that_have_the_origins_configurat
     monkeypatch.setattr(module, "run_trial", lambda values, *_: (ran.append(dict(values)) or {}, "not run"))
     model = music_models()["mmgcn"]
     report = AccelerationReportSettings(**{**model["acceleration_report"], "singles": []})
-    acceleration_report({"recipe": "mmgcn", "data": "x", **model["settings"]}, "test", report)
+    acceleration_report({"system": "mmgcn", "data": "x", **model["settings"]}, "test", report)
     length = {"epochs": report.epochs, "patience_epochs": 0}
     for values, name in zip(ran[1:], ("music_baseline", "music_fast"), strict=True):  # the first is the warm-up
         file = read_settings(EXAMPLES / f"{name}.yaml")
@@ -225,7 +225,7 @@ def test_the_two_files_are_the_origins_configurations() -> None:
         },
     }  # fmt: skip
     for name, found in (("baseline", baseline), ("fast", fast)):
-        values = merge({"recipe": "mmgcn", "data": found.data, **shared}, expected[name])  # type: ignore[attr-defined]
+        values = merge({"system": "mmgcn", "data": found.data, **shared}, expected[name])  # type: ignore[attr-defined]
         assert found.model_dump() == parse_settings(values, name).model_dump()
         # MMRec's stopping_step of 20, which counts evaluations.
         assert found.training.patience_epochs == 20 * found.evaluation.eval_every  # type: ignore[attr-defined]
@@ -257,10 +257,10 @@ def test_a_study_of_other_settings_than_the_models_is_under_every_row(
     assert {(v["training"]["epochs"], v["training"]["patience_epochs"]) for v in ran} == {(1, 0)}
 
 
-def test_what_a_recipe_refuses_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_system_refuses_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "run_trial", lambda *_: ({}, "not run"))
     asked = AccelerationReportSettings(epochs=1, accelerated=["acceleration.compile=default"])
-    rows = {row.name: row for row in acceleration_report({"recipe": "kgat", "data": "x"}, "test", asked).rows}
+    rows = {row.name: row for row in acceleration_report({"system": "kgat", "data": "x"}, "test", asked).rows}
     assert "acceleration.compile=default" in module.SINGLES
     for name in ("accelerated", "acceleration.compile=default"):
         assert "compile: default is not for kgat, which has nothing to compile" in rows[name].status
@@ -299,7 +299,7 @@ def test_the_study_has_all_its_rows_on_the_music_sample(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(module, "run_trial", trained)
     values = {
-        "recipe": "mmgcn",
+        "system": "mmgcn",
         "data": str(music_graph(tmp_path)),
         **model["settings"],
         "evaluation": {"baselines": []},

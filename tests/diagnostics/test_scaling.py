@@ -29,7 +29,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 def values(graph: TypedGraph, **acceleration: Any) -> dict[str, Any]:
     return {
-        "recipe": "hgt",
+        "system": "hgt",
         "data": str(graph.path),
         "preset": "none",
         "acceleration": {"device": "cpu", **acceleration},
@@ -66,7 +66,7 @@ class TestAdvice:
         assert [shard.workers for shard in found.shards] == list(scaling.WORKERS)
 
     def test_systems_without_shards_have_none(self, graph: TypedGraph) -> None:
-        assert estimate_training({**values(graph), "recipe": "conve"}, "x").shards == []
+        assert estimate_training({**values(graph), "system": "conve"}, "x").shards == []
 
     @pytest.mark.parametrize(
         ("room", "words"),

@@ -47,7 +47,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restore
         if loss not in known:
             objective, epochs = LOSSES[loss]
             values = {
-                "recipe": "hgt", "data": str(graph.path), "preset": "none",
+                "system": "hgt", "data": str(graph.path), "preset": "none",
                 "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2}
                 | ({"complex_dim": 0} if loss == "softmax" else {}),
                 "objective": objective,
@@ -96,7 +96,7 @@ def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explan
         restored = planted(loss)
         links = unknown_links(restored)
         heads, tails = [h for h, _ in links], [t for _, t in links]
-        return explain_links(restored.recipe, restored.model, indication(restored), heads, tails)
+        return explain_links(restored.system, restored.model, indication(restored), heads, tails)
 
     return of
 
@@ -104,7 +104,7 @@ def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explan
 def score_of(restored: Restored, why: Explanation, *pairs: int) -> float:
     """By the whole model, without these pairs."""
     without = np.array(pairs, np.int64)
-    return score_without(restored.recipe, restored.model, why.relation, why.head, why.tail, without)  # type: ignore[arg-type]
+    return score_without(restored.system, restored.model, why.relation, why.head, why.tail, without)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -142,7 +142,7 @@ def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
     planted: Callable[[str], Restored], explained: Explained, loss: str
 ) -> None:
     restored = planted(loss)
-    scorer = restored.recipe.scorer(restored.model)
+    scorer = restored.system.scorer(restored.model)
     for why in explained(loss)[:3]:
         assert why.whole
         true = float(scorer.score_targets(why.relation, np.array([why.head]))[0, why.tail - DISEASE])
@@ -155,17 +155,17 @@ def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
 
 def test_spectral_vectors_alone_are_shared_out_exactly(tmp_path: Path) -> None:
     case = CASES["hgt-softmax-alone"]
-    _, recipe = case.build(case.graph(tmp_path / "graph"))
-    model = recipe.build(Execution()).eval()
-    [why] = explain_links(recipe, model, 0, [0], [recipe.data.relations[0].target_offset + 1])
+    _, system = case.build(case.graph(tmp_path / "graph"))
+    model = system.build(Execution()).eval()
+    [why] = explain_links(system, model, 0, [0], [system.data.relations[0].target_offset + 1])
     shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
     assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), abs=1e-5)
 
 
 def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str], Restored]) -> None:
     restored = planted("softmax")
-    recipe: Any = restored.recipe
-    edges, counts = recipe.data.in_edges(), [t.count for t in restored.graph.node_types]
+    system: Any = restored.system
+    edges, counts = system.data.in_edges(), [t.count for t in restored.graph.node_types]
     seeds = [np.array([0]) if n == 0 else np.zeros(0, np.int64) for n in range(len(counts))]
     all_of_it = neighbourhood(edges, counts, seeds, 2, neighbors=64, max_edges=10_000)
     assert all_of_it.whole
@@ -176,7 +176,7 @@ def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str],
         assert set(cut.pairs) <= set(all_of_it.pairs)
     head, tail = unknown_links(restored)[0]
     few = ExplainSettings(max_edges=10)
-    [why] = explain_links(recipe, restored.model, indication(restored), [head], [tail], few)
+    [why] = explain_links(system, restored.model, indication(restored), [head], [tail], few)
     assert not why.whole
 
 
@@ -241,6 +241,6 @@ def test_conve_is_explained_by_its_training_triples_and_others_are_refused(tmp_p
     assert len(why.edges) == 6
     assert not list((restored.run.path / "influence").glob("*"))
     case = CASES["complex"]
-    _, recipe = case.build(graph)
+    _, system = case.build(graph)
     with pytest.raises(SettingsError, match="by its vectors alone"):
-        LinkExplainer(recipe, torch.nn.Linear(1, 1))
+        LinkExplainer(system, torch.nn.Linear(1, 1))

@@ -26,7 +26,7 @@ NODES = pa.table(
     }
 )
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-ABOUT = {"fingerprint": "abc", "recipe": "hgt", "epoch": 1}
+ABOUT = {"fingerprint": "abc", "system": "hgt", "epoch": 1}
 ALL = ExportSettings(csv=True)
 
 

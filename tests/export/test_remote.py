@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> list[Path]:
     folder = tmp_path_factory.mktemp("project") / "data" / "06_models" / "toy"
     graph, out = recommender_graph(folder / "graph"), []
     for seed in (0, 1):
-        values = merge(CASES["bpr-mf"].settings, {"recipe": "bpr_mf", "data": str(graph.path), "preset": "none"})
+        values = merge(CASES["bpr-mf"].settings, {"system": "bpr_mf", "data": str(graph.path), "preset": "none"})
         more = {"training": {"seed": seed}, "export": {"csv": False, "copy_to": f"{BUCKET}/runs"}}
         path = Path(train(merge(values, more), "test", root=str(folder / "bpr_mf"))["run_dir"])
         export_run(restore(path))
@@ -169,7 +169,7 @@ def test_a_wrong_target_is_found_before_anything_is_done(tmp_path: Path, target:
     with pytest.raises(SettingsError, match=sentence) as told:
         require_target(target, "publish")
     assert "token" not in str(told.value)
-    values = {"recipe": "bpr_mf", "data": str(recommender_graph(tmp_path / "graph").path)}
+    values = {"system": "bpr_mf", "data": str(recommender_graph(tmp_path / "graph").path)}
     with pytest.raises(SettingsError, match=sentence):
         train({**values, "export": {"copy_to": target}}, "test", root=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

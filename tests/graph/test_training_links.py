@@ -72,7 +72,7 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
     decoder = SoftmaxDecoder(
         relations, spectral, width - spectral, sums=True, weighted=True, popularity=True, mixed=True
     )
-    own = HgtSettings.model_validate({"recipe": "hgt", "data": "g", "model": {"embedding_dim": width}}).complex_width
+    own = HgtSettings.model_validate({"system": "hgt", "data": "g", "model": {"embedding_dim": width}}).complex_width
     complex_part = np.zeros((NODES, own), np.float32), np.zeros((relations, own), np.float32)
     kinds = {
         "softmax": softmax_scorer.scoring_arrays(spectral, decoder, links, paths=PathWeights(relations)),

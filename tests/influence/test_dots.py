@@ -11,7 +11,7 @@ from graphmill.influence.dots import paired, pairwise
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
 from graphmill.training.contract import Execution
-from tests.systems.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.reference import plain_feature_map
 from tests.systems.conve.test_model import lively
 
@@ -27,8 +27,8 @@ def setup(request, tmp_path_factory: pytest.TempPathFactory):
         "output_channels": 3,
         "kernel_height": 2,
     }
-    recipe = recipe_on(graph, model=model_settings, objective={"loss": request.param})
-    return recipe, lively(recipe.build(Execution())).double().eval()
+    system = system_on(graph, model=model_settings, objective={"loss": request.param})
+    return system, lively(system.build(Execution())).double().eval()
 
 
 class PlainTower(torch.nn.Module):
@@ -45,18 +45,18 @@ class PlainTower(torch.nn.Module):
         return torch.relu(m.output_norm(m.projection(maps)))
 
 
-def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
+def reference(system, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
     """[n, parameters]: gradients of each label's (or row's) loss, one by one through torch.func."""
     names = [name for name, _ in model.named_parameters()]
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     held = {f"model.{n}": b for n, b in model.named_buffers()}
     tower = PlainTower(model)
-    one, zero = recipe.targets
-    softmax = recipe.settings.objective.loss == "softmax"
-    smoothing, number = recipe.settings.objective.label_smoothing, recipe.data.num_entities
+    one, zero = system.targets
+    softmax = system.settings.objective.loss == "softmax"
+    smoothing, number = system.settings.objective.label_smoothing, system.data.num_entities
     if softmax:
         one, zero = 1.0, 0.0
-    data = recipe.data
+    data = system.data
     targets = torch.full((len(labels), data.num_entities), zero, dtype=torch.float64)
     counts = torch.ones_like(targets)  # which entities' terms are in the loss
     for i, (h, r, t) in enumerate(labels.tolist()):
@@ -82,15 +82,15 @@ def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
     return torch.cat([found[name].flatten(1) for name in names], dim=1)
 
 
-def labels_of(recipe, split: str) -> np.ndarray:
-    return both_directions(recipe.traced_triples(split), recipe.data.num_relations)
+def labels_of(system, split: str) -> np.ndarray:
+    return both_directions(system.traced_triples(split), system.data.num_relations)
 
 
 def test_dot_products_of_labels_are_those_of_per_example_gradients(setup) -> None:
-    recipe, model = setup
-    tracer = recipe.tracer(model, "fp32")
-    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
-    left, right = reference(recipe, model, train, rows=False), reference(recipe, model, test, rows=False)
+    system, model = setup
+    tracer = system.tracer(model, "fp32")
+    train, test = labels_of(system, "train"), labels_of(system, "test")
+    left, right = reference(system, model, train, rows=False), reference(system, model, test, rows=False)
     mine = pairwise(tracer.label_gradients(train), tracer.label_gradients(test))
     torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
     half = len(train) // 2
@@ -99,10 +99,10 @@ def test_dot_products_of_labels_are_those_of_per_example_gradients(setup) -> Non
 
 
 def test_dot_products_of_whole_rows_with_labels_and_with_themselves(setup) -> None:
-    recipe, model = setup
-    tracer = recipe.tracer(model, "fp32")
-    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
-    left, right = reference(recipe, model, train, rows=True), reference(recipe, model, test, rows=False)
+    system, model = setup
+    tracer = system.tracer(model, "fp32")
+    train, test = labels_of(system, "train"), labels_of(system, "test")
+    left, right = reference(system, model, train, rows=True), reference(system, model, test, rows=False)
     mine = pairwise(tracer.row_gradients(train[:, :2]), tracer.label_gradients(test))
     torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
     half = len(train) // 2
@@ -111,19 +111,19 @@ def test_dot_products_of_whole_rows_with_labels_and_with_themselves(setup) -> No
 
 
 def test_preconditioned_products(setup) -> None:
-    recipe, model = setup
-    tracer = recipe.tracer(model, "fp32")
-    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    system, model = setup
+    tracer = system.tracer(model, "fp32")
+    train, test = labels_of(system, "train"), labels_of(system, "test")
     generator = torch.Generator().manual_seed(0)
     weights = {
         name: torch.rand(p.shape, generator=generator, dtype=torch.float64) for name, p in model.named_parameters()
     }
     flat = torch.cat([weights[name].flatten() for name, _ in model.named_parameters()])
     scales = {name: tracer.scale_of(name, w) for name, w in weights.items()}
-    right = reference(recipe, model, test, rows=False)
+    right = reference(system, model, test, rows=False)
     half = len(train) // 2
     for rows in (False, True):
-        left = reference(recipe, model, train, rows=rows)
+        left = reference(system, model, train, rows=rows)
         factors = tracer.row_gradients(train[:, :2]) if rows else tracer.label_gradients(train)
         mine = pairwise(factors, tracer.label_gradients(test), scales)
         torch.testing.assert_close(mine, (left * flat) @ right.T, rtol=1e-8, atol=1e-10)
@@ -136,10 +136,10 @@ def test_preconditioned_products(setup) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_low_precision_stays_near(setup, precision) -> None:
-    recipe, model = setup
-    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    system, model = setup
+    train, test = labels_of(system, "train"), labels_of(system, "test")
     exact, low = (
         pairwise(t.label_gradients(train), t.label_gradients(test))
-        for t in (recipe.tracer(model, "fp32"), recipe.tracer(model, precision))
+        for t in (system.tracer(model, "fp32"), system.tracer(model, precision))
     )
     assert float((low - exact).norm() / exact.norm()) < 0.01

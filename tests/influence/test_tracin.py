@@ -10,7 +10,7 @@ from graphmill.errors import SettingsError
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
 from graphmill.training.contract import Execution
 from tests.influence.test_dots import labels_of, reference
-from tests.systems.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.test_model import lively
 
 RATES = (0.3, 0.1)
@@ -19,26 +19,26 @@ RATES = (0.3, 0.1)
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory):
     graph = random_graph(Path(tmp_path_factory.mktemp("tracin")) / "graph", entities=8, relations=2, triples=45, seed=5)
-    recipe = recipe_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
-    models = [lively(recipe.build(Execution()), seed).double().eval() for seed in (1, 2)]
+    system = system_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
+    models = [lively(system.build(Execution()), seed).double().eval() for seed in (1, 2)]
     checkpoints = [
-        TracedCheckpoint(epoch, rate, lambda model=model: (recipe.tracer(model, "fp32"), None))
+        TracedCheckpoint(epoch, rate, lambda model=model: (system.tracer(model, "fp32"), None))
         for epoch, (rate, model) in enumerate(zip(RATES, models, strict=True))
     ]
-    return recipe, models, checkpoints
+    return system, models, checkpoints
 
 
-def triple_gradients(recipe, model, split: str, *, rows: bool = False) -> torch.Tensor:
+def triple_gradients(system, model, split: str, *, rows: bool = False) -> torch.Tensor:
     """A triple's gradient is that of both its labels."""
-    found = reference(recipe, model, labels_of(recipe, split), rows=rows)
+    found = reference(system, model, labels_of(system, split), rows=rows)
     return found.view(2, -1, found.shape[1]).sum(0)
 
 
 @pytest.fixture(scope="module")
 def expected(setup) -> torch.Tensor:
-    recipe, models, _ = setup
+    system, models, _ = setup
     return sum(
-        rate * triple_gradients(recipe, m, "test") @ triple_gradients(recipe, m, "train").T
+        rate * triple_gradients(system, m, "test") @ triple_gradients(system, m, "train").T
         for rate, m in zip(RATES, models, strict=True)
     )
 
@@ -46,40 +46,40 @@ def expected(setup) -> torch.Tensor:
 class TestInfluence:
     @pytest.mark.parametrize("batch_size", [1, 7, 1000])
     def test_it_is_the_sum_over_checkpoints_of_rate_times_dot_product(self, setup, expected, batch_size) -> None:
-        recipe, _, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
-        found = influence(recipe, checkpoints, train, test, Request(batch_size=batch_size))
+        system, _, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
+        found = influence(system, checkpoints, train, test, Request(batch_size=batch_size))
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
         assert (found > 0).any()
         assert (found < 0).any()
 
     def test_rows_share_the_blame_of_all_their_tails(self, setup) -> None:
-        recipe, models, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
-        found = influence(recipe, checkpoints, train, test, Request(unit="row", batch_size=5))
+        system, models, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
+        found = influence(system, checkpoints, train, test, Request(unit="row", batch_size=5))
         wanted = sum(
-            rate * triple_gradients(recipe, m, "test") @ triple_gradients(recipe, m, "train", rows=True).T
+            rate * triple_gradients(system, m, "test") @ triple_gradients(system, m, "train", rows=True).T
             for rate, m in zip(RATES, models, strict=True)
         )
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-8, atol=1e-10)
 
     @pytest.mark.parametrize("unit", ["label", "row"])
     def test_self_influence_is_the_squared_norm_of_both_labels_together(self, setup, unit) -> None:
-        recipe, models, checkpoints = setup
-        train = recipe.traced_triples("train")
-        found = self_influence(recipe, checkpoints, train, Request(unit=unit, batch_size=6))
+        system, models, checkpoints = setup
+        train = system.traced_triples("train")
+        found = self_influence(system, checkpoints, train, Request(unit=unit, batch_size=6))
         wanted = sum(
-            rate * triple_gradients(recipe, m, "train", rows=unit == "row").square().sum(1)
+            rate * triple_gradients(system, m, "train", rows=unit == "row").square().sum(1)
             for rate, m in zip(RATES, models, strict=True)
         )
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-8)
 
     def test_it_goes_on_after_a_checkpoint(self, setup, expected) -> None:
-        recipe, _, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
+        system, _, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
         states: list[tuple[int, np.ndarray]] = []
         influence(
-            recipe, checkpoints, train, test, Request(), after=lambda done, total: states.append((done, total.copy()))
+            system, checkpoints, train, test, Request(), after=lambda done, total: states.append((done, total.copy()))
         )
         assert [done for done, _ in states] == [1, 2]
         opened = []
@@ -87,60 +87,60 @@ class TestInfluence:
             TracedCheckpoint(c.epoch, c.learning_rate, lambda c=c: opened.append(c.epoch) or c.open())
             for c in checkpoints
         ]
-        found = influence(recipe, watched, train, test, Request(), start=states[0])
+        found = influence(system, watched, train, test, Request(), start=states[0])
         assert opened == [1]
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
 
     def test_no_checkpoint_is_refused(self, setup) -> None:
-        recipe = setup[0]
+        system = setup[0]
         with pytest.raises(SettingsError, match="keep_influence"):
-            influence(recipe, [], recipe.traced_triples("train"), recipe.traced_triples("test"), Request())
+            influence(system, [], system.traced_triples("train"), system.traced_triples("test"), Request())
 
 
 class TestLayers:
     def test_layers_add_up_to_the_whole(self, setup, expected) -> None:
-        recipe, models, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
-        layers = recipe.tracer(models[0], "fp32").layers
-        parts = [influence(recipe, checkpoints, train, test, Request(layers=(layer,))) for layer in layers]
+        system, models, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
+        layers = system.tracer(models[0], "fp32").layers
+        parts = [influence(system, checkpoints, train, test, Request(layers=(layer,))) for layer in layers]
         np.testing.assert_allclose(sum(parts), expected.numpy(), rtol=1e-7, atol=1e-9)
 
     def test_the_convolution_alone_sees_triples_that_share_no_entity(self, setup) -> None:
-        recipe, _, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
-        found = influence(recipe, checkpoints, train, test, Request(layers=("convolution",)))
+        system, _, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
+        found = influence(system, checkpoints, train, test, Request(layers=("convolution",)))
         apart = np.array([[not set(z[[0, 2]]) & set(t[[0, 2]]) for z in train] for t in test])
         assert (found[apart] != 0).all()
 
     def test_an_unknown_layer_is_refused_with_the_known_ones(self, setup) -> None:
-        recipe, _, checkpoints = setup
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
+        system, _, checkpoints = setup
+        train, test = system.traced_triples("train"), system.traced_triples("test")
         with pytest.raises(SettingsError, match=r"no 'fc' \(known: entities, relations"):
-            influence(recipe, checkpoints, train, test, Request(layers=("fc",)))
+            influence(system, checkpoints, train, test, Request(layers=("fc",)))
 
 
 class TestPreconditioning:
     def test_it_divides_by_the_root_of_the_unbiased_second_moment(self, setup) -> None:
-        recipe, models, _ = setup
+        system, models, _ = setup
         model = models[0]
-        tracer = recipe.tracer(model, "fp32")
+        tracer = system.tracer(model, "fp32")
         generator = torch.Generator().manual_seed(0)
         state = {}
         for name, p in model.named_parameters():
             state[f"{name}.exp_avg_sq"] = torch.rand(p.shape, generator=generator, dtype=torch.float64)
             state[f"{name}.step"] = torch.tensor(10.0)
         scales = adam_scales(state, tracer, beta2=0.999)
-        train, test = recipe.traced_triples("train"), recipe.traced_triples("test")
-        found = influence(recipe, [TracedCheckpoint(0, 1.0, lambda: (tracer, scales))], train, test, Request())
+        train, test = system.traced_triples("train"), system.traced_triples("test")
+        found = influence(system, [TracedCheckpoint(0, 1.0, lambda: (tracer, scales))], train, test, Request())
         flat = torch.cat([state[f"{name}.exp_avg_sq"].flatten() for name, _ in model.named_parameters()])
         weights = 1.0 / ((flat / (1 - 0.999**10)).sqrt() + 1e-8)
-        left, right = triple_gradients(recipe, model, "test"), triple_gradients(recipe, model, "train")
+        left, right = triple_gradients(system, model, "test"), triple_gradients(system, model, "train")
         np.testing.assert_allclose(found, ((left * weights) @ right.T).numpy(), rtol=1e-8, atol=1e-9)
 
     def test_a_run_without_adam_is_refused(self, setup) -> None:
-        recipe, models, _ = setup
+        system, models, _ = setup
         with pytest.raises(SettingsError, match="adam or adamw"):
-            adam_scales({}, recipe.tracer(models[0], "fp32"), beta2=0.999)
+            adam_scales({}, system.tracer(models[0], "fp32"), beta2=0.999)
 
 
 class TestTop:

@@ -184,7 +184,7 @@ class TestOtherFormats:
         return {p.name: p for p in folder.iterdir()}
 
     @pytest.mark.parametrize(
-        ("file", "format", "recipe", "graph", "rejects"),
+        ("file", "format", "system", "graph", "rejects"),
         [
             ("views.tsv", "sequence", "sasrec", {}, 0),
             ("plays.csv", "interactions_csv", "bpr_mf", {}, 1),
@@ -198,7 +198,7 @@ class TestOtherFormats:
         ],
     )
     def test_the_readers_figures_and_a_defs_yaml(
-        self, tmp_path: Path, file: str, format: str, recipe: str, graph: dict[str, object], rejects: int
+        self, tmp_path: Path, file: str, format: str, system: str, graph: dict[str, object], rejects: int
     ) -> None:
         from graphmill.ingest.sources import graph_settings, parse_sources, read_tables
 
@@ -208,7 +208,7 @@ class TestOtherFormats:
         assert sum(found.relations.values()) > 1
         assert len(found.rejects) == rejects
         dataset, model = yaml.safe_load_all(found.defs)
-        assert model["attributes"]["recipe"] == recipe
+        assert model["attributes"]["system"] == system
         assert dataset["attributes"].get("graph", {}) == graph
         sources = parse_sources(dataset["attributes"]["sources"], tmp_path)
         assert graph_settings(parse(GraphSettings, graph, "defs.yaml"), sources).add_reverse == "never"

@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         shutil.copy(REPOSITORY / "src/graphmill/definitions.py", package)
         shutil.copytree(REPOSITORY / "data/01_raw" / sample, tmp_path / "data/01_raw" / sample)
         documents = list(yaml.safe_load_all((REPOSITORY / f"src/graphmill/defs/{name}/defs.yaml").read_text()))
-        kept = documents[:1] + [d for d in documents[1:] if d["attributes"]["recipe"] in models]
+        kept = documents[:1] + [d for d in documents[1:] if d["attributes"]["system"] in models]
         for document in kept[1:]:
             settings = document["attributes"]["settings"]
             for section, values in LESS.items():

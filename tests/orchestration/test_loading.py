@@ -17,15 +17,15 @@ attributes:
   sources: [{{name: edges, format: kg_csv, path: data/kg.csv}}]
 ---
 type: graphmill.components.EmbeddingModel
-attributes: {{dataset: {name}, recipe: hgt}}
+attributes: {{dataset: {name}, system: hgt}}
 """
 BROKEN = {
     "no YAML": "type: [",
     "no mapping": "- 1",
-    "an unknown setting": DATASET.format(name="b").replace("recipe: hgt", "recipe: hgt, settings: {epoch: 1}"),
-    "an unknown system": DATASET.format(name="b").replace("recipe: hgt", "recipe: nothing"),
+    "an unknown setting": DATASET.format(name="b").replace("system: hgt", "system: hgt, settings: {epoch: 1}"),
+    "an unknown system": DATASET.format(name="b").replace("system: hgt", "system: nothing"),
     "an unknown component": "type: graphmill.components.Nothing",
-    "a name that is taken": DATASET.format(name="b").replace("recipe: hgt", "recipe: hgt, name: graph"),
+    "a name that is taken": DATASET.format(name="b").replace("system: hgt", "system: hgt, name: graph"),
 }
 
 

@@ -46,7 +46,7 @@ DEFS = [
     },
     {
         "type": "graphmill.components.EmbeddingModel",
-        "attributes": {"dataset": "toy", "recipe": "hgt", "settings": SMALL},
+        "attributes": {"dataset": "toy", "system": "hgt", "settings": SMALL},
     },
 ]
 

@@ -49,7 +49,7 @@ def small_relations_have_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.Run], graph: TypedGraph) -> None:
     restored = restore(runs[system].path)
-    scorer = restored.recipe.scorer(restored.model)
+    scorer = restored.system.scorer(restored.model)
     ids = graph.node_table()["id"].to_pylist()
     expected = {}
     for relation in graph.relations:
@@ -250,7 +250,7 @@ def test_an_export_alone_scores_as_its_run(
     system: str, runs: dict[str, graphmill.Run], graph: TypedGraph, tmp_path: Path
 ) -> None:
     restored = restore(runs[system].path)
-    of_run = restored.recipe.scorer(restored.model)
+    of_run = restored.system.scorer(restored.model)
     alone = graphmill.load(shutil.copytree(runs[system].path / "embeddings", tmp_path / "export"))
     ids = graph.node_table()["id"].to_pylist()
     for relation in graph.relations:

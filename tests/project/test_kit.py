@@ -47,7 +47,7 @@ def chain(name: str) -> str:
             {"type": "graphmill.components.GraphDataset", "attributes": {"name": name, "sources": [source]}},
             {
                 "type": "graphmill.components.EmbeddingModel",
-                "attributes": {"dataset": name, "recipe": "hgt", "settings": SMALL},
+                "attributes": {"dataset": name, "system": "hgt", "settings": SMALL},
             },
         ]
     )

@@ -30,7 +30,7 @@ class Model:
 
     def run(self, **training: Any) -> tuple[Path, dict[str, Any]]:
         values = settings_of(self.case, self.graph, {"export": {"csv": False}, "training": training}, self.sections)
-        path = Path(train(values, "test", root=str(self.folder / self.case.recipe))["run_dir"])
+        path = Path(train(values, "test", root=str(self.folder / self.case.system))["run_dir"])
         return path, export_run(restore(path))
 
 
@@ -70,8 +70,8 @@ def test_other_scores_keep_their_vectors_and_a_turned_copy_lies_beside(tmp_path:
     folder = second / "embeddings"
     assert exported["alignment"]["in_place"] is False
     assert set(exported["aligned"]) == {ALIGNED}
-    recipe = restore(second)
-    own = np.concatenate([block.vectors for block in recipe.recipe.embeddings(recipe.model)])
+    system = restore(second)
+    own = np.concatenate([block.vectors for block in system.system.embeddings(system.model)])
     assert np.array_equal(np.asarray(read_embeddings(folder).vectors), own)
     assert cosine(live, folder / ALIGNED) > cosine(live, folder) + 0.1
     version = promote(second)

@@ -54,7 +54,7 @@ def test_a_version_holds_the_export_byte_for_byte_and_says_what_it_is(store: Ver
     assert (found["version"], found["path"]) == (version.name, str(version.path))
     written = (first / "embeddings" / "embeddings.parquet").read_bytes()
     assert (version.path / "embeddings.parquet").read_bytes() == written
-    assert version.about["recipe"] == "hgt"
+    assert version.about["system"] == "hgt"
     assert version.about["rows"] == 114
     assert version.about["metrics"]["valid_mrr"] > 0
     assert set(version.about["graph"]["nodes"]) == {"disease", "drug", "gene/protein"}

@@ -17,7 +17,7 @@ def keep_all(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
     return np.zeros(len(heads), bool)
 
 
-FIRST = {case.recipe: case for case in reversed(CASES.values())}
+FIRST = {case.system: case for case in reversed(CASES.values())}
 
 
 @pytest.fixture(scope="module", params=sorted(FIRST))
@@ -25,37 +25,37 @@ def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Case, Any, torch.nn.Module]:
     case = FIRST[request.param]
-    folder: Path = tmp_path_factory.mktemp(case.recipe)
-    _, recipe = case.build(case.graph(folder / "graph"))
-    return case, recipe, recipe.build(Execution()).eval()
+    folder: Path = tmp_path_factory.mktemp(case.system)
+    _, system = case.build(case.graph(folder / "graph"))
+    return case, system, system.build(Execution()).eval()
 
 
 def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, Any, torch.nn.Module]) -> None:
-    _, recipe, model = built
-    metric = recipe.settings.evaluation.selection_metric
-    found = query_values(recipe, model, "valid", metric, keep_all)
+    _, system, model = built
+    metric = system.settings.evaluation.selection_metric
+    found = query_values(system, model, "valid", metric, keep_all)
     with torch.no_grad():
-        expected = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+        expected = system.evaluate(model, "valid", final=True, poll=lambda: None)
     assert found.mean == pytest.approx(expected[metric], rel=1e-9)
     assert found.left_out == 0
 
 
 def test_what_is_left_out_is_not_asked_and_is_counted(built: tuple[Case, Any, torch.nn.Module]) -> None:
-    _, recipe, model = built
-    metric = recipe.settings.evaluation.selection_metric
-    whole = query_values(recipe, model, "valid", metric, keep_all)
+    _, system, model = built
+    metric = system.settings.evaluation.selection_metric
+    whole = query_values(system, model, "valid", metric, keep_all)
 
     def every_other_head(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         return heads % 2 == 0
 
-    some = query_values(recipe, model, "valid", metric, every_other_head)
+    some = query_values(system, model, "valid", metric, every_other_head)
     assert some.left_out > 0
     assert len(some.values) < len(whole.values)
     assert set(some.units) < set(whole.units)
 
 
 def test_a_metric_that_has_no_figure_for_each_query_is_a_sentence(built: tuple[Case, Any, torch.nn.Module]) -> None:
-    _, recipe, _ = built
+    _, system, _ = built
     for metric in ("auc", "recall@0", "mrr@", "amri"):
         with pytest.raises(InputError, match=f"metric '{metric}' is not measured for each query; "):
-            check_metric(recipe, metric)
+            check_metric(system, metric)

@@ -37,25 +37,25 @@ ODD: list[Any] = [
 
 
 def setting_paths() -> dict[str, set[str]]:
-    """Recipe → every ``section.name`` that it has."""
+    """System → every ``section.name`` that it has."""
     found = {}
-    for recipe in registry.RECIPES:
+    for system in registry.SYSTEMS:
         paths: set[str] = set()
-        for name, field in registry.settings_model(recipe).model_fields.items():
+        for name, field in registry.settings_model(system).model_fields.items():
             below = getattr(field.annotation, "model_fields", None)
             paths |= {f"{name}.{inner}" for inner in below} if below else {name}
-        found[recipe] = paths
+        found[system] = paths
     return found
 
 
 def odd_texts(values: dict[str, Any], seed: int, count: int) -> Iterator[str]:
     """``count`` YAML texts made from valid ``values``: three in four with an odd value, the others damaged as text."""
     rng = random.Random(seed)
-    paths = sorted(setting_paths()[values["recipe"]])
+    paths = sorted(setting_paths()[values["system"]])
     for number in range(count):
         if number % 4:
             path = rng.choice(paths)
-            kind = type(_default(values["recipe"], path))
+            kind = type(_default(values["system"], path))
             like = [value for value in ODD if type(value) is kind]  # which gets further than what is of another type
             odd = rng.choice(like if like and rng.random() < 0.6 else ODD)
             yield yaml.safe_dump(_with(values, path, odd), allow_unicode=True)
@@ -63,8 +63,8 @@ def odd_texts(values: dict[str, Any], seed: int, count: int) -> Iterator[str]:
             yield _damaged(yaml.safe_dump(values), rng)
 
 
-def _default(recipe: str, path: str) -> Any:
-    value: Any = settings_model(recipe)()
+def _default(system: str, path: str) -> Any:
+    value: Any = settings_model(system)()
     for name in path.split("."):
         value = getattr(value, name)
     return value

@@ -105,7 +105,7 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
         assert words in source, words
 
 
-# Names that a recipe or the machine puts into a message; numbers and what "…" stands for need no entry.
+# Names that a system or the machine puts into a message; numbers and what "…" stands for need no entry.
 EXAMPLES = {"encoder", "No", "jsonl"}
 
 
@@ -137,7 +137,7 @@ class Source:
             while todo:
                 run = next((n for n in range(len(todo), 0, -1) if self._has(todo, n, after_value)), 0)
                 if run:
-                    todo, after_value = todo[run:], run == 1  # a single word may be a value: a device, a recipe
+                    todo, after_value = todo[run:], run == 1  # a single word may be a value: a device, a system
                     continue
                 word, *todo = todo
                 after_value = word in EXAMPLES or word[0].isdigit()

@@ -150,7 +150,7 @@ def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
 ) -> None:
     plain = merge(values, {"model": {"dropout": 0.0}, "acceleration": {"micro_batches": 1}})
     whole = outcome(run(plain, tmp_path / "whole"))
-    step = prepare(plain, "test").recipe
+    step = prepare(plain, "test").system
     largest = sum(array.nbytes for array in step.step(step.phases[0], 0, 0).arrays().values())
     code, stderr = finish(start(plain, tmp_path / "shrunk", GRAPHMILL_ALLOCATION_LIMIT=str(int(largest * 0.6))))
     assert code == 0, stderr
@@ -183,9 +183,9 @@ def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any
 HUNGRY = """
 import sys
 import torch
-from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.system import HgtSystem
 from graphmill.worker.__main__ import main
-HgtRecipe.evaluate = lambda *arguments, **options: torch.empty(1 << 60)
+HgtSystem.evaluate = lambda *arguments, **options: torch.empty(1 << 60)
 sys.exit(main(sys.argv[1:]))
 """
 

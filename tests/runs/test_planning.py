@@ -41,13 +41,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def job_of(graph: TypedGraph, **sections: Any) -> Job:
-    values = {"recipe": "hgt", "data": str(graph.path), "preset": "none", "model": {"num_layers": 2}}
+    values = {"system": "hgt", "data": str(graph.path), "preset": "none", "model": {"num_layers": 2}}
     return resolve(merge(values, sections), "settings.yaml")
 
 
 def small(graph: TypedGraph, **acceleration: Any) -> dict[str, Any]:
     values = merge(CASES["hgt-full"].settings, {"training": {"epochs": 1, "steps_per_epoch": 2}})
-    values = merge(values, {"recipe": "hgt", "data": str(graph.path), "preset": "none"})
+    values = merge(values, {"system": "hgt", "data": str(graph.path), "preset": "none"})
     return merge(values, {"acceleration": {"batching": "auto", **acceleration}})
 
 
@@ -75,11 +75,11 @@ def test_weights_are_counted_to_the_byte(name: str, tmp_path: Path) -> None:
     if case.settings.get("model", {}).get("mhc"):
         pytest.skip("the few numbers that mix streams are left out")
     own = case.graph(tmp_path / "graph")
-    job, recipe = case.build(own)
+    job, system = case.build(own)
     counted = sum(part.bytes(Execution()) for part in parts_of(job, own, job.batching) if part.when == "weights")
-    held = sum(p.numel() * p.element_size() for p in case.model(recipe).parameters())
+    held = sum(p.numel() * p.element_size() for p in case.model(system).parameters())
     # The sequence models' few biases and norms are rounded.
-    assert counted == pytest.approx(held, rel=0.02 if case.recipe in ("sasrec", "tisasrec") else 0.002)
+    assert counted == pytest.approx(held, rel=0.02 if case.system in ("sasrec", "tisasrec") else 0.002)
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)
@@ -281,8 +281,8 @@ def test_every_setting_that_a_refusal_names_is_one_of_the_system(name: str, tmp_
     for sentence in (job.settings.acceleration.LESS_MEMORY, *(p.advice() for p in parts_of(job, own, job.batching))):
         for section, setting in re.findall(r"\b(model|training|acceleration|sampling)\.([a-z_]+)", sentence):
             assert hasattr(getattr(job.settings, section), setting), setting
-            assert setting not in ("batching", "edge_sample_size") or job.settings.recipe == "hgt"
-            assert setting != "batch_size" or job.settings.recipe != "hgt"
+            assert setting not in ("batching", "edge_sample_size") or job.settings.system == "hgt"
+            assert setting != "batch_size" or job.settings.system != "hgt"
 
 
 def test_without_a_budget_a_run_is_refused_only_when_it_is_far_from_fitting(
@@ -299,7 +299,7 @@ def test_without_a_budget_a_run_is_refused_only_when_it_is_far_from_fitting(
 
 def test_a_budget_that_is_no_size_is_refused_before_the_graph_is_read() -> None:
     with pytest.raises(SettingsError, match=r'settings.yaml: acceleration.memory_budget = "much" is not understood'):
-        resolve({"recipe": "hgt", "acceleration": {"memory_budget": "much"}}, "settings.yaml")
+        resolve({"system": "hgt", "acceleration": {"memory_budget": "much"}}, "settings.yaml")
 
 
 # -- the machines that presets are named after ----------------------------------------------------------------------------
@@ -385,7 +385,7 @@ def test_the_plan_is_recorded_and_the_run_goes_on_and_is_restored_by_it(
     assert "memory: memory_budget 4GiB" in (Path(result["run_dir"]) / "train.log").read_text()
     monkeypatch.undo()
     # Restoring takes what was recorded, not what auto would be here.
-    assert restore(result["run_dir"]).recipe.batching == "edge_sampled"  # type: ignore[attr-defined]
+    assert restore(result["run_dir"]).system.batching == "edge_sampled"  # type: ignore[attr-defined]
 
 
 def test_the_rungs_of_the_plan_are_those_of_the_engine(
@@ -421,7 +421,7 @@ def test_an_epochs_phases_are_timed(name: str, tmp_path: Path) -> None:
     own = CASES[name].graph(tmp_path / "graph")
     assert (
         estimated(
-            merge(CASES[name].settings, {"recipe": CASES[name].recipe, "data": str(own.path), "preset": "none"})
+            merge(CASES[name].settings, {"system": CASES[name].system, "data": str(own.path), "preset": "none"})
         ).seconds_per_step
         > 0
     )

@@ -36,7 +36,7 @@ def test_off_and_on_are_refused_everywhere_with_the_word_to_write(line: str) -> 
     sentence = rf"acceleration\.{line.partition(':')[0]} = (True|False): write {INSTEAD[line]} \(or "
     for values in (written, single):
         with pytest.raises(SettingsError, match=sentence):
-            parse_settings({"recipe": "kgat", **values}, "settings.yaml")
+            parse_settings({"system": "kgat", **values}, "settings.yaml")
         with pytest.raises(SettingsError, match=sentence):
             launchpad_defaults("kgat", values)
 
@@ -69,7 +69,7 @@ def test_off_and_on_are_refused_everywhere_with_the_word_to_write(line: str) -> 
 )
 def test_what_would_be_taken_for_something_else_is_refused(text: str, words: str) -> None:
     with pytest.raises(GraphmillError) as caught:
-        parse_settings({"recipe": "hgt", **read_yaml(text, "settings.yaml")}, "settings.yaml")
+        parse_settings({"system": "hgt", **read_yaml(text, "settings.yaml")}, "settings.yaml")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -160,7 +160,7 @@ def test_odd_settings_files_are_used_or_refused_in_a_sentence(
 def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings by path that differ from what the text, or else the default, says: that, and what was taken."""
     taken = flat(parse_settings(written, "settings.yaml").model_dump())
-    bare = {name: written[name] for name in ("recipe", "preset") if name in written}
+    bare = {name: written[name] for name in ("system", "preset") if name in written}
     if taken.get("objective.loss") == "link_contrastive":  # which has defaults of its own
         bare["objective"] = {"loss": "link_contrastive"}
     default, said = flat(parse_settings(bare, "settings.yaml").model_dump()), flat(yaml.safe_load(text))
@@ -221,15 +221,15 @@ def test_a_terminal_that_is_gone_is_not_written_to() -> None:
 
 
 def test_every_system_refuses_a_metric_that_would_choose_nothing() -> None:
-    for name in registry.RECIPES:
+    for name in registry.SYSTEMS:
         with pytest.raises(SettingsError, match="selection_metric: nothing is not measured"):
-            parse_settings({"recipe": name, "evaluation": {"selection_metric": "nothing"}}, "test")
+            parse_settings({"system": name, "evaluation": {"selection_metric": "nothing"}}, "test")
 
 
 def test_a_settings_file_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_bytes(b"recipe: \xff\xfe")
+    file.write_bytes(b"system: \xff\xfe")
     with pytest.raises(InputError, match="not text in UTF-8"):
         read_settings(file)
-    file.write_text("\ufeffrecipe: hgt\n", encoding="utf-8")
-    assert read_settings(file) == {"recipe": "hgt"}
+    file.write_text("\ufeffsystem: hgt\n", encoding="utf-8")
+    assert read_settings(file) == {"system": "hgt"}

@@ -79,7 +79,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def values(graph: str, epochs: int = 4, **tracker: Any) -> dict[str, Any]:
     own = {"writer": OURS, **tracker}
-    common = {"recipe": "bpr_mf", "data": graph, "preset": "none", "tracker": own}
+    common = {"system": "bpr_mf", "data": graph, "preset": "none", "tracker": own}
     return merge(merge(CASE.settings, common), {"training": {"epochs": epochs, "patience_epochs": 0}})
 
 

@@ -16,7 +16,7 @@ from graphmill.search.study import open_search
 from tests.project.test_kit import SECRETS, Postgres
 
 pytest.importorskip("optuna")
-VALUES = {"recipe": "bpr_mf", "data": "graph", "search": {"space": {"model.embedding_dim": [4, 8]}, "trials": 3}}
+VALUES = {"system": "bpr_mf", "data": "graph", "search": {"space": {"model.embedding_dim": [4, 8]}, "trials": 3}}
 
 
 @pytest.fixture(scope="module")

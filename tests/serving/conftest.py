@@ -119,14 +119,14 @@ def fill(
     items: int,
     first_name: str,
     files: Mapping[str, bytes],
-    recipe: str = "hgt",
+    system: str = "hgt",
 ) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
         beside = {SCORING: arrays} if arrays else {}
         about: dict[str, Any] = {
             "fingerprint": f"run{seed}",
             "epoch": 1,
-            "recipe": recipe,
+            "system": system,
             "relations": RELATIONS if arrays else [],
         }
         about["data"] = {"path": "gone/graph", "content_hash": "0" * 64}
@@ -158,7 +158,7 @@ def fill(
             pq.write_table(table, folder / "recommendations.parquet")
         said = None if index == "exact" else write_index(index, Vectors(values), folder)  # type: ignore[arg-type]
         return {
-            "recipe": recipe,
+            "system": system,
             "run_dir": f"data/06_models/toy/hgt/run{seed}",
             "fingerprint": f"run{seed}",
             "epoch": 1,

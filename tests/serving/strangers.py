@@ -110,11 +110,11 @@ def whole_version(folder: Path, system: str) -> Path:
             LINKS: links_table(),
             ROWS_FILE: json.dumps({"w": ["node", [str(n) for n in range(5)]]}).encode(),
             "card.md": b"# A card",
-            "settings.json": b'{"recipe": "hgt", "data": "g"}',
+            "settings.json": b'{"system": "hgt", "data": "g"}',
             "graph.json": b'{"content_hash": "0", "node_types": {"drug": 30}, "relations": {"a | b | c": 3}}',
         }
-        recipe = system if system in ("complex", "conve") else "hgt"
-        about = fill(1, arrays_of(system), "exact", 5, "Drug 0", files, recipe)(path)
+        scored_as = system if system in ("complex", "conve") else "hgt"
+        about = fill(1, arrays_of(scored_as), "exact", 5, "Drug 0", files, scored_as)(path)
         save_file({"w": np.ones((5, 2), np.float32)}, path / WEIGHTS_FILE)
         pairs, trained = np.arange(9, dtype=np.uint64), np.packbits(np.ones(9, bool))
         np.savez(path / "graph.npz", pairs=pairs, trained=trained, degrees=np.ones(90, np.int32))

@@ -1,6 +1,6 @@
-"""One small training per recipe and mode: what the parametrised suites of tests/training run on.
+"""One small training per system and mode: what the parametrised suites of tests/training run on.
 
-A new recipe joins by adding its cases here; ``test_every_registered_recipe_has_a_case`` fails until it does.
+A new system joins by adding its cases here; ``test_every_registered_system_has_a_case`` fails until it does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphmill.ingest.sequence import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
-from graphmill.training.contract import Execution, Recipe
+from graphmill.training.contract import Execution, System
 from graphmill.training.engine import Engine
 from graphmill.training.reporting import TrainingListener
 
@@ -144,12 +144,12 @@ def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe in one mode, on a graph that it can learn something from in seconds.
+    """A system in one mode, on a graph that it can learn something from in seconds.
 
     ``row_split``: whether the loss of one step may be cut into chunks and shards of rows.
     """
 
-    recipe: str
+    system: str
     settings: dict[str, Any]
     graph: Callable[[Path], TypedGraph] = typed_graph
     row_split: bool = True
@@ -157,21 +157,21 @@ class Case:
 
     def job(self, graph: TypedGraph, **sections: dict[str, Any]) -> Job:
         """The resolved job, with some settings overridden."""
-        values = merge({"recipe": self.recipe, "data": str(graph.path), "preset": "none", **self.settings}, sections)
+        values = merge({"system": self.system, "data": str(graph.path), "preset": "none", **self.settings}, sections)
         return resolve(values, "test")
 
-    def build(self, graph: TypedGraph, **sections: dict[str, Any]) -> tuple[Job, Recipe]:
-        """The recipe on the CPU."""
+    def build(self, graph: TypedGraph, **sections: dict[str, Any]) -> tuple[Job, System]:
+        """The system on the CPU."""
         job = self.job(graph, **sections)
-        recipe = registry.create(self.recipe, graph, job.settings, job.batching)
-        recipe.to(torch.device("cpu"))
-        return job, recipe
+        system = registry.create(self.system, graph, job.settings, job.batching)
+        system.to(torch.device("cpu"))
+        return job, system
 
     def model(
-        self, recipe: Recipe, dtype: torch.dtype = torch.float32, execution: Execution | None = None
+        self, system: System, dtype: torch.dtype = torch.float32, execution: Execution | None = None
     ) -> torch.nn.Module:
         """A fresh model in ``dtype``, in train mode."""
-        return recipe.build(execution or Execution()).to(dtype).train()
+        return system.build(execution or Execution()).to(dtype).train()
 
 
 _HGT = {
@@ -343,11 +343,11 @@ CASES = {
 }
 
 
-def trained(job: Job, recipe: Recipe) -> Engine:
-    """An engine that has trained ``recipe`` to its end in this process: fp32 on the CPU, nothing saved."""
+def trained(job: Job, system: System) -> Engine:
+    """An engine that has trained ``system`` to its end in this process: fp32 on the CPU, nothing saved."""
     s = job.settings
     engine = Engine(
-        recipe,
+        system,
         s.training,
         s.acceleration,
         s.evaluation,

@@ -20,7 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import train as worker
 from graphmill.runs.resolve import resolve
 from graphmill.systems import registry
-from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
+from graphmill.training.contract import Encoded, Execution, StepBatch, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.replicas import require_equal_replicas
@@ -30,18 +30,18 @@ from graphmill.training.step import compute_gradient
 def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """Per phase: gradients by name, losses, norm, bytes reduced, and what they are at least, both ways that there are."""
     job = resolve(values, "rank_program")
-    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
-    recipe.to(torch.device("cpu"))
-    model = recipe.build(Execution()).double().train()
+    system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    system.to(torch.device("cpu"))
+    model = system.build(Execution()).double().train()
     named, out = dict(model.named_parameters()), {}
-    for phase in recipe.phases:
-        names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
+    for phase in system.phases:
+        names = [n for g in system.parameter_groups(model, phase) for n in g.names]
         for parameter in model.parameters():
             parameter.grad = None
         before = ranks.bytes_reduced
-        batch = recipe.step(phase, 1, 2)
+        batch = system.step(phase, 1, 2)
         found = compute_gradient(
-            recipe,
+            system,
             model,
             [named[n] for n in names],
             batch,
@@ -60,18 +60,18 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             "encoding_bytes": None,
         }
         if batch.replicated:
-            out[phase.name]["encoding_bytes"] = least_bytes(recipe, model, batch, [named[n] for n in names])
+            out[phase.name]["encoding_bytes"] = least_bytes(system, model, batch, [named[n] for n in names])
     return out
 
 
-def least_bytes(recipe: Recipe, model: torch.nn.Module, batch: StepBatch, parameters: list[torch.nn.Parameter]) -> int:
+def least_bytes(system: System, model: torch.nn.Module, batch: StepBatch, parameters: list[torch.nn.Parameter]) -> int:
     """What must be reduced at least for a replicated step: the encoding's gradient and those that pass it by."""
     (group,) = batch.shard(0, 2).groups()  # a share: of a whole batch only the rows in it may be encoded
-    encoded = recipe.encode(model, group)
+    encoded = system.encode(model, group)
     if encoded is None:
         return sum(p.numel() * p.element_size() for p in parameters)
     leaves = {name: t.detach().requires_grad_(t.requires_grad) for name, t in encoded.tensors.items()}
-    loss = torch.stack([term.sum for term in recipe.terms(model, group, Encoded(leaves))]).sum()
+    loss = torch.stack([term.sum for term in system.terms(model, group, Encoded(leaves))]).sum()
     for parameter in parameters:
         parameter.grad = None  # rows of a table are added to a gradient that is there, and none is handed on
     direct = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -82,22 +82,22 @@ def least_bytes(recipe: Recipe, model: torch.nn.Module, batch: StepBatch, parame
 def evaluations(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """Validation figures of the same weights, by this process alone and by all of them together."""
     job = resolve(values, "rank_program")
-    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
-    recipe.to(torch.device("cpu"))
-    model = recipe.build(Execution()).eval()
+    system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    system.to(torch.device("cpu"))
+    model = system.build(Execution()).eval()
     share = Share(ranks.rank, ranks.world, ranks.sum_array)
     with torch.no_grad():
-        alone = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+        alone = system.evaluate(model, "valid", final=True, poll=lambda: None)
         with shared(share):
-            together = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+            together = system.evaluate(model, "valid", final=True, poll=lambda: None)
     return {"alone": alone, "shared": together, "blocks": share.blocks}
 
 
 def drift(values: dict[str, Any], ranks: Ranks) -> list[str]:
     """What is said of equal replicas, and of one whose last parameter differs by one bit on the last rank."""
     job = resolve(values, "rank_program")
-    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
-    model, said = recipe.build(Execution()), []
+    system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    model, said = system.build(Execution()), []
     for flipped in (False, True):
         name, last = list(model.named_parameters())[-1]
         if flipped and ranks.rank == ranks.world - 1:

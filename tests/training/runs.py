@@ -35,7 +35,7 @@ UNEQUAL = ("epoch_seconds", "seconds", "per_second", "memory_bytes", "notes")
 
 def settings_of(case: Case, graph: TypedGraph, *sections: dict[str, Any]) -> dict[str, Any]:
     """The settings file of a short run of a case."""
-    values = merge({"recipe": case.recipe, "data": str(graph.path), "preset": "none", **case.settings}, SHORT)
+    values = merge({"system": case.system, "data": str(graph.path), "preset": "none", **case.settings}, SHORT)
     for section in sections:
         values = merge(values, section)
     return values
@@ -62,9 +62,9 @@ def outcome(result: dict[str, Any]) -> Outcome:
     run = RunDirectory(result["run_dir"])
     last = CheckpointStore(run.checkpoints).load("last").snapshot
     restored = restore(run.path)
-    vectors = [block.vectors for block in restored.recipe.embeddings(restored.model)]
-    if not registry.entry(restored.recipe.name).vectors:
-        vectors = [restored.recipe.scorer(restored.model).score_targets(0, np.arange(3)).numpy()]
+    vectors = [block.vectors for block in restored.system.embeddings(restored.model)]
+    if not registry.entry(restored.system.name).vectors:
+        vectors = [restored.system.scorer(restored.model).score_targets(0, np.arange(3)).numpy()]
     return Outcome(
         tensors=last.tensors,
         state=_equal_part(last.state),
@@ -112,8 +112,8 @@ class Hooks:
         create, compute = registry.create, engine.compute_gradient
 
         def creating(*arguments: Any) -> Any:
-            recipe: Any = create(*arguments)
-            terms, evaluate = recipe.terms, recipe.evaluate
+            system: Any = create(*arguments)
+            terms, evaluate = system.terms, system.evaluate
 
             def counted_terms(*args: Any) -> Any:
                 self.on_chunk(self.step, self.chunk)
@@ -125,8 +125,8 @@ class Hooks:
                 self.evaluations += 1
                 return evaluate(*args, **options)
 
-            recipe.terms, recipe.evaluate = counted_terms, counted_evaluate
-            return recipe
+            system.terms, system.evaluate = counted_terms, counted_evaluate
+            return system
 
         def computing(*args: Any, **options: Any) -> Any:
             self.chunk = 0

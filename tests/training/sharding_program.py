@@ -34,27 +34,27 @@ from graphmill.training.step import compute_gradient
 def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """Per phase the whole gradient by name, losses and norm; figures of a validation; the bytes sent for the layers."""
     job = resolve(values, "sharding_program")
-    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
     if ranks.world > 1:
-        recipe.shard(ranks)
-    recipe.to(torch.device("cpu"))
-    model = recipe.build(Execution())
-    if recipe.shards is not None:
-        recipe.shards.cut(model)
+        system.shard(ranks)
+    system.to(torch.device("cpu"))
+    model = system.build(Execution())
+    if system.shards is not None:
+        system.shards.cut(model)
     model = model.double().train()
-    recipe.begin_epoch(model, 1)
+    system.begin_epoch(model, 1)
     named, out = dict(model.named_parameters()), {}
-    for phase in recipe.phases:
-        names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
+    for phase in system.phases:
+        names = [n for g in system.parameter_groups(model, phase) for n in g.names]
         for parameter in model.parameters():
             parameter.grad = None
         reduced, exchanged = ranks.bytes_reduced, ranks.bytes_exchanged
         with batch_rows() as asked:
             found = compute_gradient(
-                recipe,
+                system,
                 model,
                 [named[n] for n in names],
-                recipe.step(phase, 1, 2),
+                system.step(phase, 1, 2),
                 execution=Execution(micro_batches=2),
                 precision=Precision("fp32", torch.device("cpu")),
                 ranks=ranks,
@@ -63,7 +63,7 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
         exchanged = ranks.bytes_exchanged - exchanged
         of_all = ranks.sum_floats([float(exchanged), float(sum(asked))])
         gradients = {n: named[n].grad for n in names if named[n].grad is not None}
-        if (shards := recipe.shards) is not None:
+        if (shards := system.shards) is not None:
             for n in [n for n in gradients if shards.holds(named[n])]:
                 gradients[n] = shards.whole(shards.bounds[n], gradients[n])
         out[phase.name] = {
@@ -75,13 +75,13 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             "asked": of_all[1] / ranks.world,
         }
     sent = {}
-    if recipe.shards is not None:
-        ranges = {n: recipe.shards.range_of(n) for n in recipe.shards.bounds}
+    if system.shards is not None:
+        ranges = {n: system.shards.range_of(n) for n in system.shards.bounds}
         rows = {n: last - first for n, (first, last) in ranges.items()}
-        read = ranks.sum_floats([float(rows_read(recipe))])[0] / ranks.world
-        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks), "read": read}
+        read = ranks.sum_floats([float(rows_read(system))])[0] / ranks.world
+        sent = {"rows": rows, "layers": layer_bytes(system, model, ranks), "read": read}
     with torch.no_grad():
-        vectors = np.concatenate([block.vectors for block in recipe.embeddings(model.eval())])
+        vectors = np.concatenate([block.vectors for block in system.embeddings(model.eval())])
     return {"phases": out, "sent": sent, "vectors": vectors}
 
 
@@ -110,33 +110,33 @@ def batch_rows() -> Iterator[list[int]]:
         kind.__init__ = make  # type: ignore[method-assign]
 
 
-def rows_read(recipe: Any) -> int:
+def rows_read(system: Any) -> int:
     """How many nodes of other ranks the edges into this rank's nodes come from: what it fetches for a layer."""
-    if recipe.name == "lightgcn":
-        exchanges = [recipe._graph.user_rows.exchange, recipe._graph.item_rows.exchange]
+    if system.name == "lightgcn":
+        exchanges = [system._graph.user_rows.exchange, system._graph.item_rows.exchange]
     else:
-        exchanges = [recipe.mine.matrix.exchange if recipe.name == "kgat" else recipe.mine.exchange]
+        exchanges = [system.mine.matrix.exchange if system.name == "kgat" else system.mine.exchange]
     return sum(sum(each._received) - each._received[each.ranks.rank] for each in exchanges)
 
 
-def layer_bytes(recipe: Any, model: torch.nn.Module, ranks: Ranks) -> float:
+def layer_bytes(system: Any, model: torch.nn.Module, ranks: Ranks) -> float:
     """What a rank sends for one pass over the layers, both ways, as a mean over the ranks."""
     before = ranks.bytes_exchanged
-    states = propagated(recipe, model)
+    states = propagated(system, model)
     torch.stack([state.sum() for state in states]).sum().backward()
     return ranks.sum_floats([float(ranks.bytes_exchanged - before)])[0] / ranks.world
 
 
-def propagated(recipe: Any, model: Any) -> Any:
+def propagated(system: Any, model: Any) -> Any:
     """Each layer's result, or what comes of them."""
-    if recipe.name == "lightgcn":
-        return model(recipe._graph)
-    if recipe.name == "kgat":
-        return model(model.nodes(), recipe._matrix(model))
-    features = recipe.features
-    if hasattr(recipe, "spectral"):
-        features = recipe.inputs(model.encoder, torch.from_numpy(recipe.spectral(model).all()))
-    return [recipe.mine._embed(model.encoder, features, None, None)]
+    if system.name == "lightgcn":
+        return model(system._graph)
+    if system.name == "kgat":
+        return model(model.nodes(), system._matrix(model))
+    features = system.features
+    if hasattr(system, "spectral"):
+        features = system.inputs(model.encoder, torch.from_numpy(system.spectral(model).all()))
+    return [system.mine._embed(model.encoder, features, None, None)]
 
 
 def in_float64() -> None:
@@ -144,12 +144,12 @@ def in_float64() -> None:
     create = registry.create
 
     def creating(*arguments: Any) -> Any:
-        recipe: Any = create(*arguments)
-        build, evaluate = recipe.build, recipe.evaluate
-        recipe.build = lambda execution: build(execution).double()
-        if recipe.name == "hgt":  # which scores vectors of fp32 with its decoder
-            recipe.evaluate = lambda model, *split, **more: evaluate(deepcopy(model).float(), *split, **more)
-        return recipe
+        system: Any = create(*arguments)
+        build, evaluate = system.build, system.evaluate
+        system.build = lambda execution: build(execution).double()
+        if system.name == "hgt":  # which scores vectors of fp32 with its decoder
+            system.evaluate = lambda model, *split, **more: evaluate(deepcopy(model).float(), *split, **more)
+        return system
 
     registry.create = creating
 
@@ -174,7 +174,7 @@ def main(path: Path) -> None:
     worker.join = lambda *_: ranks  # type: ignore[assignment]
     ranks.close = lambda: None  # type: ignore[method-assign]
     for job in json.loads(path.read_text()):
-        places = ("lightgcn.recipe", "kgat.recipe", "hgt.rank_messages")
+        places = ("lightgcn.system", "kgat.system", "hgt.rank_messages")
         modules = [import_module(f"graphmill.systems.{place}") for place in places]
         if job.get("empty"):  # of three the second holds nothing, of two the first
             for module in modules:

@@ -42,15 +42,15 @@ def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
     name: str, mode: str, graphs: dict[str, TypedGraph]
 ) -> None:
     case = CASES[name]
-    _, recipe = case.build(graphs[name])
-    found = recipe.compilables(case.model(recipe))
+    _, system = case.build(graphs[name])
+    found = system.compilables(case.model(system))
     asked = {"acceleration": {"compile": mode}}
-    assert bool(found) == (case.recipe not in ("bpr_mf", "complex", "kgat", "lightgcn", "nbfnet"))
+    assert bool(found) == (case.system not in ("bpr_mf", "complex", "kgat", "lightgcn", "nbfnet"))
     if found:
         assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
     else:
         sentence = (
-            f"acceleration.compile: {mode} is not for {case.recipe}, which has nothing to compile: .*; set it to none"
+            f"acceleration.compile: {mode} is not for {case.system}, which has nothing to compile: .*; set it to none"
         )
         with pytest.raises(SettingsError, match=sentence):
             case.job(graphs[name], **asked)

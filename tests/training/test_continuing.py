@@ -203,9 +203,9 @@ def test_init_from_takes_vectors_by_node_id(
     assert prepared.warm_start is not None
     from graphmill.training.contract import Execution
 
-    model = prepared.recipe.build(Execution())
+    model = prepared.system.build(Execution())
     fresh = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    prepared.warm_start.applied_to(prepared.recipe)(model)
+    prepared.warm_start.applied_to(prepared.system)(model)
     old = CheckpointStore(Path(first["run_dir"]) / "checkpoints").load("best").snapshot.tensors
     for number, node_type in enumerate(other.node_types):
         name = f"encoder.tables.{number}"

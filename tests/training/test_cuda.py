@@ -39,7 +39,7 @@ def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmill.training.device.DETERMINISTIC", ("cpu", "cuda"))
 
 
-def without_dropout(recipe: str) -> dict[str, Any]:
+def without_dropout(system: str) -> dict[str, Any]:
     """Masks are drawn by each device's own generator: what is compared between devices has none."""
     names = {
         "conve": ("input_dropout", "feature_map_dropout", "output_dropout"),
@@ -48,7 +48,7 @@ def without_dropout(recipe: str) -> dict[str, Any]:
         "sasrec": ("dropout",),
         "tisasrec": ("dropout",),
     }
-    return {"model": dict.fromkeys(names.get(recipe, ()), 0.0)}
+    return {"model": dict.fromkeys(names.get(system, ()), 0.0)}
 
 
 def losses(result: dict[str, Any]) -> np.ndarray:
@@ -57,7 +57,7 @@ def losses(result: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_losses_and_figures_are_the_cpus(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].recipe)
+    own = without_dropout(CASES[name].system)
     # The device is not part of what a run is: in one folder the second would be the first.
     runs = [run(settings_of(CASES[name], graphs[name], own, on), tmp_path / f"{n}") for n, on in enumerate((CPU, CUDA))]
     assert [r["device"] for r in runs] == ["cpu", "cuda"]
@@ -70,7 +70,7 @@ def test_the_losses_and_figures_are_the_cpus(name: str, graphs: dict[str, TypedG
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", CASES)
 def test_low_precision_follows_fp32(name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].recipe)
+    own = without_dropout(CASES[name].system)
     low = {"acceleration": {"precision": precision}}
     exact, found = (run(settings_of(CASES[name], graphs[name], own, CUDA, x), tmp_path) for x in ({}, low))
     assert found["precision"] == precision
@@ -102,10 +102,10 @@ def test_a_stopped_run_goes_on_to_the_same_end(
 @pytest.mark.parametrize("name", uses.CASES)
 def test_a_finished_run_is_used_on_the_device(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     result = run(settings_of(CASES[name], graphs[name], CUDA), tmp_path / "runs")
-    if not entry(CASES[name].recipe).recommends:
+    if not entry(CASES[name].system).recommends:
         uses.predicts(result["run_dir"])
     restored = restore(result["run_dir"])
-    assert restored.recipe.device.type == "cuda"
+    assert restored.system.device.type == "cuda"
     export_run(restored)
     uses.use(restored, tmp_path / "joining")
 
@@ -123,7 +123,7 @@ def test_checkpointing_changes_no_loss(name: str, graphs: dict[str, TypedGraph],
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["conve-kvsall", "hgt-no-messages", "sasrec"])
 def test_a_compiled_run_has_the_same_losses(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].recipe)
+    own = without_dropout(CASES[name].system)
     more = {"acceleration": {"compile": "default"}}
     plain, compiled = (
         run(settings_of(CASES[name], graphs[name], CUDA, own, x), tmp_path / f"{i}") for i, x in enumerate(({}, more))

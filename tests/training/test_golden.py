@@ -1,4 +1,4 @@
-"""The loss of 50 steps of every recipe is what it was; a change must be meant (``tests.training.renew_golden``)."""
+"""The loss of 50 steps of every system is what it was; a change must be meant (``tests.training.renew_golden``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import train as worker_run
-from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.system import HgtSystem
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES
 from tests.training import golden
@@ -56,8 +56,8 @@ def test_a_compiled_run_has_the_same_trace_and_is_counted(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One function is enough to see it, and each costs seconds.
-    compilables = HgtRecipe.compilables
-    monkeypatch.setattr(HgtRecipe, "compilables", lambda self, model: compilables(self, model)[-1:])
+    compilables = HgtSystem.compilables
+    monkeypatch.setattr(HgtSystem, "compilables", lambda self, model: compilables(self, model)[-1:])
     name = "hgt-no-messages"
     compiled = {"acceleration": {"compile": "default"}, "model": {"dropout": 0.0}}
     plain = golden.trace(name, graphs[name], tmp_path / "plain", {"model": {"dropout": 0.0}})

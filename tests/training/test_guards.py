@@ -29,7 +29,7 @@ from tests.training.runs import Hooks, Outcome, assert_same, busy_clock, outcome
 BAD_STEP = 5  # the second of the second epoch
 
 
-def poison_loss(recipe: Any, model: Any, terms: list[Any]) -> list[Any]:
+def poison_loss(system: Any, model: Any, terms: list[Any]) -> list[Any]:
     return [type(t)(t.name, t.sum * math.nan, t.weight, t.coefficient) for t in terms]
 
 
@@ -42,32 +42,32 @@ class Injector:
         create, compute = registry.create, engine.compute_gradient
 
         def creating(*arguments: Any) -> Any:
-            recipe = create(*arguments)
-            terms = recipe.terms
+            system = create(*arguments)
+            terms = system.terms
 
             def bad_terms(model: Any, chunk: Any, encoded: Any) -> Any:
                 found = terms(model, chunk, encoded)
-                return poison_loss(recipe, model, found) if kind == "loss" and self.step in self.steps else found
+                return poison_loss(system, model, found) if kind == "loss" and self.step in self.steps else found
 
-            recipe.terms = bad_terms  # type: ignore[method-assign]
-            return recipe
+            system.terms = bad_terms  # type: ignore[method-assign]
+            return system
 
-        def computing(recipe: Any, model: Any, parameters: Any, batch: Any, **options: Any) -> Any:
+        def computing(system: Any, model: Any, parameters: Any, batch: Any, **options: Any) -> Any:
             if self.step in self.steps:
-                self._spoil(recipe, model, batch)
+                self._spoil(system, model, batch)
                 self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
-            gradient = compute(recipe, model, parameters, batch, **options)
+            gradient = compute(system, model, parameters, batch, **options)
             self.step += 1
             return gradient
 
         patch.setattr(registry, "create", creating)
         patch.setattr(engine, "compute_gradient", computing)
 
-    def _spoil(self, recipe: Any, model: Any, batch: Any) -> None:
+    def _spoil(self, system: Any, model: Any, batch: Any) -> None:
         first = next(iter(model.parameters()))
         if self.kind == "gradient":
             handle = first.register_hook(lambda g: g * math.inf)
-            recipe.handles = [*getattr(recipe, "handles", []), handle]
+            system.handles = [*getattr(system, "handles", []), handle]
         elif self.kind == "parameter":
             with torch.no_grad():
                 first.view(-1)[0] = math.inf
@@ -76,8 +76,8 @@ class Injector:
 
 
 def first_parameter(name: str, graphs: dict[str, TypedGraph]) -> str:
-    _, recipe = CASES[name].build(graphs[name])
-    return next(iter(dict(CASES[name].model(recipe).named_parameters())))
+    _, system = CASES[name].build(graphs[name])
+    return next(iter(dict(CASES[name].model(system).named_parameters())))
 
 
 @pytest.mark.parametrize(
@@ -107,25 +107,25 @@ def test_it_is_named_the_batch_is_kept_and_the_step_is_not_applied(
         assert remedy in text
     assert len(updates) == BAD_STEP
     kept = np.load(next(tmp_path.glob("*/nonfinite/*.npz")))
-    _, recipe = CASES["hgt-full"].build(graphs["hgt-full"], **{k: values[k] for k in ("training", "acceleration")})
-    expected = recipe.step(recipe.phases[0], 1, 1).arrays()
+    _, system = CASES["hgt-full"].build(graphs["hgt-full"], **{k: values[k] for k in ("training", "acceleration")})
+    expected = system.step(system.phases[0], 1, 1).arrays()
     assert sorted(kept.files) == sorted(expected)
     for name, array in expected.items():
         same = np.array_equal(kept[name], array)
         assert same or (kind, name) == ("input", "share"), name
 
 
-def test_what_a_recipe_holds_is_an_input_too(graphs: dict[str, TypedGraph]) -> None:
-    _, recipe = CASES["hgt-full"].build(graphs["hgt-full"])
-    model = CASES["hgt-full"].model(recipe)
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    assert first_nonfinite(recipe, model, batch, {"link": math.nan}) == "loss 'link'"
-    recipe.features = {2: torch.tensor([[1.0, math.inf]])}  # type: ignore[attr-defined]
-    assert first_nonfinite(recipe, model, batch, {"link": math.nan}) == "input 'features[2]'"
+def test_what_a_system_holds_is_an_input_too(graphs: dict[str, TypedGraph]) -> None:
+    _, system = CASES["hgt-full"].build(graphs["hgt-full"])
+    model = CASES["hgt-full"].model(system)
+    batch = system.step(system.phases[0], 0, 0)
+    assert first_nonfinite(system, model, batch, {"link": math.nan}) == "loss 'link'"
+    system.features = {2: torch.tensor([[1.0, math.inf]])}  # type: ignore[attr-defined]
+    assert first_nonfinite(system, model, batch, {"link": math.nan}) == "input 'features[2]'"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_recipes_bad_loss_is_caught_at_its_step(
+def test_every_systems_bad_loss_is_caught_at_its_step(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Injector(monkeypatch, "loss", steps=(2,))

@@ -176,7 +176,7 @@ def test_other_errors_pass() -> None:
 
 
 def refuse(patch: pytest.MonkeyPatch, until: Callable[[int], bool]) -> None:
-    """Recipes whose second step runs out of memory, in its first chunk, until ``until(number of failures)``."""
+    """Systems whose second step runs out of memory, in its first chunk, until ``until(number of failures)``."""
     failures = [0]
 
     def fail(step: int, chunk: int) -> None:

@@ -1,4 +1,4 @@
-"""The training mathematics, for every recipe: what a step's gradient is, however it is computed."""
+"""The training mathematics, for every system: what a step's gradient is, however it is computed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.registry import RECIPES
-from graphmill.training.contract import Encoded, Execution, Recipe
+from graphmill.systems.registry import SYSTEMS
+from graphmill.training.contract import Encoded, Execution, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import clip_, compute_gradient
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def gradient_of(
-    recipe: Recipe,
+    system: System,
     model: torch.nn.Module,
     execution: Execution | None = None,
     *,
@@ -27,16 +27,16 @@ def gradient_of(
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Gradient by name and the losses of one step, for every phase in turn."""
     gradients, losses = {}, {}
-    for phase in recipe.phases:
+    for phase in system.phases:
         for p in model.parameters():
             p.grad = None
         named = dict(model.named_parameters())
-        names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
+        names = [n for g in system.parameter_groups(model, phase) for n in g.names]
         found = compute_gradient(
-            recipe,
+            system,
             model,
             [named[n] for n in names],
-            recipe.step(phase, epoch, index),
+            system.step(phase, epoch, index),
             execution=execution or Execution(),
             precision=Precision("fp32", CPU),
             ranks=ranks or Ranks(),
@@ -55,17 +55,17 @@ def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleran
         assert error <= tolerance * max(float(a[name].norm()), 1e-3 * scale), f"{name}: {error}"
 
 
-def test_every_registered_recipe_has_a_case() -> None:
-    assert set(RECIPES) == {case.recipe for case in CASES.values()}
+def test_every_registered_system_has_a_case() -> None:
+    assert set(SYSTEMS) == {case.system for case in CASES.values()}
 
 
 @pytest.mark.parametrize("chunks", [2, 4, 7, 1000])
 def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, TypedGraph], chunks: int) -> None:
     own, graph = case
-    _, recipe = own.build(graph, model=own.extra.get("no_chunk_dropout", {}))
-    model = own.model(recipe, torch.float64)
-    whole, losses = gradient_of(recipe, model)
-    parts, part_losses = gradient_of(recipe, model, Execution(micro_batches=chunks))
+    _, system = own.build(graph, model=own.extra.get("no_chunk_dropout", {}))
+    model = own.model(system, torch.float64)
+    whole, losses = gradient_of(system, model)
+    parts, part_losses = gradient_of(system, model, Execution(micro_batches=chunks))
     assert_equal(whole, parts, 1e-10)
     for name, value in losses.items():
         assert part_losses[name] == pytest.approx(value, rel=1e-12)
@@ -73,21 +73,21 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, Ty
 
 def test_split_graph_backward_equals_one_big_backward(case: tuple[Case, TypedGraph]) -> None:
     own, graph = case
-    _, recipe = own.build(graph)
-    model = own.model(recipe, torch.float64)
-    engine, _ = gradient_of(recipe, model)
-    for phase in recipe.phases:
+    _, system = own.build(graph)
+    model = own.model(system, torch.float64)
+    engine, _ = gradient_of(system, model)
+    for phase in system.phases:
         for p in model.parameters():
             p.grad = None
-        batch = recipe.step(phase, 1, 2)
+        batch = system.step(phase, 1, 2)
         total = torch.zeros((), dtype=torch.float64)
         for number, group in enumerate(batch.groups()):
             from graphmill.training.step import _seed
 
             _seed((0, phase.name, 1, 2), number, Ranks(), False)
-            encoded = recipe.encode(model, group)
+            encoded = system.encode(model, group)
             _seed((0, phase.name, 1, 2, "chunk", 0), number, Ranks(), False)
-            for term in recipe.terms(model, group, encoded):
+            for term in system.terms(model, group, encoded):
                 total = total + term.coefficient * term.sum / batch.weights[term.name]
         total.backward()
         big = {f"{phase.name}.{n}": p.grad for n, p in model.named_parameters() if p.grad is not None}
@@ -96,9 +96,9 @@ def test_split_graph_backward_equals_one_big_backward(case: tuple[Case, TypedGra
 
 def test_gradient_checkpointing_is_bit_equal_dropout_included(case: tuple[Case, TypedGraph]) -> None:
     own, graph = case
-    _, plain_recipe = own.build(graph)
+    _, plain_system = own.build(graph)
     _, recomputing = own.build(graph, acceleration={"gradient_checkpointing": True})
-    plain, _ = gradient_of(plain_recipe, own.model(plain_recipe))
+    plain, _ = gradient_of(plain_system, own.model(plain_system))
     recomputed, _ = gradient_of(recomputing, own.model(recomputing, execution=Execution(checkpointing=True)))
     for name, gradient in plain.items():
         assert torch.equal(gradient, recomputed[name]), name
@@ -106,13 +106,13 @@ def test_gradient_checkpointing_is_bit_equal_dropout_included(case: tuple[Case, 
 
 def test_a_step_is_a_pure_function_of_its_position(case: tuple[Case, TypedGraph]) -> None:
     own, graph = case
-    _, recipe = own.build(graph)
-    model = own.model(recipe)
-    first, _ = gradient_of(recipe, model, epoch=3, index=1)
-    gradient_of(recipe, model, epoch=0, index=0)
+    _, system = own.build(graph)
+    model = own.model(system)
+    first, _ = gradient_of(system, model, epoch=3, index=1)
+    gradient_of(system, model, epoch=0, index=0)
     torch.rand(7)  # whatever else draws numbers in between
-    again, _ = gradient_of(recipe, model, epoch=3, index=1)
-    other, _ = gradient_of(recipe, model, epoch=3, index=2)
+    again, _ = gradient_of(system, model, epoch=3, index=1)
+    other, _ = gradient_of(system, model, epoch=3, index=2)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
@@ -122,60 +122,60 @@ def test_shards_add_up_to_the_whole_step_uneven_and_empty_ones_included(
     case: tuple[Case, TypedGraph], world: int
 ) -> None:
     own, graph = case
-    _, recipe = own.build(graph)
-    for phase in recipe.phases:
-        batch = recipe.step(phase, 0, 1)
+    _, system = own.build(graph)
+    for phase in system.phases:
+        batch = system.step(phase, 0, 1)
         shards = [batch.shard(rank, world) for rank in range(world)]
         for name, weight in batch.weights.items():
             assert sum(s.weights.get(name, 0.0) for s in shards) == pytest.approx(weight, rel=1e-12)
         if not batch.replicated:
             continue
         # A replicated encoding: the terms of all shards on one encoding are the whole step's terms.
-        model = own.model(recipe, torch.float64).eval()
+        model = own.model(system, torch.float64).eval()
         with torch.no_grad():
-            encoded = recipe.encode(model, batch)
-            whole = {t.name: float(t.sum) for t in recipe.terms(model, batch, encoded)}
+            encoded = system.encode(model, batch)
+            whole = {t.name: float(t.sum) for t in system.terms(model, batch, encoded)}
             parts: dict[str, float] = dict.fromkeys(whole, 0.0)
             for shard in shards:
                 for group in shard.groups():
                     for chunk in group.split(1):
-                        for term in recipe.terms(model, chunk, encoded):
+                        for term in system.terms(model, chunk, encoded):
                             parts[term.name] += float(term.sum)
         assert parts == pytest.approx(whole, rel=1e-10)
 
 
 def test_weights_are_those_that_the_terms_report(case: tuple[Case, TypedGraph]) -> None:
     own, graph = case
-    _, recipe = own.build(graph)
-    model = own.model(recipe)
-    for phase in recipe.phases:
-        batch = recipe.step(phase, 0, 0)
+    _, system = own.build(graph)
+    model = own.model(system)
+    for phase in system.phases:
+        batch = system.step(phase, 0, 0)
         seen: dict[str, float] = {}
         for group in batch.groups():
-            encoded = recipe.encode(model, group)
+            encoded = system.encode(model, group)
             for chunk in group.split(3):
-                for term in recipe.terms(model, chunk, encoded):
+                for term in system.terms(model, chunk, encoded):
                     seen[term.name] = seen.get(term.name, 0.0) + term.weight
         assert seen == pytest.approx(dict(batch.weights), rel=1e-9)
 
 
 def test_clipping_bites_after_unscaling(case: tuple[Case, TypedGraph]) -> None:
     own, graph = case
-    _, recipe = own.build(graph)
-    model = own.model(recipe)
-    phase = recipe.phases[0]
-    parameters = [p for g in recipe.parameter_groups(model, phase) for p in g.parameters]
-    true, _ = gradient_of(recipe, model, epoch=0, index=0)
+    _, system = own.build(graph)
+    model = own.model(system)
+    phase = system.phases[0]
+    parameters = [p for g in system.parameter_groups(model, phase) for p in g.parameters]
+    true, _ = gradient_of(system, model, epoch=0, index=0)
     norm = float(torch.nn.utils.get_total_norm([g for n, g in true.items() if n.startswith(f"{phase.name}.")]))
     for p in model.parameters():
         p.grad = None
     precision = Precision("fp32", CPU)
     precision.scaler.scale = 1024.0  # as under fp16: the norm that clipping sees must be the unscaled one
     found = compute_gradient(
-        recipe,
+        system,
         model,
         parameters,
-        recipe.step(phase, 0, 0),
+        system.step(phase, 0, 0),
         execution=Execution(),
         precision=precision,
         ranks=Ranks(),

@@ -41,14 +41,14 @@ def test_batches_prepared_by_many_threads_are_those_of_one(
     name: str, graphs: dict[str, TypedGraph], restless: None
 ) -> None:
     """Far more passes at once than a training has: whatever is kept of an order is dropped and made again all the time."""
-    _, recipe = CASES[name].build(graphs[name], **TINY.get(name, {}))
-    phase = recipe.phases[0]
+    _, system = CASES[name].build(graphs[name], **TINY.get(name, {}))
+    phase = system.phases[0]
     places = [(epoch, index) for epoch in range(12) for index in range(0, 60, 5)]
     random.Random(0).shuffle(places)
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda place: recipe.step(phase, *place).arrays(), places))
+        together = list(pool.map(lambda place: system.step(phase, *place).arrays(), places))
     for place, arrays in zip(places, together, strict=True):
-        alone = recipe.step(phase, *place).arrays()
+        alone = system.step(phase, *place).arrays()
         assert alone.keys() == arrays.keys()
         for key in alone:
             np.testing.assert_array_equal(alone[key], arrays[key], err_msg=f"{place}: {key}")
@@ -65,22 +65,22 @@ class Forgetful(dict[Any, Any]):
 def test_a_step_needs_nothing_that_another_thread_may_drop(
     name: str, graphs: dict[str, TypedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, recipe = CASES[name].build(graphs[name])
-    expected = recipe.step(recipe.phases[0], 1, 2).arrays()
-    keeper = getattr(recipe, "sampler", recipe)
+    _, system = CASES[name].build(graphs[name])
+    expected = system.step(system.phases[0], 1, 2).arrays()
+    keeper = getattr(system, "sampler", system)
     assert keeper._orders, "the order of a pass is kept"
     nothing = property(lambda self: Forgetful(), lambda self, value: None)
     monkeypatch.setattr(type(keeper), "_orders", nothing, raising=False)
-    found = recipe.step(recipe.phases[0], 1, 2).arrays()
+    found = system.step(system.phases[0], 1, 2).arrays()
     for key in expected:
         np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["hgt-edge-sampled", "sasrec"])
 def test_the_next_batches_are_made_while_this_one_is_used(name: str, graphs: dict[str, TypedGraph]) -> None:
-    _, recipe = CASES[name].build(graphs[name], training={"steps_per_epoch": 5})
-    phase = recipe.phases[0]
-    batches = Batches(recipe, 2)
+    _, system = CASES[name].build(graphs[name], training={"steps_per_epoch": 5})
+    phase = system.phases[0]
+    batches = Batches(system, 2)
     try:
         batches(phase, 0, 0)
         assert list(batches.ahead) == [(phase.name, 0, 1), (phase.name, 0, 2)]
@@ -101,6 +101,6 @@ def test_a_training_with_three_workers_equals_one_without(
 ) -> None:
     found = []
     for workers in (0, 3):
-        monkeypatch.setattr(trainee, "Batches", lambda recipe, _, workers=workers: Batches(recipe, workers))
+        monkeypatch.setattr(trainee, "Batches", lambda system, _, workers=workers: Batches(system, workers))
         found.append(outcome(run(settings_of(CASES[name], graphs[name]), tmp_path / str(workers))))
     assert_same(*found)

@@ -1,4 +1,4 @@
-"""1, 2 and 4 processes do what one process does with the same global batch, for every recipe."""
+"""1, 2 and 4 processes do what one process does with the same global batch, for every system."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def jobs(graphs: dict[str, TypedGraph], world: int) -> list[dict[str, Any]]:
     for name, case in CASES.items():
         values = without_dropout(settings_of(case, graphs[name]))
         if world > 2:
-            family = next(key for key in TINY if key in (case.recipe, "sequences"))
+            family = next(key for key in TINY if key in (case.system, "sequences"))
             values = merge(values, TINY[family])
         out.append({"name": name, "values": values, "train": ""})
     return out

@@ -1,4 +1,4 @@
-"""A run that was interrupted anywhere and continued equals the run that never was: bit for bit, for every recipe."""
+"""A run that was interrupted anywhere and continued equals the run that never was: bit for bit, for every system."""
 
 from __future__ import annotations
 

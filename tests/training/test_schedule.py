@@ -57,8 +57,8 @@ def test_a_run_uses_the_scaled_rate_of_its_batch(graphs: dict[str, TypedGraph], 
         values = settings_of(CASES["sasrec"], graphs["sasrec"], base, job)
         result = run(values, tmp_path / rule)
         found[rule] = RunDirectory(result["run_dir"]).metrics.read("step")[0]["learning_rate"]
-        _, recipe = CASES["sasrec"].build(graphs["sasrec"])
-    k = recipe.phases[0].batch_size / recipe.phases[0].base_batch_size
+        _, system = CASES["sasrec"].build(graphs["sasrec"])
+    k = system.phases[0].batch_size / system.phases[0].base_batch_size
     assert k != 1.0
     assert found == pytest.approx({"none": 0.001, "sqrt": 0.001 * math.sqrt(k), "linear": 0.001 * k})
 
@@ -100,12 +100,12 @@ def test_a_run_that_does_not_improve_stops_and_says_so(
     create, epochs = registry.create, iter([0.5, 0.4, 0.45, 0.3, 0.2, 0.1])
 
     def creating(*arguments: Any) -> Any:
-        recipe = create(*arguments)
-        real = recipe.evaluate
-        recipe.evaluate = lambda *a, final, **k: (  # type: ignore[method-assign]
+        system = create(*arguments)
+        real = system.evaluate
+        system.evaluate = lambda *a, final, **k: (  # type: ignore[method-assign]
             real(*a, final=final, **k) if final else real(*a, final=final, **k) | {"mrr": next(epochs)}
         )
-        return recipe
+        return system
 
     monkeypatch.setattr(registry, "create", creating)
     hooks = Hooks().install(monkeypatch)

@@ -41,7 +41,7 @@ def values(graph: TypedGraph) -> dict[str, Any]:
         "acceleration": {"device": "cpu", "batch_size": 50},
     }
     model = {"embedding_dim": 8, "layer_dims": [8]}
-    return {"recipe": "kgat", "data": str(graph.path), "preset": "paper", "model": model, **short}
+    return {"system": "kgat", "data": str(graph.path), "preset": "paper", "model": model, **short}
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +148,16 @@ def test_links_without_a_validation_split_are_refused_before_a_step(
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_every_recipe_knows_what_is_held_out(name: str, graphs: dict[str, TypedGraph]) -> None:
-    _, recipe = CASES[name].build(graphs[name])
-    assert recipe.held_out("valid") > 0
-    assert recipe.held_out("test") > 0
+def test_every_system_knows_what_is_held_out(name: str, graphs: dict[str, TypedGraph]) -> None:
+    _, system = CASES[name].build(graphs[name])
+    assert system.held_out("valid") > 0
+    assert system.held_out("test") > 0
 
 
 def test_only_kgats_published_protocol_chooses_on_test() -> None:
-    for recipe in registry.RECIPES:
-        for preset in registry.presets(recipe):
-            settings: Any = parse_settings({"recipe": recipe, "preset": preset}, "test")
-            assert (settings.evaluation.selected_on == "test") == ((recipe, preset) == ("kgat", "paper"))
-    paper: Any = parse_settings({"recipe": "kgat", "preset": "paper"}, "test")
+    for system in registry.SYSTEMS:
+        for preset in registry.presets(system):
+            settings: Any = parse_settings({"system": system, "preset": preset}, "test")
+            assert (settings.evaluation.selected_on == "test") == ((system, preset) == ("kgat", "paper"))
+    paper: Any = parse_settings({"system": "kgat", "preset": "paper"}, "test")
     assert (paper.training.epochs, paper.training.patience_epochs, paper.evaluation.eval_every) == (1000, 100, 10)

@@ -46,7 +46,7 @@ def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
     """Job name → the job: each system as it is, with a step of which some rank has nothing, and with a rank without rows."""
     out: dict[str, dict[str, Any]] = {}
     for system in SYSTEMS:
-        is_recommender = CASES[system].recipe != "hgt"
+        is_recommender = CASES[system].system != "hgt"
         more: dict[str, Any] = {"objective": {"negatives_per_positive": 3}} if is_recommender else {}
         tiny = TINY if is_recommender else {"sampling": {"supervision_fraction": 0.01}}
         out[system] = {"values": values_of(system, graphs, ROWS)}
@@ -196,6 +196,6 @@ def test_what_cannot_be_divided_is_refused_in_one_sentence(graphs: dict[str, Typ
     with pytest.raises(SettingsError, match="over several processes, and this training has one"):
         run(values, tmp_path)
     assert not list(tmp_path.iterdir())
-    other = {"recipe": "bpr_mf", "data": values["data"], "acceleration": {"sharding": "rows"}}
+    other = {"system": "bpr_mf", "data": values["data"], "acceleration": {"sharding": "rows"}}
     with pytest.raises(SettingsError, match="sharding: rows is not for bpr_mf"):
         run(other, tmp_path)

@@ -48,7 +48,7 @@ attributes:
 type: graphmill.components.EmbeddingModel
 attributes:
   dataset: plays
-  recipe: sasrec
+  system: sasrec
   settings: {training: {learning_rate: 1.0e-7}, tracker: {experiment: "1:30"}}
   search: {space: {training.learning_rate: [0.001, 0.003]}, trials: 2}
 ---
@@ -61,7 +61,7 @@ attributes:
 type: graphmill.components.EmbeddingModel
 attributes:
   dataset: facts
-  recipe: conve
+  system: conve
   settings: {acceleration: {keep_influence: 3}}
   links: {relations: ["no", "17", "1e-3", "on: off", "null", "2026-01-01"], heads: ["0", ""]}
 """

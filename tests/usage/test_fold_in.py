@@ -87,7 +87,7 @@ def test_a_new_item_is_recommended_to_the_taste_of_those_who_met_it(bpr: Run, tm
 def test_a_known_users_history_goes_on_from_what_is_known_of_it(sasrec: Run, tmp_path: Path) -> None:
     own = sasrec.recommend("u3", k=4)
     graph = sasrec._restored.graph
-    ids, sequences = graph.node_table()["id"].to_pylist(), sasrec._restored.recipe.data.sequences  # type: ignore[attr-defined]
+    ids, sequences = graph.node_table()["id"].to_pylist(), sasrec._restored.system.data.sequences  # type: ignore[attr-defined]
     row = ids.index("u3") - sequences.user_offset
     mine = slice(sequences.indptr[row], sequences.indptr[row + 1])
     met = [ids[sequences.item_offset + n] for n in sequences.items[mine]]

@@ -18,7 +18,7 @@ from graphmill.usage.influence import trace_influence
 from tests.systems.conve.graphs import graph_of
 
 SETTINGS = {
-    "recipe": "conve",
+    "system": "conve",
     "preset": "none",
     "model": {"embedding_dim": 24, "output_channels": 4},
     "training": {"epochs": 8, "learning_rate": 0.01},
@@ -165,9 +165,9 @@ class TestRefusals:
         with pytest.raises(SettingsError, match=sentence):
             parse(InfluenceSettings, values, "test")
 
-    def test_a_recipe_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
+    def test_a_system_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
         restored = module.restore(run_dir)
-        restored.recipe = type("Other", (), {"name": "hgt"})()
+        restored.system = type("Other", (), {"name": "hgt"})()
         monkeypatch.setattr(module, "restore", lambda path: restored)
         with pytest.raises(SettingsError, match=r"hgt does not \(conve does\)"):
             trace_influence(run_dir)

@@ -38,7 +38,7 @@ def trained(case: str, graph: TypedGraph, root: Path, **evaluation: Any) -> Rest
     settings = CASES[case].settings
     values = {
         **settings,
-        "recipe": CASES[case].recipe,
+        "system": CASES[case].system,
         "data": str(graph.path),
         "preset": "none",
         "training": {**settings["training"], "epochs": 1},

@@ -86,7 +86,7 @@ def test_features_are_read_onto_the_nodes(folder: Path, recommender: graphmill.R
         (lambda file: graphmill.train("nowhere", epoch=3), r"train\(\) has no argument 'epoch'"),
         (lambda file: graphmill.train("nowhere", sampling={"edges": 3}), "unknown setting 'sampling.edges'"),
         (lambda file: graphmill.train("nowhere", "conve", sampling={}), r"train\(\) has no argument 'sampling'"),
-        (lambda file: graphmill.train("nowhere", "hgtt"), "recipe 'hgtt' is unknown"),
+        (lambda file: graphmill.train("nowhere", "hgtt"), "system 'hgtt' is unknown"),
     ],
 )
 def test_a_typo_is_a_sentence(folder: Path, run: graphmill.Run, call: Any, sentence: str) -> None:
@@ -121,7 +121,7 @@ def test_links_are_the_best_that_the_graph_lacks(run: graphmill.Run, monkeypatch
     relation = next(each for each in restored.graph.relations if each.source == "drug")
     source, target = (restored.graph.node_type(name) for name in (relation.source, relation.target))
     scores = (
-        restored.recipe.scorer(restored.model).score_targets(relation.index, np.arange(source.count)).numpy().copy()
+        restored.system.scorer(restored.model).score_targets(relation.index, np.arange(source.count)).numpy().copy()
     )
     edges = restored.graph.edges(relation.index)
     scores[np.asarray(edges.src), np.asarray(edges.dst)] = -np.inf
@@ -183,7 +183,7 @@ def test_a_notebook_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
     outlet = progress_outlet()
     assert isinstance(outlet, Notebook)
-    outlet.send({"kind": "started", "reused": False, "epochs": 4, "resumed_from_epoch": 1, "recipe": "hgt"})
+    outlet.send({"kind": "started", "reused": False, "epochs": 4, "resumed_from_epoch": 1, "system": "hgt"})
     outlet.send({"kind": "progress", "epoch": 3, "epochs": 4, "losses": {"link": 0.5}})
     outlet.send({"kind": "note", "text": "nothing"})
     outlet.close()

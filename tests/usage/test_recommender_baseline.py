@@ -39,7 +39,7 @@ def taste(held_out: int) -> list[Triple]:
 
 def settings_on(graph: TypedGraph, evaluation: dict[str, Any]) -> RecommenderSettings:
     values = {
-        "recipe": "bpr_mf",
+        "system": "bpr_mf",
         "data": str(graph.path),
         "preset": "none",
         "acceleration": {"device": "cpu"},

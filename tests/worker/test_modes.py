@@ -24,7 +24,7 @@ QUICK = {"preset": "none", "training": {"epochs": 2}, "acceleration": {"keep_inf
 def conve(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("conve")
     model = {"embedding_dim": 12, "output_channels": 3}
-    values = QUICK | {"recipe": "conve", "model": model, "data": str(random_graph(folder / "graph").path)}
+    values = QUICK | {"system": "conve", "model": model, "data": str(random_graph(folder / "graph").path)}
     values["evaluation"] = {"baselines": ["knn"]}
     return Path(train(values, "test", root=str(folder / "runs"))["run_dir"])
 
@@ -36,7 +36,7 @@ def sasrec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "views.txt").write_text("\n".join(lines) + "\n")
     tables = read_sequence(folder / "views.txt")
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), folder / "graph")
-    values = QUICK | {"recipe": "sasrec", "model": {"embedding_dim": 8}, "data": str(graph.path)}
+    values = QUICK | {"system": "sasrec", "model": {"embedding_dim": 8}, "data": str(graph.path)}
     return Path(train(values, "test", root=str(folder / "runs"))["run_dir"])
 
 

@@ -269,7 +269,7 @@ def neighbors(
 
 @app.command()
 def tracin(
-    run: Annotated[Path, typer.Argument(help="Run directory of a recipe on triples (conve)")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a system on triples (conve)")],
     settings: Annotated[
         str, typer.Option(help="YAML file with influence settings (docs/explanation/influence.md)")
     ] = "",

@@ -35,7 +35,7 @@ def acceleration_asset(plan: ModelPlan) -> WorkerAsset:
         inputs=("graph",),
         kinds={"pytorch", "markdown"},
         description=(
-            f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, one row per "
+            f"What makes {plan.system} faster on this data and machine: time, memory and metrics, one row per "
             "configuration. It trains several times, so no job makes it: materialize it when you want to know."
         ),
         settings=plan.acceleration_report,

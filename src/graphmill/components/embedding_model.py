@@ -39,7 +39,7 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.search.space import parse_search
 from graphmill.settings import Settings
-from graphmill.systems.registry import RECIPES, choose_preset
+from graphmill.systems.registry import SYSTEMS, choose_preset
 from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abilities], bool]]] = {
@@ -82,21 +82,21 @@ def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]
     return dict(written)
 
 
-def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
-    """The recipe's settings with those of the YAML. The preset fills the missing ones.
+def launchpad_defaults(system: str, written: dict[str, Any]) -> Defaults:
+    """The system's settings with those of the YAML. The preset fills the missing ones.
 
     ``preset: auto``, the default, is resolved here by the device and memory of the machine that loads this, so that the
     Launchpad shows the values that a run will use.
     """
-    for name in ("recipe", "data"):
+    for name in ("system", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
     preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
     if preset == "auto":
         machine = this_machine()
-        preset, why = choose_preset(recipe, machine.device, machine.memory_bytes)
+        preset, why = choose_preset(system, machine.device, machine.memory_bytes)
         reason = f"auto: {why}"
-    known = {**written, "recipe": recipe, "preset": preset}
+    known = {**written, "system": system, "preset": preset}
     return Defaults(parse_settings(known, "settings"), reason, known)
 
 
@@ -111,14 +111,14 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 
     dataset: str = Field(description="Name of the GraphDataset on which the model is trained.")
-    recipe: str = Field(description=f"The system: {', '.join(RECIPES)}.")
-    name: str = Field("", description="Name of the model in the asset keys; empty: the name of the recipe.")
+    system: str = Field(description=f"The system: {', '.join(SYSTEMS)}.")
+    name: str = Field("", description="Name of the model in the asset keys; empty: the name of the system.")
     settings: Annotated[
         Any,
         dg.Resolver.from_model(
-            lambda context, model: launchpad_defaults(str(model.recipe), resolved(context, model.settings)),
+            lambda context, model: launchpad_defaults(str(model.system), resolved(context, model.settings)),
             model_field_type=dict[str, Any],
-            description="Settings that differ from the recipe's defaults. They become the defaults of the Launchpad.",
+            description="Settings that differ from the system's defaults. They become the defaults of the Launchpad.",
         ),
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
@@ -159,14 +159,14 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
         given, fresh, data = self.settings, self.freshness, f"{OUTPUTS}/{self.dataset}/graph"
-        defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
+        defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.system, given)
         sections: dict[str, Any] = {
             field: as_settings(model, getattr(self, name), name) for name, (field, model) in SECTIONS.items()
         }
         plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
-            name=checked_model_name(checked_name(self.name or self.recipe, "name")),
-            recipe=self.recipe,
+            name=checked_model_name(checked_name(self.name or self.system, "name")),
+            system=self.system,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
             root=context.project_root,
@@ -191,7 +191,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             if applies(plan.abilities):
                 assets.append(declare(plan).build(plan))
             elif name in self.model_fields_set:
-                raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
+                raise SettingsError(f"{name}: {plan.system} has no such asset; remove the section")
         selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(

@@ -21,7 +21,7 @@ from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
 # The component, the upstream asset and the accelerator resource set these.
-NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device")
+NOT_IN_LAUNCHPAD = ("system", "data", "preset", "acceleration.device")
 
 FINITE = Check(
     "loss_finite",
@@ -48,9 +48,9 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
         part="model",
         stage="training",
         inputs=("graph",),
-        kinds={"pytorch", plan.recipe},
+        kinds={"pytorch", plan.system},
         description=(
-            f"Trains {plan.recipe}; the run's page shows live figures. Shift-click Materialize for other settings: a "
+            f"Trains {plan.system}; the run's page shows live figures. Shift-click Materialize for other settings: a "
             f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
         ),
         settings=plan.settings,
@@ -119,7 +119,7 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     begin = f"Trained in {duration(float(result.get('seconds') or 0.0))}"
     if result.get("reused"):
         begin = "An earlier run with these settings and data is reused"
-    text = f"{begin}: {plan.recipe}, {result.get('epochs_done')} epochs"
+    text = f"{begin}: {plan.system}, {result.get('epochs_done')} epochs"
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."

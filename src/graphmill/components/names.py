@@ -104,13 +104,13 @@ def _names(folder: Path, root: Path) -> Iterator[Named]:
         values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
         if any("{{" in value for value in values.values()):
             continue  # a template that Dagster fills in; its value is not known here
-        node = attributes.get("name") or attributes.get("recipe") or attributes.get("dataset")
+        node = attributes.get("name") or attributes.get("system") or attributes.get("dataset")
         line = node.start_mark.line + 1 if node is not None else 1
         place = f"{_shown(path, root)}, line {line}"
         if kind == "GraphDataset" and "name" in values:
             yield Named(values["name"], "", place)
         elif kind == "EmbeddingModel" and "dataset" in values:
-            yield Named(values["dataset"], values.get("name") or values.get("recipe", ""), place)
+            yield Named(values["dataset"], values.get("name") or values.get("system", ""), place)
 
 
 def _mapping(node: Any) -> dict[str, Any]:

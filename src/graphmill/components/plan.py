@@ -105,7 +105,7 @@ class ModelPlan:
 
     dataset: str
     name: str
-    recipe: str
+    system: str
     settings: Settings
     preset_reason: str
     checks: ModelChecks
@@ -136,7 +136,7 @@ class ModelPlan:
     @property
     def abilities(self) -> Abilities:
         """What the system can do."""
-        return abilities_of(self.recipe)
+        return abilities_of(self.system)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""

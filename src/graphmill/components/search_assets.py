@@ -70,7 +70,7 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         inputs=("graph",),
         kinds={"pytorch", "optuna"},
         description=(
-            f"Trials of {plan.recipe} on {plan.dataset}, one partition each. A trial's settings are in "
+            f"Trials of {plan.system} on {plan.dataset}, one partition each. A trial's settings are in "
             f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`: it runs "
             "all trials, then the leaderboard. See docs/how-to/search_settings.md."
         ),
@@ -91,7 +91,7 @@ def leaderboard_asset(plan: ModelPlan) -> WorkerAsset:
         inputs=(),
         kinds={"optuna", "markdown"},
         description=(
-            f"Trials of {plan.recipe} on {plan.dataset} by validation, what mattered, what they cost, the winner's "
+            f"Trials of {plan.system} on {plan.dataset} by validation, what mattered, what they cost, the winner's "
             "settings, and the command that promotes it. The test split is read for the winner alone."
         ),
         checks=(TRAINED, WINNER),
@@ -174,7 +174,7 @@ def _leaderboard_page(step: Step) -> dg.MaterializeResult[Reference]:
         "seconds": board["seconds"],
     }
     settings = yaml.safe_load(step.path(f"{folder}/best.yaml").read_text(encoding="utf-8"))
-    pasted = {name: value for name, value in settings.items() if name not in ("recipe", "data")}
+    pasted = {name: value for name, value in settings.items() if name not in ("system", "data")}
     rows = [
         {"place": e["place"], "trial": e["trial"], metric: e["value"], "95 %": _interval(e), "seconds": e["seconds"]}
         | {path: _short(value) for path, value in e["chosen"].items()}

@@ -74,7 +74,7 @@ class Row:
     """One configuration. ``status``: "ok", or an error message; ``changes``: the differences from the baseline.
 
     ``finite``: false if a number was not finite. Figures that are not known are nan. ``peak_memory_bytes``: of the
-    accelerator, or of the process if there is none. ``planned_memory_bytes``: the planner's estimate, nan if the recipe
+    accelerator, or of the process if there is none. ``planned_memory_bytes``: the planner's estimate, nan if the system
     has no formulas.
     """
 

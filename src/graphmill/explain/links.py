@@ -24,9 +24,9 @@ from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.explain.sums import Shares, SpectralShares
 from graphmill.settings import Settings, setting
 from graphmill.systems.complex.model import products
-from graphmill.systems.hgt.recipe import HgtRecipe
-from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax import HgtSoftmaxSystem
 from graphmill.systems.hgt.softmax_decoder import PARTS
+from graphmill.systems.hgt.system import HgtSystem
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -107,13 +107,13 @@ def _mix(decoder: Any, relation: int, part: str) -> float:
     return 1.0 if mix is None else float(mix[relation, PARTS.index(part)])
 
 
-def explainable(recipe: Any) -> bool:
-    """Whether links of this recipe can be explained by edges: only HGT's can."""
-    return isinstance(recipe, HgtRecipe)
+def explainable(system: Any) -> bool:
+    """Whether links of this system can be explained by edges: only HGT's can."""
+    return isinstance(system, HgtSystem)
 
 
 def explain_links(
-    recipe: Any,
+    system: Any,
     model: nn.Module,
     relation: int,
     heads: Sequence[int] | np.ndarray,
@@ -122,13 +122,13 @@ def explain_links(
 ) -> list[Explanation]:
     """Explain links of one relation, such as the top rows of a table of predictions.
 
-    ``recipe`` and ``model``: from a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node
+    ``system`` and ``model``: from a restored run. ``relation``: its index. ``heads`` and ``tails``: n rows of the node
     table each.
 
     Raises:
-        SettingsError: the recipe's scores cannot be explained by edges.
+        SettingsError: the system's scores cannot be explained by edges.
     """
-    explainer = LinkExplainer(recipe, model, settings)
+    explainer = LinkExplainer(system, model, settings)
     found = [explainer.explain(relation, int(h), int(t)) for h, t in zip(heads, tails, strict=True)]
     return explainer.named(found)
 
@@ -136,35 +136,35 @@ def explain_links(
 class LinkExplainer:
     """Explains links of one restored model. Data that all explanations need are computed once."""
 
-    def __init__(self, recipe: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
-        if not explainable(recipe):
+    def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
+        if not explainable(system):
             raise SettingsError(
-                f"{recipe.name} scores links by its vectors alone, so no edge explains a score; hgt is explained by edges, "
+                f"{system.name} scores links by its vectors alone, so no edge explains a score; hgt is explained by edges, "
                 "conve by training triples (graphmill tracin)"
             )
-        self.recipe: HgtRecipe = recipe
+        self.system: HgtSystem = system
         self.model, self.settings = model.eval(), settings or ExplainSettings()
-        self.graph: TypedGraph = recipe.graph
-        self.in_edges = recipe.data.in_edges()
-        self.relations = [(r.source_type, r.target_type) for r in recipe.data.relations]
+        self.graph: TypedGraph = system.graph
+        self.in_edges = system.data.in_edges()
+        self.relations = [(r.source_type, r.target_type) for r in system.data.relations]
         self.type_counts = [t.count for t in self.graph.node_types]
         self.encoder: Any = getattr(model, "encoder", None)
         self.spectral: SpectralShares | None = None
         self.pairs: PairShares | None = None
         self.vectors = np.zeros((self.graph.num_nodes, 0), np.float32)
-        if isinstance(recipe, HgtSoftmaxRecipe):
-            found = recipe.spectral(model)
+        if isinstance(system, HgtSoftmaxSystem):
+            found = system.spectral(model)
             self.vectors = found.all()
             decoder: Any = model.decoder
-            self.spectral = SpectralShares(found, self.vectors, recipe.sums, decoder, self.settings.neighbors)
-            features = recipe.features_of(model)
+            self.spectral = SpectralShares(found, self.vectors, system.sums, decoder, self.settings.neighbors)
+            features = system.features_of(model)
             if features is not None:
-                self.pairs = PairShares(features, recipe.entries, recipe.sums, decoder.mix.cpu().double().numpy())
+                self.pairs = PairShares(features, system.entries, system.sums, decoder.mix.cpu().double().numpy())
         self._ends = _ends_of_pairs(self.graph)
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:
         """Explain one link, given by rows of the node table. :meth:`named` adds the relations' names to its edges."""
-        own = self.recipe.data.relations[relation]
+        own = self.system.data.relations[relation]
         h, t = head - own.source_offset, tail - own.target_offset
         parts: dict[str, float] = {}
         shares: list[Shares] = []
@@ -223,7 +223,7 @@ class LinkExplainer:
         )
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
         decoder: Any = self.model.decoder
-        scale = self.recipe.learned_scale**2 if isinstance(self.recipe, HgtSoftmaxRecipe) else 1.0
+        scale = self.system.learned_scale**2 if isinstance(self.system, HgtSoftmaxSystem) else 1.0
         weight = decoder.strength[relation] * scale * _mix(decoder, relation, "learned")
         own = None if decoder.relation is None else decoder.relation[relation]
 
@@ -234,7 +234,7 @@ class LinkExplainer:
         return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
 
     def _features(self, number: int, rows: np.ndarray) -> np.ndarray | None:
-        given = self.recipe.features.get(number)
+        given = self.system.features.get(number)
         parts = [] if given is None else [given[torch.from_numpy(rows).to(given.device)].float().cpu().numpy()]
         if self.vectors.shape[1]:
             parts.append(self.vectors[rows + self.graph.node_types[number].offset])
@@ -245,12 +245,12 @@ class LinkExplainer:
         parts = {}
         if decoder.popularity is not None:
             weight = float(decoder.popularity[relation].detach()) * _mix(decoder, relation, "popularity")
-            parts[NOT_SHARED[1]] = weight * float(self.recipe.log_degree[relation][t])
+            parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][t])
         if getattr(decoder, "offset", None) is not None:
             parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
-        factors = self.recipe.factors_of(self.model) if isinstance(self.recipe, HgtSoftmaxRecipe) else None
+        factors = self.system.factors_of(self.model) if isinstance(self.system, HgtSoftmaxSystem) else None
         if factors is not None:
-            own = self.recipe.data.relations[relation]
+            own = self.system.data.relations[relation]
             left, of_relation = (torch.from_numpy(r) for r in (factors[0][h + own.source_offset], factors[1][relation]))
             product = products(left[None], of_relation[None], "complex")[0].numpy()
             weight = float(decoder.strength[relation]) * _mix(decoder, relation, "ComplEx")

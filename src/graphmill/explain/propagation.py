@@ -16,7 +16,7 @@ import torch
 
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.recipe import NbfnetRecipe
+from graphmill.systems.nbfnet.system import NbfnetSystem
 
 BEAM = 512
 """Partial paths that the search keeps after each layer."""
@@ -48,16 +48,16 @@ class Propagated:
 
 
 def explain_propagation(
-    recipe: NbfnetRecipe, model: NBFNet, relation: int, head: int, tail: int, paths: int
+    system: NbfnetSystem, model: NBFNet, relation: int, head: int, tail: int, paths: int
 ) -> Propagated:
     """Explain the score of a link: ``relation`` of the graph, ``head`` and ``tail`` rows of the node table."""
-    messages = recipe.messages
+    messages = system.messages
     number, asked = messages.number_of(relation), np.array([messages.number_of(relation)])
     local = np.array([head - messages.source_offset[number]])
-    layers = recipe.layers(asked, local)
+    layers = system.layers(asked, local)
     weights = [torch.from_numpy(layer.weight).to(model.query).requires_grad_() for layer in layers]
     at = tail - int(messages.target_offset[number])
-    score = recipe.scores(model, asked, local, layers, weights=weights)[0, at]
+    score = system.scores(model, asked, local, layers, weights=weights)[0, at]
     gradients = torch.autograd.grad(score, weights, allow_unused=True)
     shares = [
         np.zeros(len(w)) if g is None else (w * g).detach().cpu().double().numpy()
@@ -68,7 +68,7 @@ def explain_propagation(
         ends.append((before[layer.source], layer.node[layer.target], layer.relation))
         before = layer.node
     u, v, r = (np.concatenate([each[n] for each in ends]).astype(np.int64) for n in range(3))
-    keys = np.minimum(u, v) * recipe.graph.num_nodes + np.maximum(u, v)
+    keys = np.minimum(u, v) * system.graph.num_nodes + np.maximum(u, v)
     pairs, place = np.unique(keys, return_inverse=True)
     total = np.bincount(place, np.concatenate(shares), len(pairs))
     order = np.argsort(-total, kind="stable")
@@ -79,8 +79,8 @@ def explain_propagation(
     return Propagated(
         float(score.detach()),
         popularity,
-        pairs[order] // recipe.graph.num_nodes,
-        pairs[order] % recipe.graph.num_nodes,
+        pairs[order] // system.graph.num_nodes,
+        pairs[order] % system.graph.num_nodes,
         total[order],
         [tuple(sorted(kinds[pair])) for pair in order.tolist()],
         _strongest(layers, shares, head, tail, paths),
@@ -88,21 +88,21 @@ def explain_propagation(
 
 
 def score_without_pairs(
-    recipe: NbfnetRecipe, model: NBFNet, relation: int, head: int, tail: int, pairs: np.ndarray
+    system: NbfnetSystem, model: NBFNet, relation: int, head: int, tail: int, pairs: np.ndarray
 ) -> float:
     """The score of a link on the graph without all edges between the nodes of ``pairs`` int64 [n, 2]."""
-    other, nodes = copy.copy(recipe), recipe.graph.num_nodes
-    other.messages = copy.copy(recipe.messages)
-    edges = recipe.messages.all
+    other, nodes = copy.copy(system), system.graph.num_nodes
+    other.messages = copy.copy(system.messages)
+    edges = system.messages.all
     source = np.repeat(np.arange(nodes, dtype=np.int64), np.diff(edges.pointer))
     keys = np.minimum(source, edges.target) * nodes + np.maximum(source, edges.target)
     kept = ~np.isin(keys, pairs.min(1) * nodes + pairs.max(1))
     pointer = np.concatenate([[0], np.cumsum(kept)])[edges.pointer]
     other.messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept], edges.kind)
-    number = recipe.messages.number_of(relation)
-    heads = np.array([head - recipe.messages.source_offset[number]])
+    number = system.messages.number_of(relation)
+    heads = np.array([head - system.messages.source_offset[number]])
     scores = other.scorer(model).score_targets(relation, heads)
-    return float(scores[0, tail - recipe.messages.target_offset[number]])
+    return float(scores[0, tail - system.messages.target_offset[number]])
 
 
 def _strongest(

@@ -41,7 +41,7 @@ class ExportManifest(BaseModel):
     rows: int = Field(ge=0)
     dim: int = Field(ge=0)
     files: dict[str, ExportedFile]
-    recipe: str
+    system: str
     fingerprint: str
     epoch: int
     relations: list[tuple[str, str, str]] = []
@@ -82,7 +82,7 @@ class VersionManifest(BaseModel):
     files: dict[str, ExportedFile]
     content: str
     made: str
-    recipe: str = ""
+    system: str = ""
     run_dir: str = ""
     fingerprint: str = ""
     epoch: int = 0

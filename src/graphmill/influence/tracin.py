@@ -1,7 +1,7 @@
 """TracInCP: Σ over checkpoints of learning rate × ∇ℓ(training triple) · ∇ℓ(explained triple), signed.
 
 Positive: a step on the training triple lowered the loss of the explained one (a proponent); negative: it raised it (an
-opponent). A triple's gradient is the sum over its labels: one for its tail and one for its head. The recipe defines the
+opponent). A triple's gradient is the sum over its labels: one for its tail and one for its head. The system defines the
 loss of a label (``training.gradients``).
 """
 
@@ -49,7 +49,7 @@ class Request:
 
 
 def influence(
-    recipe: Traceable,
+    system: Traceable,
     checkpoints: Sequence[TracedCheckpoint],
     train: np.ndarray,
     explained: np.ndarray,
@@ -67,7 +67,7 @@ def influence(
     done, total = start if start is not None else (0, None)
     for number, checkpoint in enumerate(checkpoints[done:], done + 1):
         tracer, scales = checkpoint.open()
-        found = _one_checkpoint(recipe, tracer, scales, train, explained, request, poll)
+        found = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
         found *= checkpoint.learning_rate
         total = found if total is None else total + found
         after(number, total)
@@ -77,7 +77,7 @@ def influence(
 
 
 def self_influence(
-    recipe: Traceable,
+    system: Traceable,
     checkpoints: Sequence[TracedCheckpoint],
     train: np.ndarray,
     request: Request,
@@ -87,7 +87,7 @@ def self_influence(
     """[T]: Σ learning rate × ‖∇ℓ‖² of each training triple, over all its labels. A large value: a hard, rare or wrong
     triple."""
     total = np.zeros(len(train))
-    labels = recipe.traced_labels(train)
+    labels = system.traced_labels(train)
     for checkpoint in checkpoints:
         tracer, scales = checkpoint.open()
         for part in _blocks(len(train), max(1, request.batch_size // len(labels)), poll):
@@ -103,7 +103,7 @@ def self_influence(
 
 
 def _one_checkpoint(
-    recipe: Traceable,
+    system: Traceable,
     tracer: Tracer,
     scales: Mapping[str, Tensor] | None,
     train: np.ndarray,
@@ -111,10 +111,10 @@ def _one_checkpoint(
     request: Request,
     poll: Callable[[], None],
 ) -> np.ndarray:
-    labels = recipe.traced_labels(explained)
+    labels = system.traced_labels(explained)
     directions = len(labels)
     right = request.choose(tracer.label_gradients(labels.reshape(-1, 3)), tracer)
-    mine = recipe.traced_labels(train).reshape(-1, 3)
+    mine = system.traced_labels(train).reshape(-1, 3)
     # Labels of one query are adjacent, so that a block computes few queries.
     width = int(mine[:, 1].max()) + 1
     asked, which = np.unique(mine[:, 0] * width + mine[:, 1], return_inverse=True)

@@ -68,7 +68,7 @@ def examined(
     format: str,
     read: Callable[[], IngestResult],
     source: Mapping[str, Any],
-    recipe: str | Callable[[IngestResult], str],
+    system: str | Callable[[IngestResult], str],
     *,
     columns: Sequence[dict[str, str]] = (),
     remarks: Sequence[str] = (),
@@ -81,7 +81,7 @@ def examined(
     except GraphmillError as error:
         return replace(report, problem=str(error))
     written = {"name": source.get("name", "edges"), "format": format, "path": shown(path)} | dict(source)
-    model = recipe if isinstance(recipe, str) else recipe(result)
+    model = system if isinstance(system, str) else system(result)
     return replace(
         report,
         counts=result.counts,
@@ -117,11 +117,11 @@ def dataset_name(path: str) -> str:
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
-def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[str, Any]) -> str:
+def defs_yaml(name: str, source: Mapping[str, Any], system: str, graph: Mapping[str, Any]) -> str:
     """A defs.yaml with a dataset and a model on it."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {"dataset": name, "recipe": recipe, "settings": {"training": {"seed": 0}}, "checks": {"severity": "warn"}}
+    model = {"dataset": name, "system": system, "settings": {"training": {"seed": 0}}, "checks": {"severity": "warn"}}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
         for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))

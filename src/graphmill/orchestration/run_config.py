@@ -2,7 +2,7 @@
 
 Dagster cannot nest plain pydantic models, does not show bounds, and fails only inside the run if a bound is violated.
 So the generated classes have the same names, defaults and descriptions, but no constraints. :func:`to_settings` passes
-the values to the settings model, whose errors say what to do. This module works for every recipe.
+the values to the settings model, whose errors say what to do. This module works for every system.
 
 The browser rewrites the text of an asset's Launchpad as YAML 1.2; Dagster reads it as YAML 1.1. Where these differ, the
 same text has another value, and the run could not be launched:

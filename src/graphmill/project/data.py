@@ -164,8 +164,8 @@ def dataset_of(
     for model in models:
         own = model["attributes"]
         own["dataset"] = attributes["name"]
-        if features and own["recipe"] == "bpr_mf":
-            own["recipe"] = "mmgcn"  # the system that uses features of items
+        if features and own["system"] == "bpr_mf":
+            own["system"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
     text = yaml.dump_all(
@@ -222,7 +222,7 @@ class Guess:
 
     sources: list[dict[str, Any]]
     graph: dict[str, Any] = field(default_factory=dict)
-    recipe: str = "hgt"
+    system: str = "hgt"
     found: list[str] = field(default_factory=list)
 
 
@@ -240,7 +240,7 @@ def guessed(paths: Sequence[str], format: str = "", settings: Mapping[str, Any] 
     attributes, *models = (each["attributes"] for each in yaml.safe_load_all(dataset.defs))
     main, *features = attributes["sources"]
     return Guess(
-        [merge(main, settings or {}), *features], attributes.get("graph", {}), models[0]["recipe"], dataset.found
+        [merge(main, settings or {}), *features], attributes.get("graph", {}), models[0]["system"], dataset.found
     )
 
 

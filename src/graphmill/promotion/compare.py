@@ -61,19 +61,19 @@ def compare(
         InputError: the champion is of another system or unreadable, the metric cannot be computed by query, or fewer
             than 30 queries are left.
     """
-    check_metric(candidate.recipe, metric)
+    check_metric(candidate.system, metric)
     champion = load_champion(version, candidate)
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
     leave_out = _trained_by_the_champion_alone(candidate, champion.graph, unknown)
-    mine = query_values(candidate.recipe, candidate.model, "valid", metric, leave_out, poll)
+    mine = query_values(candidate.system, candidate.model, "valid", metric, leave_out, poll)
     if len(mine.values) < FEWEST:
         raise InputError(
             f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
             f"{mine.left_out}, or lacks their relation; give the graph the split that it had "
             "(docs/how-to/promote_and_roll_back.md)"
         )
-    theirs = query_values(champion.recipe, champion.model, "valid", metric, leave_out, poll)
+    theirs = query_values(champion.system, champion.model, "valid", metric, leave_out, poll)
     if not (np.array_equal(mine.units, theirs.units) and np.array_equal(mine.groups, theirs.groups)):
         raise InputError(
             f"{version.name} asks other validation queries of this graph than the candidate: compare by hand"

@@ -33,7 +33,7 @@ from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
-from graphmill.training.contract import Execution, Recipe
+from graphmill.training.contract import Execution, System
 from graphmill.training.run_files import RunSettings, shaped
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
@@ -71,7 +71,7 @@ def fill_from(
         exported = _copy_export(restored, folder)
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
         save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
-        rows = restored.recipe.row_keys(restored.model)
+        rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))
         graph = summarise(restored.graph)
@@ -81,7 +81,7 @@ def fill_from(
         before = {path.name for path in folder.iterdir()}
         index = _derive(restored, folder, wanted, health)
         return {
-            "recipe": restored.manifest["recipe"],
+            "system": restored.manifest["system"],
             "run_dir": str(restored.run.path),
             "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
@@ -127,7 +127,7 @@ def _derive(
     kept = ("epoch", "losses", "valid")
     epochs = restored.run.metrics.read("epoch")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
-    if wanted.recommendations and isinstance(restored.recipe, Recommends):
+    if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     if wanted.index == "exact":
         return None
@@ -166,7 +166,7 @@ class Champion:
     initial values."""
 
     version: Version
-    recipe: Recipe
+    system: System
     model: nn.Module
     graph: GraphSummary
     new_rows: int
@@ -181,9 +181,9 @@ def load_champion(version: Version, like: Restored) -> Champion:
     Raises:
         InputError: the version is of another system, or the current code cannot read it.
     """
-    if version.about["recipe"] != like.manifest["recipe"]:
+    if version.about["system"] != like.manifest["system"]:
         raise InputError(
-            f"{version.name} is of {version.about['recipe']} and the candidate of {like.manifest['recipe']}: versions of "
+            f"{version.name} is of {version.about['system']} and the candidate of {like.manifest['system']}: versions of "
             "two systems need two names"
         )
     path, remedy = verified_file(version.path, SETTINGS), REMEDIES[VERSION_FORMAT]
@@ -199,9 +199,9 @@ def load_champion(version: Version, like: Restored) -> Champion:
         },
     }
     job = resolve(merge(values, placed), str(path))
-    recipe = registry.create(job.settings.recipe, like.graph, job.settings, job.batching)
-    recipe.to(like.job.device)
-    model = recipe.build(Execution())
+    system = registry.create(job.settings.system, like.graph, job.settings, job.batching)
+    system.to(like.job.device)
+    model = system.build(Execution())
     tensors = read_weights(version.path)
     summary = GraphSummary.load(version.path)
     new = 0
@@ -212,13 +212,13 @@ def load_champion(version: Version, like: Restored) -> Champion:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
     else:
         start = read_champion(version.path)
-        start.applied_to(recipe)(model)
+        start.applied_to(system)(model)
         new = start.total - start.copied
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 if name in tensors and tensors[name].shape == buffer.shape:
                     buffer.copy_(tensors[name])
             # Update what the system derives from its vectors for this graph (KGAT's attention).
-            recipe.begin_epoch(model, max(int(version.about["epoch"]), 1))
+            system.begin_epoch(model, max(int(version.about["epoch"]), 1))
     model.to(like.job.device).eval()
-    return Champion(version, recipe, model, summary, new)
+    return Champion(version, system, model, summary, new)

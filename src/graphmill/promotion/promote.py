@@ -68,7 +68,7 @@ def promote_run(
     restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
-        check_metric(restored.recipe, settings.metric)
+        check_metric(restored.system, settings.metric)
     health = _require_health(restored) if person and not force else None
     for _ in range(_ATTEMPTS):
         champion = store.current()

@@ -28,7 +28,7 @@ from graphmill.systems.sequences.evaluate import SequenceEvaluator
 
 
 def query_values(
-    recipe: Any,
+    system: Any,
     model: nn.Module,
     split: str,
     metric: str,
@@ -42,15 +42,15 @@ def query_values(
     Raises:
         InputError: the metric cannot be computed for each query, or the graph has no held-out data.
     """
-    evaluator = getattr(recipe, "evaluator", None)
+    evaluator = getattr(system, "evaluator", None)
     if isinstance(evaluator, RecommenderEvaluator):
-        view, score = evaluator.view, recipe.scorer(model).of_users
+        view, score = evaluator.view, system.scorer(model).of_users
         offsets = (view.user_offset, view.item_offset)
         parts = known(view.train), known(view.held_out(split))
         return list_values(score, view.num_items, *parts, offsets, metric, leave_out, poll)
     if isinstance(evaluator, SequenceEvaluator):
         sequences, asked = evaluator.sequences, evaluator.split(split)
-        at = recipe.score_at(model, poll)
+        at = system.score_at(model, poll)
         return next_item_values(
             lambda rows: at(asked.users[rows], asked.stop[rows]),
             asked.users,
@@ -62,20 +62,20 @@ def query_values(
             leave_out,
             repeats=sequences.repeats,
         )
-    if not hasattr(recipe, "scorer"):
-        raise InputError(f"{recipe.name} cannot be compared query by query: it has no scorer")
-    scorer = recipe.scorer(model)
+    if not hasattr(system, "scorer"):
+        raise InputError(f"{system.name} cannot be compared query by query: it has no scorer")
+    scorer = system.scorer(model)
     scorer.poll = poll
-    ends = _ends(recipe.graph)
-    if entry(recipe.name).ranks == "triples":
+    ends = _ends(system.graph)
+    if entry(system.name).ranks == "triples":
         ends += [(tail, head) for head, tail in ends]
-        return link_values(scorer, both_sides(recipe.graph, split), ends, metric, leave_out, macro=False)
-    return link_values(scorer, link_queries(recipe.graph, split), ends, metric, leave_out, macro=True)
+        return link_values(scorer, both_sides(system.graph, split), ends, metric, leave_out, macro=False)
+    return link_values(scorer, link_queries(system.graph, split), ends, metric, leave_out, macro=True)
 
 
-def check_metric(recipe: Any, metric: str) -> None:
-    """Raise :class:`InputError` for a metric that :func:`query_values` cannot compute for this recipe."""
-    evaluator = getattr(recipe, "evaluator", None)
+def check_metric(system: Any, metric: str) -> None:
+    """Raise :class:`InputError` for a metric that :func:`query_values` cannot compute for this system."""
+    evaluator = getattr(system, "evaluator", None)
     names = LINK_METRICS
     if isinstance(evaluator, RecommenderEvaluator):
         names = LIST_METRICS

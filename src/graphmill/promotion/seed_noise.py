@@ -32,7 +32,7 @@ FOLDER = "seed_noise"
 
 
 def family_of(run: RunDirectory) -> str:
-    """A hash (16 hex digits) of a run's identity settings without seed and start, and its batching, precision and recipe."""
+    """A hash (16 hex digits) of a run's identity settings without seed and start, and its batching, precision and system."""
     manifest = run.read_json("manifest.json")
     known = identity_of(stored_settings(run))
     for name in ("seed", "init_from"):

@@ -16,7 +16,7 @@ from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
-from graphmill.systems.registry import RECIPES
+from graphmill.systems.registry import SYSTEMS
 from graphmill.training.files import write_atomically
 from graphmill.training.memory import device_memory_row
 
@@ -109,13 +109,13 @@ def markdown(sections: Iterable[Section]) -> str:
 def _about(files: CardFiles) -> Section:
     rows, dim = files.export["rows"], files.export["dim"]
     epoch = files.export.get("epoch")
-    system = RECIPES[files.recipe].about if files.recipe in RECIPES else "a system that is not recorded"
+    system = SYSTEMS[files.system].about if files.system in SYSTEMS else "a system that is not recorded"
     sentence = (
         f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
         f"{f'; from epoch {epoch}' if epoch is not None else ''}."
     )
     return Section(
-        "about", f"{files.recipe or 'Embeddings'} on {files.dataset}", [" ".join([sentence, *_in_short(files)])]
+        "about", f"{files.system or 'Embeddings'} on {files.dataset}", [" ".join([sentence, *_in_short(files)])]
     )
 
 
@@ -190,7 +190,7 @@ def _by_split(files: CardFiles) -> list[list[str]]:
 
 
 def _ranks(files: CardFiles) -> str:
-    return RECIPES[files.recipe].ranks if files.recipe in RECIPES else "links"
+    return SYSTEMS[files.system].ranks if files.system in SYSTEMS else "links"
 
 
 def _health(files: CardFiles) -> Section:

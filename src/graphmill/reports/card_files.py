@@ -19,7 +19,7 @@ from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.reports.validation import HEALTH
 from graphmill.settings import Settings
 from graphmill.systems.base import SystemSettings
-from graphmill.systems.registry import RECIPES, settings_model
+from graphmill.systems.registry import SYSTEMS, settings_model
 from graphmill.training.run_files import read_run_file
 from graphmill.verified_files import VERSION, read_json_file, verified_file
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DRIFT = "drift/drift.json"
 #: Settings that the card's list of changes leaves out. The data's path is in the section Data, the preset in How it was
 #: made.
-_NOT_COMPARED = ("recipe", "data", "preset")
+_NOT_COMPARED = ("system", "data", "preset")
 Differences = dict[str, tuple[Any, Any]]
 
 
@@ -51,9 +51,9 @@ class CardFiles:
     version: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def recipe(self) -> str:
+    def system(self) -> str:
         """The system's name; "" if no file has it."""
-        return str(self.export.get("recipe", ""))
+        return str(self.export.get("system", ""))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -102,9 +102,9 @@ class CardFiles:
     def differences(self) -> Differences:
         """``section.name`` → its value and the default with the chosen loss, where they differ. Settings that this loss does
         not read are left out."""
-        if self.recipe not in RECIPES:
+        if self.system not in SYSTEMS:
             return {}
-        model, own = settings_model(self.recipe), self._understood
+        model, own = settings_model(self.system), self._understood
         default = model.model_validate({}).model_dump(mode="json")
         if loss := getattr(getattr(own, "objective", None), "loss", None):  # other defaults may depend on it
             usual = default["objective"]["loss"]
@@ -128,13 +128,13 @@ class CardFiles:
     def _understood(self) -> Settings | Mapping[str, Any]:
         """The settings, or as they were written if they cannot be parsed."""
         try:
-            return settings_model(self.recipe).model_validate(dict(self.settings))
+            return settings_model(self.system).model_validate(dict(self.settings))
         except ValueError:
             return self.settings
 
     def settings_file(self) -> str:
         """A settings file (YAML) that gives the same training. It contains only settings that differ from the defaults."""
-        values: dict[str, Any] = {"recipe": self.recipe, "data": str(self.data.get("path", "")), "preset": "none"}
+        values: dict[str, Any] = {"system": self.system, "data": str(self.data.get("path", "")), "preset": "none"}
         for path, (value, _) in self.differences.items():
             section, _, name = path.partition(".")
             if not name:

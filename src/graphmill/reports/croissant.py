@@ -69,7 +69,7 @@ def croissant(files: CardFiles, prefix: str = "") -> dict[str, Any]:
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
-        "name": f"{files.dataset}-{files.recipe or 'embeddings'}",
+        "name": f"{files.dataset}-{files.system or 'embeddings'}",
         "description": f"{rows} vectors of {dim} float32 numbers, one for each node of {files.dataset}.",
         "license": "Not recorded; the terms of the source data apply",
         "url": f"urn:graphmill:{fingerprint or 'unknown'}",
@@ -77,7 +77,7 @@ def croissant(files: CardFiles, prefix: str = "") -> dict[str, Any]:
         "datePublished": _when(files),
         "version": str(files.export["version"]) + (f".0.0+{fingerprint[:16]}" if fingerprint else ".0.0"),
         "isLiveDataset": False,
-        "keywords": ["graph embeddings", files.recipe, files.dataset],
+        "keywords": ["graph embeddings", files.system, files.dataset],
         "distribution": [_file(name, entry, prefix) for name, entry in listed.items()],
         "recordSet": [_records(name, dim) for name in listed if name.endswith(".parquet")],
     }

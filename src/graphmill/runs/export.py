@@ -25,7 +25,7 @@ from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
+from graphmill.training.contract import EmbeddingBlock, Execution, System
 from graphmill.training.device import configure_torch, here
 from graphmill.training.files import writing
 from graphmill.training.run_directory import RunDirectory
@@ -43,7 +43,7 @@ class Restored:
     run: RunDirectory
     job: Job
     graph: TypedGraph
-    recipe: Recipe
+    system: System
     model: torch.nn.Module
     epoch: int
     manifest: dict[str, Any]
@@ -86,10 +86,10 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     own = {"batching": resolved["batching"], "compile": "none", "device": here(values["acceleration"]["device"])}
     taken = {"preset": resolved["preset"], "acceleration": own, "data": str(graph.path)}
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
-    recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
+    system = registry.create(job.settings.system, graph, job.settings, job.batching)
     configure_torch(job.device, 1)
-    recipe.to(job.device)
-    model = recipe.build(Execution())
+    system.to(job.device)
+    model = system.build(Execution())
     store = CheckpointStore(run.checkpoints)
     which = checkpoint or ("best" if any("best" in info.roles for info in store.list()) else "last")
     loaded = store.load(which)
@@ -99,12 +99,12 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     for note in notes:
         run.log("train").warning(note)
     fingerprint = named(manifest["fingerprint"], schedules_of(loaded.snapshot.state))
-    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, fingerprint, notes, left_device())
+    return Restored(run, job, graph, system, model, loaded.epoch, manifest, fingerprint, notes, left_device())
 
 
 @runtime_checkable
 class TorchFiles(Protocol):
-    """A recipe that also writes ``.pt`` files, for users' scripts."""
+    """A system that also writes ``.pt`` files, for users' scripts."""
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """Write them into ``out``; returns their paths."""
@@ -112,14 +112,14 @@ class TorchFiles(Protocol):
 
 @runtime_checkable
 class ScoresLinks(Protocol):
-    """A recipe whose links can be scored from the exported vectors and a few further arrays."""
+    """A system whose links can be scored from the exported vectors and a few further arrays."""
 
     def scoring(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
         """The arrays by name; ``graphmill.usage.exported`` reads them."""
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings, the arrays that score links (if the recipe has them), and the run's card. For a system
+    """Write the run's embeddings, the arrays that score links (if the system has them), and the run's card. For a system
     without vectors, its weights instead of embeddings.
 
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
@@ -127,17 +127,17 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     settings = restored.job.settings
     about: dict[str, Any] = {
         "fingerprint": restored.fingerprint,
-        "recipe": restored.manifest["recipe"],
+        "system": restored.manifest["system"],
         **restored.used,
         "data": restored.manifest["data"],
         "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
         "graph": graph_facts(restored.graph),
     }
-    if isinstance(restored.recipe, TorchFiles):
+    if isinstance(restored.system, TorchFiles):
         about["torch_files"] = [
             str(path.relative_to(restored.run.path))
-            for path in restored.recipe.write_torch_files(restored.run, restored.run.path / "torch_files")
+            for path in restored.system.write_torch_files(restored.run, restored.run.path / "torch_files")
         ]
     report_file = restored.run.path / "report.json"
     if restored.notes and report_file.is_file():
@@ -147,25 +147,25 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
         restored.run.write_json("report.json", report)
     beside = {}
-    if isinstance(restored.recipe, ScoresLinks):
+    if isinstance(restored.system, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
-        beside[SCORING] = restored.recipe.scoring(restored.model)
-    if not registry.entry(restored.recipe.name).vectors:
+        beside[SCORING] = restored.system.scoring(restored.model)
+    if not registry.entry(restored.system.name).vectors:
         exported = export_weights(restored.model, restored.graph.relations, restored.run.path / SCORER, about)
         return _exported(restored, exported)
     formats, nodes = formats or settings.export, restored.graph.node_table()
-    width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
+    width = getattr(restored.system, "embedding_width", settings.model.embedding_dim)
     folder = restored.run.embeddings
     with writing(folder):
         (folder / ALIGNED).unlink(missing_ok=True)
-    blocks: Iterable[EmbeddingBlock] = restored.recipe.embeddings(restored.model)
+    blocks: Iterable[EmbeddingBlock] = restored.system.embeddings(restored.model)
     reference = None
     if formats.align == "champion":
         reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
         found = fit_alignment(reference, blocks, nodes)
-        in_place = bool(getattr(restored.recipe, "rotation_keeps_scores", False))
+        in_place = bool(getattr(restored.system, "rotation_keeps_scores", False))
         about["alignment"] = found.about(in_place)
         if found.rotation is not None and in_place:
             blocks = rotated(blocks, found.rotation)
@@ -179,7 +179,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
     """Renew the card of vectors, tell the tracker, and copy the run; returns the export's manifest."""
-    if registry.entry(restored.recipe.name).vectors:
+    if registry.entry(restored.system.name).vectors:
         write_card(restored.run.path)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
@@ -190,5 +190,5 @@ def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """All metrics of the restored weights on the splits valid and test."""
     about = {"run_dir": str(restored.run.path), **restored.used, "selected_on": restored.selected_on}
-    evaluate = restored.recipe.evaluate
+    evaluate = restored.system.evaluate
     return about | {split: evaluate(restored.model, split, final=True, poll=poll) for split in ("valid", "test")}

@@ -77,7 +77,7 @@ class Terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             self.bar = Progress(*columns, console=Console(file=self.stream))
             self.bar.start()
-            self.task = self.bar.add_task(f"Training {message['recipe']}", total=message["epochs"], text="")
+            self.task = self.bar.add_task(f"Training {message['system']}", total=message["epochs"], text="")
 
     def _progress(self, message: Message) -> None:
         text = progress_line(message)
@@ -109,7 +109,7 @@ class Notebook:
                 from tqdm.auto import tqdm
 
             self.bar = tqdm(
-                total=message["epochs"], initial=message["resumed_from_epoch"], desc=message["recipe"], unit="epoch"
+                total=message["epochs"], initial=message["resumed_from_epoch"], desc=message["system"], unit="epoch"
             )
         elif message["kind"] == "progress" and self.bar is not None:
             self.bar.set_postfix_str(progress_line(message), refresh=False)

@@ -115,7 +115,7 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
 
 
 def batchings(job: Job) -> list[str]:
-    """The possible values of ``batching``: the one asked for, or for auto all that the recipe has, the exact one first."""
+    """The possible values of ``batching``: the one asked for, or for auto all that the system has, the exact one first."""
     acceleration = job.settings.acceleration
     if acceleration.batching != "auto":
         return [job.batching]
@@ -203,12 +203,12 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
         return RunEstimate(every, None, str(error))
     settings = job.settings
     configure_torch(job.device, settings.acceleration.processes)
-    recipe = registry.create(settings.recipe, graph, settings, plan.batching)
-    steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in recipe.phases)
+    system = registry.create(settings.system, graph, settings, plan.batching)
+    steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in system.phases)
     seconds = 0.0
     if settings.acceleration.processes == 1:
         engine = Engine(
-            recipe,
+            system,
             settings.training,
             settings.acceleration,
             settings.evaluation,
@@ -236,7 +236,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
 
 def parts_of(job: Job, graph: TypedGraph, batching: str) -> list[Part]:
     """The parts of one process's memory; its share of them if tables are divided by rows."""
-    module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.memory")
+    module = import_module(f"{registry.SYSTEMS[job.settings.system].module}.memory")
     parts: list[Part] = module.memory_parts(graph, job.settings, Setup(batching, job.precision, job.device))
     acceleration = job.settings.acceleration
     if acceleration.sharding == "none":
@@ -248,9 +248,9 @@ def parts_of(job: Job, graph: TypedGraph, batching: str) -> list[Part]:
 def layer_widths(settings: Any) -> list[int]:
     """Width of the features that each layer gathers if tables are divided by rows."""
     model = settings.model
-    if settings.recipe == "kgat":
+    if settings.system == "kgat":
         return [model.embedding_dim, *model.layer_dims[:-1]]
-    width = model.hidden_dim if settings.recipe == "hgt" else model.embedding_dim
+    width = model.hidden_dim if settings.system == "hgt" else model.embedding_dim
     return [width] * model.num_layers
 
 

@@ -41,8 +41,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
-    if not path.exists() and str(path) in registry.RECIPES:
-        return {"recipe": str(path)}
+    if not path.exists() and str(path) in registry.SYSTEMS:
+        return {"system": str(path)}
     if not path.is_file():
         raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
@@ -53,13 +53,15 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     values = read_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no settings: it must be a mapping such as 'recipe: hgt'")
+        raise InputError(f"{path} holds no settings: it must be a mapping such as 'system: hgt'")
     return values
 
 
 def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
-    name = str(values.get("recipe", "hgt"))
+    if "recipe" in values:
+        raise SettingsError(f"{where}: recipe is called system: write system: {shown(values['recipe'])}")
+    name = str(values.get("system", "hgt"))
     preset = str(values.get("preset", "auto"))
     filled: Mapping[str, Any] = values
     if preset != "auto":
@@ -107,7 +109,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     from graphmill.training.precision import resolve_precision
 
     settings: Any = parse_settings(values, where)
-    name = settings.recipe
+    name = settings.system
     acceleration = settings.acceleration
     rank = int(os.environ.get("LOCAL_RANK", 0))
     choice = choose_device(acceleration.device, local_rank=rank)
@@ -156,5 +158,5 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
 
 
 def run_root(settings: Any, override: str = "") -> Path:
-    """The folder of this model's runs: ``override``, or a folder beside the graph that is named after the recipe."""
-    return Path(override) if override else Path(settings.data).parent / settings.recipe
+    """The folder of this model's runs: ``override``, or a folder beside the graph that is named after the system."""
+    return Path(override) if override else Path(settings.data).parent / settings.system

@@ -31,7 +31,7 @@ from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champ
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, Recipe
+from graphmill.training.contract import Execution, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
@@ -53,11 +53,11 @@ KEEP_RUNS = 5
 
 @dataclass
 class Prepared:
-    """A resolved job with its graph, recipe and run directory."""
+    """A resolved job with its graph, system and run directory."""
 
     job: Job
     graph: TypedGraph
-    recipe: Recipe
+    system: System
     fingerprint: str
     run: RunDirectory
     warm_start: WarmStart | None
@@ -69,7 +69,7 @@ class Prepared:
 def prepare(
     values: Mapping[str, Any], where: str, *, root: str = "", agree: Callable[[Plan], Plan] = lambda plan: plan
 ) -> Prepared:
-    """Resolve settings, open the graph, fit the run to memory, build the recipe, name the run.
+    """Resolve settings, open the graph, fit the run to memory, build the system, name the run.
 
     ``agree``: makes several processes use the plan of the first one.
 
@@ -95,12 +95,12 @@ def prepare(
             job = replace(job, notes=[*job.notes, "init_from: champion: nothing is live yet, so this starts fresh"])
     elif settings.training.init_from:
         warm_start = read_warm_start(settings.training.init_from)
-    recipe = registry.create(settings.recipe, graph, settings, job.batching)
-    job.notes.extend(getattr(recipe, "advice", ()))
+    system = registry.create(settings.system, graph, settings, job.batching)
+    job.notes.extend(getattr(system, "advice", ()))
     init = warm_start.identity if warm_start else ""
-    digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
+    digest = fingerprint(job, graph.content_hash, system.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
-    return Prepared(job, graph, recipe, digest, run, warm_start, plan)
+    return Prepared(job, graph, system, digest, run, warm_start, plan)
 
 
 def train(
@@ -155,11 +155,11 @@ def train(
 def _fit(
     prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
 ) -> Message:
-    job, run, recipe = prepared.job, prepared.run, prepared.recipe
+    job, run, system = prepared.job, prepared.run, prepared.system
     settings, acceleration = job.settings, job.settings.acceleration
     threads = configure_torch(job.device, ranks.local_world)
     store = CheckpointStore(run.checkpoints, keep_influence=acceleration.keep_influence)
-    steps = [phase.steps_per_epoch for phase in recipe.phases]
+    steps = [phase.steps_per_epoch for phase in system.phases]
     listener = RunListener(
         run, outlets, epochs=settings.training.epochs, phase_steps=steps, every_seconds=PROGRESS_SECONDS
     )
@@ -168,7 +168,7 @@ def _fit(
     )
     about = {
         "run_dir": str(run.path),
-        "recipe": recipe.name,
+        "system": system.name,
         "fingerprint": prepared.fingerprint,
         "device": job.device.type,
         "device_reason": job.device_reason,
@@ -187,7 +187,7 @@ def _fit(
     if ranks.main:
         _write_head(prepared, ranks, threads)
     engine = Engine(
-        recipe,
+        system,
         settings.training,
         acceleration,
         settings.evaluation,
@@ -199,13 +199,13 @@ def _fit(
         store=store,
         stop=stop,
         nonfinite_dir=run.path / "nonfinite",
-        initialise=prepared.warm_start.applied_to(recipe) if prepared.warm_start else None,
+        initialise=prepared.warm_start.applied_to(system) if prepared.warm_start else None,
         before_save=run.metrics.sync,
     )
     notes = list(job.notes)
-    if acceleration.gradient_checkpointing and not recipe.can_checkpoint:
+    if acceleration.gradient_checkpointing and not system.can_checkpoint:
         notes.append(
-            f"acceleration.gradient_checkpointing changes nothing: this {recipe.name} has no layers to recompute"
+            f"acceleration.gradient_checkpointing changes nothing: this {system.name} has no layers to recompute"
         )
     if start == "resume":
         notes += engine.resume("last")
@@ -290,15 +290,15 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     job, run = prepared.job, prepared.run
     run.remove("report.json")
     run.write_json("settings.json", job.settings.model_dump())
-    run.write_json(ROWS_FILE, prepared.recipe.row_keys(prepared.recipe.build(Execution())))
+    run.write_json(ROWS_FILE, prepared.system.row_keys(prepared.system.build(Execution())))
     run.write_json(
         "manifest.json",
         {
             "format": "graphmill-run",
             "version": RUN_FORMAT,
             "fingerprint": prepared.fingerprint,
-            "recipe": prepared.recipe.name,
-            "algorithm_version": prepared.recipe.algorithm_version,
+            "system": prepared.system.name,
+            "algorithm_version": prepared.system.algorithm_version,
             "data": {
                 "path": stored_path(prepared.graph.path, run.path),
                 "content_hash": prepared.graph.content_hash,
@@ -349,7 +349,7 @@ def _final_figures(
 
 
 def _checkpoint_bytes(engine: Engine) -> int:
-    shards = engine.recipe.shards
+    shards = engine.system.shards
     weights = 0
     for name, t in engine.model.state_dict().items():
         rows = shards.bounds[name][-1] if shards and name in shards.bounds else None

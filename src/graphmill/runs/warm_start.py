@@ -15,7 +15,7 @@ from graphmill.errors import InputError
 from graphmill.export.manifests import read_version
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Recipe
+from graphmill.training.contract import System
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_files import ParameterRows, shaped
 from graphmill.training.run_state import schedules_of
@@ -50,9 +50,9 @@ class WarmStart:
                     f"{self.identity}: {label} has {len(keys)} keys of rows for {list(self.tensors[label].shape)} numbers"
                 )
 
-    def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
-        """A function that copies the matching rows into a fresh model of ``recipe``."""
-        keys = recipe.row_keys
+    def applied_to(self, system: System) -> Callable[[nn.Module], None]:
+        """A function that copies the matching rows into a fresh model of ``system``."""
+        keys = system.row_keys
 
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0

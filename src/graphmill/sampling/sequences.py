@@ -1,6 +1,6 @@
 """Turns sequences into rows: windows, length buckets, scaled times, negatives. Vectorised, without loops over users.
 
-The recipe chooses the windows of a step.
+The system chooses the windows of a step.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import optuna
 
 NOT_SEARCHED = {
-    "recipe": "a space holds the settings of one system; search each system by itself and compare the leaderboards",
+    "system": "a space holds the settings of one system; search each system by itself and compare the leaderboards",
     "data": "figures on different graphs cannot be compared; search each graph by itself",
     "preset": "a preset only fills in other settings; name the settings that it fills in",
     "training.seed": "the best seed is only the luckiest one; search.seeds trains each trial with several",
@@ -90,7 +90,7 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
         raise SettingsError(
             f"{where}: search.space is empty; name a setting, such as training.learning_rate: [0.01, 0.001]"
         )
-    model = registry.settings_model(str(values.get("recipe", "hgt")))
+    model = registry.settings_model(str(values.get("system", "hgt")))
     found = [_dimension(path, written, model, where) for path, written in search.space.items()]
     for dimension in found:
         _require_valid(dimension, values, model, where)

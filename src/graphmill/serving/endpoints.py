@@ -79,7 +79,7 @@ def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
         return {"markdown": opened.files["card.md"].decode("utf-8", "replace")}
     about = opened.version.about
     made = {
-        name: about.get(name) for name in ("recipe", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
+        name: about.get(name) for name in ("system", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
     }
     files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking", "croissant")}
     return {"card": {**made, **{name: found for name, found in files.items() if found is not None}}}

@@ -21,7 +21,7 @@ def report(opened: OpenVersion) -> dict[str, Any]:
     ``pictures``: pictures of the drift, name → ``data:`` address.
     """
     about = opened.version.about
-    names = ("recipe", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
+    names = ("system", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
     return {
         "about": {name: about.get(name) for name in names} | {"answers": opened.answers, "search": opened.search_kind},
         "health": _part(opened, HEALTH, _health),

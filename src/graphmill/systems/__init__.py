@@ -1,1 +1,1 @@
-"""The systems: model, settings, batches, recipe and cost, one folder per system."""
+"""The systems: model, settings, batches, system and cost, one folder per system."""

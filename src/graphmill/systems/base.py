@@ -36,12 +36,12 @@ class SystemSettings(Settings):
     base_batch: ClassVar[int] = 0
     """Rows of a step if the settings give none; also the batch size for which the learning rate is given."""
     compiles: ClassVar[bool] = True
-    """Whether the recipe has modules for torch.compile (``compilables``)."""
+    """Whether the system has modules for torch.compile (``compilables``)."""
 
     shards_rows: ClassVar[bool] = False
-    """Whether the recipe can shard its tables by rows over several processes."""
+    """Whether the system can shard its tables by rows over several processes."""
 
-    recipe: str
+    system: str
     data: str = setting("", "Directory of the typed graph", identity=False)
     preset: str = "auto"
     training: TrainingSettings = setting(TrainingSettings(), "Length and optimizer")
@@ -57,12 +57,12 @@ class SystemSettings(Settings):
         acceleration = self.acceleration
         if acceleration.compile != "none" and not self.compiles:
             raise ValueError(
-                f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
+                f"acceleration.compile: {acceleration.compile} is not for {self.system}, which has nothing to compile: its "
                 "products and losses are compiled kernels already; set it to none"
             )
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(
-                f"acceleration.sharding: rows is not for {self.recipe}, whose tables are held whole by each process; "
+                f"acceleration.sharding: rows is not for {self.system}, whose tables are held whole by each process; "
                 "set it none (docs/reference/settings.md says which systems divide theirs)"
             )
         self.evaluation.require_measured()

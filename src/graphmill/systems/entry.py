@@ -12,18 +12,18 @@ class Entry:
 
     ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
     ``traces``: its predictions can be traced to training triples. ``vectors``: it has a vector for each node; without,
-    its export is its weights. They are here and not in the recipe because Dagster's definitions are loaded without torch.
+    its export is its weights. They are here and not in the system because Dagster's definitions are loaded without torch.
     """
 
     module: str
     settings: str
-    recipe: str
+    system: str
     about: str
     ranks: Literal["links", "triples", "items"] = "links"
     traces: bool = False
     vectors: bool = True
-    place: str = "recipe"
-    """The module of the recipe within ``module``."""
+    system_module: str = "system"
+    """The module within ``module`` that has the class, or the function that makes it, ``system``."""
 
     @property
     def recommends(self) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphmill.systems.base import SystemSettings
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
     from graphmill.systems.link_export import ExportedScorer
-    from graphmill.training.contract import Recipe
+    from graphmill.training.contract import System
 
 
 def _found() -> dict[str, Entry]:
@@ -29,31 +29,31 @@ def _found() -> dict[str, Entry]:
     return {name: entry for module in modules for name, entry in getattr(module, "ENTRIES", {}).items()}
 
 
-RECIPES: dict[str, Entry] = _found()
+SYSTEMS: dict[str, Entry] = _found()
 
 
 def entry(name: str) -> Entry:
-    """The entry of a recipe, without importing the recipe.
+    """The entry of a system, without importing the system.
 
     Raises:
-        SettingsError: there is no such recipe; the message lists the existing recipes.
+        SettingsError: there is no such system; the message lists the existing systems.
     """
-    if name not in RECIPES:
-        raise SettingsError(f"recipe {shown(name)} is unknown (known: {', '.join(RECIPES)})")
-    return RECIPES[name]
+    if name not in SYSTEMS:
+        raise SettingsError(f"system {shown(name)} is unknown (known: {', '.join(SYSTEMS)})")
+    return SYSTEMS[name]
 
 
 def settings_model(name: str) -> type[SystemSettings]:
-    """The settings model of a recipe.
+    """The settings model of a system.
 
     Raises:
-        SettingsError: there is no such recipe; the message lists the existing recipes.
+        SettingsError: there is no such system; the message lists the existing systems.
     """
     return getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
 
 
 def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """The recipe's presets: name → the fields that it fills; ``values``: the written settings, on which presets may
+    """The system's presets: name → the fields that it fills; ``values``: the written settings, on which presets may
     depend."""
     module = import_module(f"{entry(name).module}.settings")
     if hasattr(module, "presets_of"):
@@ -77,11 +77,11 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
 
 def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
-    """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
+    """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its system's ``scoring``."""
     return import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
 
 
-def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:
-    """Builds the recipe for a graph. Imports torch."""
+def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> System:
+    """Builds the system for a graph. Imports torch."""
     found = entry(name)
-    return getattr(import_module(f"{found.module}.{found.place}"), found.recipe)(graph, settings, batching)
+    return getattr(import_module(f"{found.module}.{found.system_module}"), found.system)(graph, settings, batching)

@@ -1,1 +1,1 @@
-"""The engine that trains every system: contract with the recipes, loop, precision, memory, checkpoints, processes."""
+"""The engine that trains every system: contract with the systems, loop, precision, memory, checkpoints, processes."""

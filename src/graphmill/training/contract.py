@@ -1,6 +1,6 @@
-"""The contract between the engine and a recipe.
+"""The contract between the engine and a system.
 
-A recipe contains only what differs between systems; the engine owns the rest. Three rules make this work:
+A system contains only what differs between systems; the engine owns the rest. Three rules make this work:
 
 * batches are a pure function of (phase, epoch, index), so a resumed run needs only its position;
 * losses are sums whose weights are known before the forward pass, so gradient accumulation and several ranks give the
@@ -137,8 +137,8 @@ class Compilable:
     attribute: str
 
 
-class Recipe(Protocol):
-    """One system, as the engine sees it. ``data`` is the result of the recipe's own loader on the typed graph."""
+class System(Protocol):
+    """One system, as the engine sees it. ``data`` is the result of the system's own loader on the typed graph."""
 
     name: str
     algorithm_version: int
@@ -149,7 +149,7 @@ class Recipe(Protocol):
     """The rows of the tables that this process holds after :meth:`shard`; None: all."""
 
     def shard(self, ranks: Ranks) -> None:
-        """Divide the graph and the tables by rows over the ranks, before the recipe goes to its device."""
+        """Divide the graph and the tables by rows over the ranks, before the system goes to its device."""
 
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""

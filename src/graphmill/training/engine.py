@@ -46,7 +46,7 @@ class _AbandonedError(Exception):
 
 
 class Engine(Trainee):
-    """Trains one recipe."""
+    """Trains one system."""
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
         """Write a checkpoint of the current state (rank 0; the others wait).
@@ -89,8 +89,8 @@ class Engine(Trainee):
         """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
         that is not timed."""
         self._heap, seconds = HeapWatch(), 0.0
-        self.recipe.begin_epoch(self.model, 0)
-        for phase in self.recipe.phases:
+        self.system.begin_epoch(self.model, 0)
+        for phase in self.system.phases:
             times = []
             for index in range(steps + 1):
                 self._step(phase, 0, index % phase.steps_per_epoch)
@@ -98,7 +98,7 @@ class Engine(Trainee):
                 times.append(time.monotonic())
             seconds += phase.steps_per_epoch * (times[-1] - times[0]) / steps
         self.batches.close()
-        return seconds / sum(phase.steps_per_epoch for phase in self.recipe.phases)
+        return seconds / sum(phase.steps_per_epoch for phase in self.system.phases)
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
@@ -114,8 +114,8 @@ class Engine(Trainee):
         epoch = state.epoch
         if state.phase == 0 and state.index == 0:
             self._begin_schedule()
-            self.recipe.begin_epoch(self.model, epoch)
-        for number, phase in enumerate(self.recipe.phases):
+            self.system.begin_epoch(self.model, epoch)
+        for number, phase in enumerate(self.system.phases):
             if number < state.phase:
                 continue
             while state.index < phase.steps_per_epoch:
@@ -143,7 +143,7 @@ class Engine(Trainee):
     def _finish_epoch(self) -> None:
         """Evaluate where it is due, and report."""
         state = self.state
-        record = epoch_record(self.recipe, state, self._rate(self.recipe.phases[0]))
+        record = epoch_record(self.system, state, self._rate(self.system.phases[0]))
         if self._evaluation_is_due():
             self._evaluate()
         if state.evaluated_epoch == state.epoch:
@@ -214,7 +214,7 @@ class Engine(Trainee):
     def _settle(self, done: Done, together: int = 1) -> None:
         """Count a step whose values were read and report it."""
         state, name, losses = self.state, done.phase.name, done.gradient.losses
-        if done.index == 0 and done.phase is self.recipe.phases[0]:
+        if done.index == 0 and done.phase is self.system.phases[0]:
             # Not at the beginning of the epoch: after a stop before the first step is done, the last epoch is still to
             # be reported.
             state.sums, state.counts = {}, {}
@@ -233,7 +233,7 @@ class Engine(Trainee):
         if not self.model.training:
             self.model.train()
         return compute_gradient(
-            self.recipe,
+            self.system,
             self.model,
             self.optimizers[phase.name].parameters,
             batch,
@@ -276,7 +276,7 @@ class Engine(Trainee):
         metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
             # With divided tables, all ranks take part in computing the vectors.
-            health = self.recipe.health(self.model) if self.ranks.main or self.recipe.shards else {}
+            health = self.system.health(self.model) if self.ranks.main or self.system.shards else {}
         metrics, health = self.ranks.broadcast((metrics, health))
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
@@ -297,7 +297,7 @@ class Engine(Trainee):
             self.mixed.scaler.update(overflow=True)
             state.skips += 1
             return
-        culprit = first_nonfinite(self.recipe, self.model, batch, losses)
+        culprit = first_nonfinite(self.system, self.model, batch, losses)
         where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
         place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
         saved = save_batch(self.nonfinite_dir if self.ranks.main else None, batch, place)
@@ -306,7 +306,7 @@ class Engine(Trainee):
     def _nonfinite_parameter(self) -> str:
         """The first parameter that is not finite on any rank. Only the rank that holds a divided row sees its values."""
         bad = nonfinite_parameter(self.model)
-        if self.recipe.shards is None:
+        if self.system.shards is None:
             return bad
         flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
         return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
@@ -322,9 +322,9 @@ class Engine(Trainee):
         if mode == "none":
             return None
         require_compiler(self.device)
-        compilables = self.recipe.compilables(self.model)
-        phase = self.recipe.phases[0]
-        batch = self.recipe.step(phase, self.state.epoch, 0)
+        compilables = self.system.compilables(self.model)
+        phase = self.system.phases[0]
+        batch = self.system.step(phase, self.state.epoch, 0)
 
         def trial() -> None:
             self._gradient(phase, batch, self.state.epoch, 0)

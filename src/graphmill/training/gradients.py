@@ -1,4 +1,4 @@
-"""Gradients of single training examples in factored form. A recipe provides them for influence analysis.
+"""Gradients of single training examples in factored form. A system provides them for influence analysis.
 
 A batch's per-example gradients of a d × F matrix would fill n · d · F numbers; as outer products they are n · (d + F).
 Influence analysis needs only dot products, which can be computed from the factors. ``parameter`` names the model's
@@ -74,7 +74,7 @@ class Tracer(Protocol):
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A recipe whose training examples are triples and which provides factored gradients."""
+    """A system whose training examples are triples and which provides factored gradients."""
 
     def tracer(self, model: nn.Module, precision: str) -> Tracer:
         """A :class:`Tracer` for the current weights of ``model``."""

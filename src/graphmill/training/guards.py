@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphmill.errors import TrainingError
 
 if TYPE_CHECKING:
-    from graphmill.training.contract import Recipe, StepBatch
+    from graphmill.training.contract import StepBatch, System
 
 _LARGE = 1 << 16
 """From this size (numbers) on, the norm of a gradient takes as long as reading it."""
@@ -34,9 +34,9 @@ class NonFiniteError(TrainingError):
         super().__init__(f"{culprit} is not finite at {where}; the step was not applied.{batch} Remedies: {REMEDIES}.")
 
 
-def first_nonfinite(recipe: Recipe, model: nn.Module, batch: StepBatch, losses: dict[str, float]) -> str:
+def first_nonfinite(system: System, model: nn.Module, batch: StepBatch, losses: dict[str, float]) -> str:
     """Name the first tensor that is not finite, in the order of the computation: input, parameter, loss term, gradient."""
-    constants = [(name, tensor) for key, value in vars(recipe).items() for name, tensor in _tensors(key, value)]
+    constants = [(name, tensor) for key, value in vars(system).items() for name, tensor in _tensors(key, value)]
     parameters = list(model.named_parameters())
     looked_at = chain(
         ((f"input '{n}'", np.isfinite(a).all()) for n, a in batch.arrays().items() if a.dtype.kind == "f"),
@@ -54,7 +54,7 @@ def nonfinite_parameter(model: nn.Module) -> str:
 
 
 def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that a recipe holds (features, constants of the graph), in any container."""
+    """Tensors that a system holds (features, constants of the graph), in any container."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):

@@ -99,7 +99,7 @@ class PhaseOptimizer:
 
 def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
     if not options:
-        raise SettingsError("there is nothing to train: the recipe gave this phase no parameters")
+        raise SettingsError("there is nothing to train: the system gave this phase no parameters")
     rate = settings.learning_rate
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
     # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.training.contract import Recipe
+from graphmill.training.contract import System
 from graphmill.training.memory import process_memory
 from graphmill.training.run_state import TrainState
 
@@ -25,20 +25,20 @@ class TrainingListener:
         """Called when the run resumes from a checkpoint. Steps after it will be reported again."""
 
 
-def epoch_record(recipe: Recipe, state: TrainState, rate: float) -> dict[str, Any]:
+def epoch_record(system: System, state: TrainState, rate: float) -> dict[str, Any]:
     """The record of the epoch that has just ended: mean losses over its applied steps, rate, throughput, memory.
 
     With several phases, the names of losses begin with the phase. The engine adds the metrics of the evaluation.
     """
     losses: dict[str, float] = {}
     units: dict[str, float] = {}
-    for phase in recipe.phases:
+    for phase in system.phases:
         prefix = f"{phase.name}/"
         for key, value in state.sums.items():
             if key.startswith(prefix):
-                name = key.removeprefix(prefix) if len(recipe.phases) == 1 else key
+                name = key.removeprefix(prefix) if len(system.phases) == 1 else key
                 losses[name] = value / state.counts[phase.name]
-        unit, amount = recipe.units_per_step(phase)
+        unit, amount = system.units_per_step(phase)
         units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
     seconds = max(state.epoch_seconds, 1e-9)
     return {

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from graphmill.errors import InputError
 from graphmill.verified_files import REMEDIES, damaged, describe_file, listed_files, read_json_file, read_sealed
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 """Version of the files of a run directory. A run of another version is refused."""
 SEALED = ("manifest.json", "report.json")
 """Files that hold a checksum of their content."""
@@ -43,7 +43,7 @@ class RunManifest(_Shape):
     format: Literal["graphmill-run"]
     version: int
     fingerprint: str = Field(pattern="[0-9a-f]{64}")
-    recipe: str
+    system: str
     algorithm_version: int
     data: _Data
     resolved: _Resolved
@@ -79,9 +79,9 @@ class RunReport(_Shape):
 
 
 class RunSettings(_Shape):
-    """``settings.json``: the settings of the run. The recipe checks its sections."""
+    """``settings.json``: the settings of the run. The system checks its sections."""
 
-    recipe: str
+    system: str
     data: str = ""
     model: dict[str, Any] = {}
     training: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The settings that every recipe shares: training, acceleration, evaluation, export, tracker.
+"""The settings that every system shares: training, acceleration, evaluation, export, tracker.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
 fingerprint. docs/reference/settings.md describes each and is generated from here.
@@ -29,8 +29,8 @@ class TrainingSettings(Settings):
     """Adam's decay rates."""
 
     epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
-    steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
-    learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
+    steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the system's own (one pass over its data)", ge=0)
+    learning_rate: float = setting(0.001, "Peak learning rate at the system's base batch", gt=0.0)
     weight_decay: float = setting(0.00001, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(100, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
@@ -54,18 +54,18 @@ class TrainingSettings(Settings):
 
 
 class AccelerationSettings(Settings):
-    """Device, batching, precision, memory and processes of a training. The fields are the same for every recipe."""
+    """Device, batching, precision, memory and processes of a training. The fields are the same for every system."""
 
     LESS_MEMORY: ClassVar[str] = (
         "Reduce acceleration.batch_size, raise acceleration.micro_batches, or choose a smaller model"
     )
-    """What to do if a step does not fit in memory, in terms of the recipe's settings."""
+    """What to do if a step does not fit in memory, in terms of the system's settings."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting(
         "auto", "auto takes cuda, then mps, then cpu, and goes on with the CPU if the device fails", identity=False
     )
     batching: Literal["auto", "full"] = setting("auto", "The part of the graph that one step uses; HGT can sample it")
-    batch_size: int = setting(0, "Rows of an optimizer step, over all processes; 0 = the recipe's", ge=0)
+    batch_size: int = setting(0, "Rows of an optimizer step, over all processes; 0 = the system's", ge=0)
     micro_batches: int = setting(1, MICRO_BATCHES, identity=False, ge=1)
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
         "auto",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import key_of
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, Recipe, StepBatch
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, StepBatch, System
 from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
@@ -108,7 +108,7 @@ class _Beside:
 
 
 def compute_gradient(
-    recipe: Recipe,
+    system: System,
     model: nn.Module,
     parameters: list[nn.Parameter],
     batch: StepBatch,
@@ -133,7 +133,7 @@ def compute_gradient(
     scale = precision.scaler.scale
     # If every rank computes the same encoding and the encoding's gradient is summed over the ranks, then the
     # parameters' gradients are equal on all ranks and must not be summed again. Only a single group can be replicated.
-    shards = recipe.shards
+    shards = system.shards
     replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
@@ -145,7 +145,7 @@ def compute_gradient(
         execution.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device.type)
         with precision.autocast():
-            encoded = recipe.encode(model, group)
+            encoded = system.encode(model, group)
         detached = _detach(encoded)
         execution.at = LOSS
         for part, chunk in enumerate(group.split(execution.micro_batches)):
@@ -154,7 +154,7 @@ def compute_gradient(
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
             _seed((*seed_parts, "chunk", part), number, ranks, replicated, precision.device.type)
             with precision.autocast():
-                terms = recipe.terms(model, chunk, detached)
+                terms = system.terms(model, chunk, detached)
             loss = None
             for term in terms:
                 share = wide(term.sum) * (term.coefficient / weights[term.name])

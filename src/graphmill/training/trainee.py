@@ -18,7 +18,7 @@ from graphmill.errors import StoppedError
 from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.checkpoint_format import Streamed
-from graphmill.training.contract import Execution, Phase, Recipe
+from graphmill.training.contract import Execution, Phase, System
 from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
@@ -41,10 +41,10 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class Trainee:
-    """One recipe in training. ``store`` is None for trials that write no checkpoints. ``precision``: that of the first
+    """One system in training. ``store`` is None for trials that write no checkpoints. ``precision``: that of the first
     step; ``mixed`` is the present one."""
 
-    recipe: Recipe
+    system: System
     training: TrainingSettings
     acceleration: AccelerationSettings
     evaluation: EvaluationSettings
@@ -63,30 +63,30 @@ class Trainee:
     def __post_init__(self, precision: str) -> None:
         self.saver = None if self.store is None else Saver(self.store, self.device)
         self.asked = self.execution.sizes()
-        self.batches = Batches(self.recipe, int(self.device.type == "cuda"))
+        self.batches = Batches(self.system, int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
         self._unread: list[Done] = []
         if self.acceleration.sharding == "rows" and self.ranks.world > 1:
-            self.recipe.shard(self.ranks)
-        self.recipe.to(self.device)
+            self.system.shard(self.ranks)
+        self.system.to(self.device)
         self._fresh(precision)
 
     def _fresh(self, precision: str) -> None:
         """Model, optimizers and state as at step 0."""
-        self.model = self.recipe.build(self.execution)
+        self.model = self.system.build(self.execution)
         if self.initialise is not None:
             self.initialise(self.model)
-        if self.recipe.shards is not None:
-            self.recipe.shards.cut(self.model)
+        if self.system.shards is not None:
+            self.system.shards.cut(self.model)
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
-        for phase in self.recipe.phases:
-            groups = self.recipe.parameter_groups(self.model, phase)
+        for phase in self.system.phases:
+            groups = self.system.parameter_groups(self.model, phase)
             self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
         self.state = TrainState(
-            updates={phase.name: 0 for phase in self.recipe.phases},
+            updates={phase.name: 0 for phase in self.system.phases},
             schedules=[Schedule(self.training.lr_decay_epochs or self.training.epochs)],
         )
         self._use_precision(precision)
@@ -121,7 +121,7 @@ class Trainee:
         """The checkpoint on rank 0, None on the others: run directories are local to the machine of rank 0."""
         if self.store is None or not self.ranks.main:
             return None
-        shards = self.recipe.shards
+        shards = self.system.shards
         return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
 
     def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
@@ -129,9 +129,9 @@ class Trainee:
         rank's rows."""
         held = Snapshot({}) if loaded is None else loaded.snapshot
         tensors = self.ranks.broadcast_tensors(_named(held.tensors, prefix))
-        if self.recipe.shards is None:
+        if self.system.shards is None:
             return tensors
-        return tensors | self.recipe.shards.dealt_out(_named(held.streamed, prefix), path)
+        return tensors | self.system.shards.dealt_out(_named(held.streamed, prefix), path)
 
     def load_weights(self, which: str | int) -> Loaded | None:
         """Load only the weights and buffers of a checkpoint on every rank, for evaluation and export.
@@ -149,7 +149,7 @@ class Trainee:
         Raises:
             TrainingError: a parameter differs between processes; such a state is never saved.
         """
-        where, shards = f"after epoch {self.state.epoch}, step {self.state.steps}", self.recipe.shards
+        where, shards = f"after epoch {self.state.epoch}, step {self.state.steps}", self.system.shards
         require_equal_replicas(self.model, self.ranks, where, shards)
         tensors, streams = pack(self.model, self.optimizers), dict[str, Streamed]()
         if shards is not None:
@@ -164,7 +164,7 @@ class Trainee:
                 step=self.state.steps,
                 metric=metric,
                 final=final,
-                learning_rate=self._rate(self.recipe.phases[0]),
+                learning_rate=self._rate(self.system.phases[0]),
                 loss=self.state.last_loss,
             )
         elif self.store is not None and shards is not None:
@@ -189,7 +189,7 @@ class Trainee:
 
         With ``lr_decay_epochs`` the schedule is the user's own: the rate stays at its lowest.
         """
-        state, settings = self.state, [phase.training or self.training for phase in self.recipe.phases]
+        state, settings = self.state, [phase.training or self.training for phase in self.system.phases]
         if self.training.lr_decay_epochs or not any(each.lr_decay in RESTARTS for each in settings):
             return
         if state.epoch < state.schedules[-1].end:
@@ -204,7 +204,7 @@ class Trainee:
     def evaluated(
         self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
     ) -> dict[str, float]:
-        """The recipe's metrics on a split, over all ranks. If memory runs out, it retries in smaller blocks.
+        """The system's metrics on a split, over all ranks. If memory runs out, it retries in smaller blocks.
 
         ``stop`` is called on all ranks once any rank has received a stop request.
         """
@@ -213,7 +213,7 @@ class Trainee:
             ranks, on_device = self.ranks, self.device.type != "cpu"
             mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
             with torch.no_grad(), shared(mine):
-                return self.recipe.evaluate(self.model, split, final=final, poll=poll)
+                return self.system.evaluate(self.model, split, final=final, poll=poll)
 
         metrics, self._evaluation_parts = in_smaller_blocks(
             evaluate,
@@ -241,7 +241,7 @@ class Trainee:
     def _say_what_chooses_the_epoch(self) -> None:
         """Before the first step, add a note once if the test split chooses the epoch, or if no split can."""
         split = self.evaluation.selected_on
-        if not self.recipe.held_out(split):
+        if not self.system.held_out(split):
             said = unselected(split, self.training.patience_epochs)
         elif split == "test":
             said = CHOSEN_ON_TEST

@@ -39,7 +39,7 @@ NEW = "new_nodes.parquet"
 
 @runtime_checkable
 class EmbedsLater(Protocol):
-    """A recipe that can embed nodes it was not trained with.
+    """A system that can embed nodes it was not trained with.
 
     If ``embeds_from_features`` is True, a node with features needs no edges.
     """
@@ -76,10 +76,10 @@ def embed_run(
         InputError: no new node, a type or relation that the model does not have, or a new node without edges or
             features that the model can use.
     """
-    recipe, graph = restored.recipe, restored.graph
-    if not isinstance(recipe, EmbedsLater):
+    system, graph = restored.system, restored.graph
+    if not isinstance(system, EmbedsLater):
         raise SettingsError(
-            f"{recipe.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
+            f"{system.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
             f"training.init_from naming this run, or use {_others(restored)}"
         )
     folder = output or restored.run.path / FOLDER
@@ -87,13 +87,13 @@ def embed_run(
         raise InputError(f"{folder} has the run's own vectors; choose another folder")
     told = features or FeatureFiles()
     tables = with_told(tables, told)
-    joined = join(graph, tables, source, told, alone=getattr(recipe, "embeds_from_features", False))
-    vectors, scoring = recipe.embed_later(restored.model, joined.later)
+    joined = join(graph, tables, source, told, alone=getattr(system, "embeds_from_features", False))
+    vectors, scoring = system.embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
 
 def _others(restored: Restored) -> str:
-    if entry(restored.recipe.name).recommends:
+    if entry(restored.system.name).recommends:
         return (
             "mmgcn or dragon, which read features of new items, or kgat, which reads facts (for people with a history, and "
             "items that known people met: graphmill recommend --history)"
@@ -246,7 +246,7 @@ def _write(
         blocks += [known[t.offset : t.offset + t.count], vectors[mine]]
     about = {
         "fingerprint": restored.fingerprint,
-        "recipe": restored.manifest["recipe"],
+        "system": restored.manifest["system"],
         **restored.used,
         "versions": restored.manifest["versions"],
         "settings": restored.job.settings.model_dump(),
@@ -287,7 +287,7 @@ def _numbered(blocks: list[np.ndarray]) -> Iterator[EmbeddingBlock]:
 def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
     """The known vectors, float32 [nodes, d], from the run's export, or from the model if there is no export; and the
     rotation between the two, or None."""
-    own = np.concatenate([block.vectors for block in cast(Any, restored.recipe).embeddings(restored.model)])
+    own = np.concatenate([block.vectors for block in cast(Any, restored.system).embeddings(restored.model)])
     folder = restored.run.embeddings
     if not (folder / MANIFEST).is_file():
         return None, own

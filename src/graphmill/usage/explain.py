@@ -20,7 +20,7 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.recipe import NbfnetRecipe
+from graphmill.systems.nbfnet.system import NbfnetSystem
 from graphmill.systems.registry import entry
 from graphmill.usage.influence import trace_influence
 
@@ -64,7 +64,7 @@ class EdgeEvidence:
     schema = pa.schema([("because", pa.string())])
 
     def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
-        self._explainer = LinkExplainer(restored.recipe, restored.model, ExplainSettings(edges=3, paths=0))
+        self._explainer = LinkExplainer(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
         self._name_of, self.most = name_of, most
 
     def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
@@ -94,14 +94,14 @@ def explain_link(
         InputError: no such relation or node, several nodes of that name, or no checkpoints to trace (ConvE).
     """
     settings = settings or ExplainSettings()
-    if entry(restored.recipe.name).recommends:
-        raise SettingsError(f"{restored.recipe.name} recommends items; links are explained for hgt and conve")
+    if entry(restored.system.name).recommends:
+        raise SettingsError(f"{restored.system.name} recommends items; links are explained for hgt and conve")
     found, h, t = resolve_link(restored.graph, head, relation, tail)
-    if entry(restored.recipe.name).traces:
+    if entry(restored.system.name).traces:
         return _traced(restored, found, h, t, settings)
-    if isinstance(restored.recipe, NbfnetRecipe):
+    if isinstance(restored.system, NbfnetSystem):
         return _propagated(restored, found, h, t, settings, verify)
-    explainer = LinkExplainer(restored.recipe, restored.model, settings)
+    explainer = LinkExplainer(restored.system, restored.model, settings)
     [why] = explainer.named([explainer.explain(found.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
     told = [*why.evidence, *reversed(why.against)]
@@ -135,9 +135,9 @@ def _propagated(
     restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings, verify: bool
 ) -> ExplainedLink:
     """The explanation of a link of NBFNet."""
-    recipe, model = cast(NbfnetRecipe, restored.recipe), cast(NBFNet, restored.model)
-    why = explain_propagation(recipe, model, relation.index, h, t, settings.paths)
-    names, kinds = restored.graph.node_table().column("name").to_pylist(), recipe.messages.relation_names
+    system, model = cast(NbfnetSystem, restored.system), cast(NBFNet, restored.model)
+    why = explain_propagation(system, model, relation.index, h, t, settings.paths)
+    names, kinds = restored.graph.node_table().column("name").to_pylist(), system.messages.relation_names
     speaking = np.flatnonzero(why.share > 0)[: settings.edges]
     against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
     edges = [
@@ -163,7 +163,7 @@ def _propagated(
         drawn = generator(0, "explain", "deletion").choice(others, min(len(speaking), len(others)), replace=False)
         pairs = np.stack([why.source[drawn], why.target[drawn]], 1)
         sets = {"without_the_listed_edges": listed, "without_as_many_others": pairs}
-        link = recipe, model, relation.index, h, t
+        link = system, model, relation.index, h, t
         deletion = {"edges": len(listed)} | {name: score_without_pairs(*link, own) for name, own in sets.items()}
     parts = {"popularity of the target": why.popularity, "paths": why.score - why.popularity}
     return ExplainedLink(names[h], relation.name, names[t], why.score, PROPAGATION, edges, paths, parts, True, deletion)
@@ -209,7 +209,7 @@ def _rows(graph: TypedGraph, kind: str, ids: Sequence[str], names: Sequence[str]
 
 def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     source, target = restored.graph.node_type(relation.source), restored.graph.node_type(relation.target)
-    scores = restored.recipe.scorer(restored.model).score_targets(relation.index, np.array([h - source.offset]))
+    scores = restored.system.scorer(restored.model).score_targets(relation.index, np.array([h - source.offset]))
     return float(scores[0, t - target.offset])
 
 
@@ -221,7 +221,7 @@ def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: 
     drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
 
     def score(pairs: np.ndarray) -> float:
-        return score_without(restored.recipe, restored.model, relation.index, h, t, pairs)
+        return score_without(restored.system, restored.model, relation.index, h, t, pairs)
 
     return {
         "edges": len(listed),

@@ -42,7 +42,7 @@ class Run:
         # `current` is a link to a promoted version: use the version that it names now.
         self.path = path = path.resolve() if path.is_symlink() else path
         self._directory, self.manifest = whole_export(path)
-        self._made = str(self.manifest.get("recipe", "embeddings"))
+        self._made = str(self.manifest.get("system", "embeddings"))
         _ = "rows" in self.manifest and self.embeddings  # a damaged file is refused here
 
     @cached_property

@@ -25,7 +25,7 @@ FILE = "recommendations_of_history.parquet"
 
 @runtime_checkable
 class FoldsIn(Protocol):
-    """A recipe that can recommend to users that it was not trained with."""
+    """A system that can recommend to users that it was not trained with."""
 
     def fold_in(
         self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
@@ -63,11 +63,11 @@ def recommend_history(
         InputError: no user in it has an interaction with an item that the model knows (or can fold in).
     """
     require_counts(restored, k, exclude_seen)
-    if not isinstance(restored.recipe, FoldsIn):
-        raise SettingsError(f"{restored.recipe.name} cannot recommend from a history; use recommend without one")
+    if not isinstance(restored.system, FoldsIn):
+        raise SettingsError(f"{restored.system.name} cannot recommend from a history; use recommend without one")
     met = _one_user(restored, history) if not isinstance(history, IngestResult) else _of_tables(restored, history)
     usable = _usable(restored, met, source)
-    items, scores, about = cast(FoldsIn, restored.recipe).fold_in(
+    items, scores, about = cast(FoldsIn, restored.system).fold_in(
         restored.model, usable, k, cast(ExcludeSeen, exclude_seen)
     )
     graph = restored.graph
@@ -95,7 +95,7 @@ def _usable(restored: Restored, met: Met, source: str) -> Histories:
     items = graph.node_type(interaction_relation(graph).target).count
     reached = np.zeros(items + h.new_items, bool)
     reached[:items] = True
-    if hasattr(restored.recipe, "view"):  # a factor model: a new item gets its vector from its known users
+    if hasattr(restored.system, "view"):  # a factor model: a new item gets its vector from its known users
         reached[h.items[h.known[h.users] >= 0]] = True
     found = h.take(reached[h.items])
     if not len(found.items):

@@ -35,16 +35,16 @@ def grown_link_model(
             without an edge to a known one.
     """
     restored = restore(run)
-    name = restored.recipe.name
+    name = restored.system.name
     if registry.entry(name).vectors:
         raise SettingsError(
             f"--edges: {name} scores the nodes and edges that it was trained with; train nbfnet, which scores new ones "
             "without training, or embed new nodes (graphmill embed)"
         )
     graph = grown_graph(restored.graph, edges, restored.run.path / FOLDER, format, settings)
-    recipe = registry.create(name, graph, restored.job.settings, restored.job.batching)
-    recipe.to(restored.job.device)
-    return LinkModel(restored.run.path, graph, recipe.scorer(restored.model), restored.used)
+    system = registry.create(name, graph, restored.job.settings, restored.job.batching)
+    system.to(restored.job.device)
+    return LinkModel(restored.run.path, graph, system.scorer(restored.model), restored.used)
 
 
 def grown_graph(

@@ -46,16 +46,16 @@ def trace_influence(
 
     Raises:
         InputError: not a run, no checkpoints, or no such triple.
-        SettingsError: the recipe cannot be traced, or a setting does not fit it.
+        SettingsError: the system cannot be traced, or a setting does not fit it.
     """
     settings = settings or InfluenceSettings()
     restored = restore(run_dir)
-    if not isinstance(restored.recipe, Traceable):
+    if not isinstance(restored.system, Traceable):
         raise SettingsError(
-            f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
+            f"influence needs a system that trains on triples and offers their gradients; {restored.system.name} does "
             "not (conve does)"
         )
-    if settings.variant != "exact" and getattr(cast(Any, restored.recipe).settings.objective, "loss", "") == "softmax":
+    if settings.variant != "exact" and getattr(cast(Any, restored.system).settings.objective, "loss", "") == "softmax":
         raise SettingsError(
             f"variant: {settings.variant} is not for a run by objective.loss: softmax, where every triple moves the vectors "
             "of all answers; set variant: exact"
@@ -78,9 +78,9 @@ class _Analysis:
 
     def __post_init__(self) -> None:
         restored, settings = self.restored, self.settings
-        self.recipe = cast(Traceable, restored.recipe)
+        self.system = cast(Traceable, restored.system)
         self.names = names_of(restored.graph)
-        self.train = self.recipe.traced_triples("train")
+        self.train = self.system.traced_triples("train")
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
         self.store = CheckpointStore(restored.run.checkpoints)
         self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
@@ -120,7 +120,7 @@ class _Analysis:
         return content
 
     def _self(self) -> dict[str, Any]:
-        values = self_influence(self.recipe, self.checkpoints, self.train, self.request, poll=self.poll)
+        values = self_influence(self.system, self.checkpoints, self.train, self.request, poll=self.poll)
         order = np.argsort(-values, kind="stable")
         listed = order[: self.settings.top_k].tolist()
         rows = [self.names.symbols(self.train[i], "train") | {"self_influence": float(values[i])} for i in listed]
@@ -147,7 +147,7 @@ class _Analysis:
             temporary.replace(partial)
             self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
 
-        what = (self.recipe, self.checkpoints, self.train, explained, self.request)
+        what = (self.system, self.checkpoints, self.train, explained, self.request)
         total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
         found = []
@@ -162,7 +162,7 @@ class _Analysis:
         one at a time."""
         model, loaded = self.restored.model, self.store.load(info)
         load_model(loaded.snapshot.tensors, model, str(loaded.path))
-        tracer = self.recipe.tracer(model, self.settings.precision)
+        tracer = self.system.tracer(model, self.settings.precision)
         if self.settings.precondition == "none":
             return tracer, None
         prefix = "optimizer.train."
@@ -179,7 +179,7 @@ class _Analysis:
     def _explained(self) -> np.ndarray:
         if self.settings.mode == "single":
             return resolve_triple(self.settings.triple, self.restored.graph, self.names)[None]
-        triples = self.recipe.traced_triples(self.settings.split)
+        triples = self.system.traced_triples(self.settings.split)
         if not len(triples):
             raise InputError(f"the graph has no triple in its {self.settings.split} split")
         limit = self.settings.max_test_triples

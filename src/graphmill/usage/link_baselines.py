@@ -39,8 +39,8 @@ from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.train import train
 from graphmill.systems.complex.memory import scores_per_link
-from graphmill.systems.complex.recipe import ComplexScorer
 from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.complex.system import ComplexScorer
 from graphmill.training.files import write_atomically
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
@@ -170,7 +170,7 @@ class LinkBaselines:
 
     def _values(self, form: str) -> dict[str, Any]:
         values: dict[str, Any] = {
-            "recipe": "complex",
+            "system": "complex",
             "data": str(self.graph.path),
             "preset": "none",
             "model": {"embedding_dim": WIDTH},

@@ -108,15 +108,15 @@ def link_model(run: str | Path) -> LinkModel:
             "HGT, ConvE and ComplEx"
         )
     restored = restore(path)
-    if entry(restored.recipe.name).recommends:
-        raise SettingsError(f"{restored.recipe.name} predicts no links but recommends items: recommend() gives them")
-    return LinkModel(path, restored.graph, restored.recipe.scorer(restored.model), restored.used)
+    if entry(restored.system.name).recommends:
+        raise SettingsError(f"{restored.system.name} predicts no links but recommends items: recommend() gives them")
+    return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
     checkpoint, on their own device, if they have one."""
-    return manifest["recipe"] == "hgt" or not (path / "checkpoints").is_dir()
+    return manifest["system"] == "hgt" or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
@@ -253,7 +253,7 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     """The edges that explain the best links, if the system's scores are sums over edges."""
     from graphmill.usage.explain import EdgeEvidence
 
-    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["recipe"] != "hgt":
+    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] != "hgt":
         return []
     names = model.graph.node_table()["name"]
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]

@@ -44,7 +44,7 @@ def scorer_of_export(
     path = verified_file(folder, SCORING)
     arrays = load_safetensors(path, "np", _AGAIN)
     try:
-        scorer = exported_scorer(manifest["recipe"], arrays, np.asarray(embeddings.vectors, dtype=np.float32))
+        scorer = exported_scorer(manifest["system"], arrays, np.asarray(embeddings.vectors, dtype=np.float32))
         _require_types(scorer.links, manifest["relations"], embeddings)
         return scorer
     except (InputError, SettingsError) as error:

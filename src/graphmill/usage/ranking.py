@@ -1,6 +1,6 @@
 """Ranks a run's held-out links, triples or items beside its baselines, and writes ``ranking.json`` into the run.
 
-The recipe's methods decide which of the three it is. ``kind`` in the file names it.
+The system's methods decide which of the three it is. ``kind`` in the file names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPECTRAL_WIDTH = 128
 
 @runtime_checkable
 class RanksTriples(Protocol):
-    """A recipe on triples with its own report: both sides, per relation, per degree."""
+    """A system on triples with its own report: both sides, per relation, per degree."""
 
     def ranking_report(
         self,
@@ -52,7 +52,7 @@ class RanksTriples(Protocol):
 
 @runtime_checkable
 class AsksLinks(Protocol):
-    """A recipe that defines its own ranking queries. Other recipes are queried for the tails of every relation."""
+    """A system that defines its own ranking queries. Other systems are queried for the tails of every relation."""
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The queries of a split. ``limit``: largest number of queries per relation, 0 for all."""
@@ -106,20 +106,20 @@ def _rank_any(
     restored: Restored, split: str, *, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
 ) -> dict[str, Any]:
     """:func:`rank_any` without the copy."""
-    recipe, about = restored.recipe, {**restored.used, "split": split}
-    if isinstance(recipe, RanksTriples):
+    system, about = restored.system, {**restored.used, "split": split}
+    if isinstance(system, RanksTriples):
         evaluation = restored.job.settings.evaluation
         rankings = _by_baselines(restored, split, "both", outlets=outlets, poll=poll, stop=stop)
-        report = cast(RanksTriples, recipe).ranking_report(
+        report = cast(RanksTriples, system).ranking_report(
             restored.model, split, tuple(evaluation.top_k), poll, rankings
         )
         restored.run.write_json(FILE, {"kind": "triples", **about, **report})
         mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
         shown = {name: report[name] for name in ("macro", "micro", "against", "strata")}
         return {**about, "mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}, **shown}
-    if isinstance(recipe, Recommends):
+    if isinstance(system, Recommends):
         # Prefixes of its metrics name the compared models and the protocols.
-        found = recipe.evaluate(restored.model, split, final=True, poll=poll)
+        found = system.evaluate(restored.model, split, final=True, poll=poll)
         rival = rival_bpr_mf(restored, outlets=outlets)
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
         figures = grouped(found)
@@ -138,12 +138,12 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
     """The rankings of the baselines that the settings name, without the run's own system. They are cached beside the run
     directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
-    triples = sides == "both" and isinstance(restored.recipe, RanksTriples)
+    triples = sides == "both" and isinstance(restored.system, RanksTriples)
     baselines = LinkBaselines(
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
-        settings.model.embedding_dim if entry(settings.recipe).vectors else SPECTRAL_WIDTH,
+        settings.model.embedding_dim if entry(settings.system).vectors else SPECTRAL_WIDTH,
         sides=sides,
         average="micro" if triples else "macro",
         ks=tuple(settings.evaluation.top_k),
@@ -152,7 +152,7 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
         device=settings.acceleration.device,
         **how,
     )
-    return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.recipe.name])
+    return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.system.name])
 
 
 def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Mapping[str, float]] | None = None) -> str:
@@ -188,7 +188,7 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
             "(graph.split) to confirm it. Until then take"
         )
     return (
-        f"{restored.recipe.name} does not pay on these data: by {metric} on {split} it has {mine:.4f}, {SIMPLER[best]} "
+        f"{restored.system.name} does not pay on these data: by {metric} on {split} it has {mine:.4f}, {SIMPLER[best]} "
         f"{measured[best]:.4f}. {take} {SIMPLER[best]}{where}"
     )
 
@@ -204,12 +204,12 @@ def rank_run(
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``, which are cached in a
-    folder beside the run directories. If the recipe passes messages, it also trains the same settings without layers,
+    folder beside the run directories. If the system passes messages, it also trains the same settings without layers,
     in its own folder there. Like any run it is reused, so it is trained once.
     """
-    settings, recipe = restored.job.settings, restored.recipe
-    own = isinstance(recipe, AsksLinks)
-    queries = recipe.ranking_queries(split) if isinstance(recipe, AsksLinks) else link_queries(restored.graph, split)
+    settings, system = restored.job.settings, restored.system
+    own = isinstance(system, AsksLinks)
+    queries = system.ranking_queries(split) if isinstance(system, AsksLinks) else link_queries(restored.graph, split)
     sides = "both" if own and len(queries.relations) > len(restored.graph.relations) else "tails"
     ks = tuple(settings.evaluation.top_k)
     seed = settings.training.seed
@@ -218,7 +218,7 @@ def rank_run(
         poll()
         return rank_links(scorer, queries, ks=ks, seed=seed)
 
-    rankings = {"model": ranked_by(recipe.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
+    rankings = {"model": ranked_by(system.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
     others = _by_baselines(restored, split, sides, outlets=outlets, poll=poll, stop=stop)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
@@ -228,7 +228,7 @@ def rank_run(
         root = restored.run.path.parent / "without_messages"
         result = train(values, "the baseline without message passing", root=str(root), outlets=outlets, stop=stop)
         other = restore(result["run_dir"])
-        rankings["no_message"] = ranked_by(other.recipe.scorer(other.model))
+        rankings["no_message"] = ranked_by(other.system.scorer(other.model))
     comparison = compare_to_baselines(
         rankings["model"],
         rankings["degree"],

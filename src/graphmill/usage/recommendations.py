@@ -1,6 +1,6 @@
 """Writes the recommendations of a finished run: for every user the best items, as a Parquet file.
 
-This works for recipes with a method ``recommend``.
+This works for systems with a method ``recommend``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 
 @runtime_checkable
 class Recommends(Protocol):
-    """A recipe that can recommend."""
+    """A system that can recommend."""
 
     def recommend(
         self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
@@ -48,7 +48,7 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
     Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first. ``exclude_seen`` leaves out
     items of the training: always, never, or auto (it depends on whether users of the system's data repeat items).
 
-    Raises :class:`SettingsError` for a recipe that does not recommend.
+    Raises :class:`SettingsError` for a system that does not recommend.
     """
     table, users = recommendation_table(restored, k, exclude_seen)
     return {**write_table(restored.run.path / FILE, table), "users": users, "k": k}
@@ -57,7 +57,7 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
 def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> tuple[pa.Table, int]:
     """The table that :func:`recommend_run` writes, and the number of users; raises as it does."""
     require_counts(restored, k, exclude_seen)
-    users, items, scores = cast(Recommends, restored.recipe).recommend(
+    users, items, scores = cast(Recommends, restored.system).recommend(
         restored.model, k, cast(ExcludeSeen, exclude_seen)
     )
     nodes = restored.graph.node_table()
@@ -66,9 +66,9 @@ def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "a
 
 
 def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
-    """Raise :class:`SettingsError` for a recipe that does not recommend, and for a wrong ``k`` or ``exclude_seen``."""
-    if not isinstance(restored.recipe, Recommends):
-        raise SettingsError(f"the recipe {restored.recipe.name} does not recommend items; see the ranking of its links")
+    """Raise :class:`SettingsError` for a system that does not recommend, and for a wrong ``k`` or ``exclude_seen``."""
+    if not isinstance(restored.system, Recommends):
+        raise SettingsError(f"the system {restored.system.name} does not recommend items; see the ranking of its links")
     if exclude_seen not in get_args(ExcludeSeen):
         raise SettingsError(f"exclude_seen {exclude_seen!r}; it is one of {', '.join(get_args(ExcludeSeen))}")
     if k < 1:

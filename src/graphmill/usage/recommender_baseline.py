@@ -23,8 +23,8 @@ from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.evaluate import known
-from graphmill.systems.recommenders.recipe import RecommenderRecipe
 from graphmill.systems.recommenders.settings import RecommenderSettings
+from graphmill.systems.recommenders.system import RecommenderSystem
 
 NAME = "bpr_mf"
 FORMS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "four_negatives": {"regularisation": 0.03, "negatives_per_positive": 4},
     "softmax": {"regularisation": 0.3, "loss": "sampled_softmax", "negatives_per_positive": 64},
 }
-"""Objectives to choose from, at the recipe's default learning rate: the published BPR at three λ, and two with more
+"""Objectives to choose from, at the system's default learning rate: the published BPR at three λ, and two with more
 negatives."""
 FIRST_EPOCHS, FIRST_STEPS, FINALISTS = 10, 400, 2
 """Successive halving: every form trains for at least this many epochs and steps, then only the finalists continue. On
@@ -54,10 +54,10 @@ def rival_bpr_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[
     The trainings of :func:`best_bpr_mf` are in their own folders beside the run directories, and are reused like any
     run.
     """
-    recipe, settings = restored.recipe, restored.job.settings
-    if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or NAME not in settings.evaluation.baselines:
+    system, settings = restored.system, restored.job.settings
+    if not isinstance(system, RecommenderSystem) or system.name == NAME or NAME not in settings.evaluation.baselines:
         return {}
-    return best_bpr_mf(settings, recipe.view, restored.run.path.parent / NAME, outlets=outlets)[1]
+    return best_bpr_mf(settings, system.view, restored.run.path.parent / NAME, outlets=outlets)[1]
 
 
 def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
@@ -65,7 +65,7 @@ def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
     if not rival:
         return {}
     other = restore(rival["run_dir"])
-    figures = other.recipe.evaluate(other.model, split, final=True, poll=lambda: None)
+    figures = other.system.evaluate(other.model, split, final=True, poll=lambda: None)
     return {name: value for name, value in figures.items() if not name.startswith(("coverage", "popularity_bias"))}
 
 
@@ -156,7 +156,7 @@ class _Trainings:
         evaluations."""
         own, seed = self.settings.acceleration, self.settings.training.seed
         values = {
-            "recipe": NAME,
+            "system": NAME,
             "data": data,
             "preset": "none",
             "objective": FORMS[form],

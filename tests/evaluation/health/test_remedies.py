@@ -28,16 +28,16 @@ def test_ways_without_their_setting_are_left_out(settings: set[str] | None, sent
 
 
 def test_sections_are_opened() -> None:
-    assert setting_names({"recipe": "x", "model": {"num_layers": 2}}) == {"recipe", "num_layers"}
+    assert setting_names({"system": "x", "model": {"num_layers": 2}}) == {"system", "num_layers"}
     without = {"num_layers": 0, "layer_norm": True}
-    assert setting_names({"recipe": "x", "model": without}) == {"recipe"}, "there is none to take away or to normalise"
-    assert "layer_norm" in setting_names({"recipe": "x", "model": without | {"num_layers": 1}})
+    assert setting_names({"system": "x", "model": without}) == {"system"}, "there is none to take away or to normalise"
+    assert "layer_norm" in setting_names({"system": "x", "model": without | {"num_layers": 1}})
 
 
-@pytest.mark.parametrize("recipe", list(registry.RECIPES))
-def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lacks(recipe: str) -> None:
-    known = setting_names(registry.settings_model(recipe)(recipe=recipe).model_dump())
-    every = set().union(*(setting_names(registry.settings_model(r)(recipe=r).model_dump()) for r in registry.RECIPES))
+@pytest.mark.parametrize("system", list(registry.SYSTEMS))
+def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lacks(system: str) -> None:
+    known = setting_names(registry.settings_model(system)(system=system).model_dump())
+    every = set().union(*(setting_names(registry.settings_model(r)(system=r).model_dump()) for r in registry.SYSTEMS))
     rng = np.random.default_rng(0)
     X = np.ones((400, 32)) + 1e-3 * rng.standard_normal((400, 32))
     X[:, 0] *= 50
@@ -60,7 +60,7 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
                         "rows": 50,
                         "dim": 2,
                         "files": {},
-                        "recipe": "hgt",
+                        "system": "hgt",
                         "fingerprint": "",
                         "epoch": 1,
                         "settings": {"a": {"b_c": 8}},

@@ -10,8 +10,8 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.triples import read_triples
 from graphmill.settings import parse
-from graphmill.systems.conve.recipe import ConveRecipe
 from graphmill.systems.conve.settings import ConveSettings
+from graphmill.systems.conve.system import ConveSystem
 
 TINY_MODEL = {"embedding_dim": 12, "output_channels": 3}
 
@@ -38,7 +38,7 @@ def random_graph(out: Path, *, entities: int = 12, relations: int = 3, triples: 
     return graph_of(folder, out)
 
 
-def recipe_on(graph: TypedGraph, **sections: Any) -> ConveRecipe:
+def system_on(graph: TypedGraph, **sections: Any) -> ConveSystem:
     """A tiny ConvE on ``graph``."""
-    values = {"recipe": "conve", "model": TINY_MODEL, "preset": "none"} | sections
-    return ConveRecipe(graph, parse(ConveSettings, values, "test"), "full")
+    values = {"system": "conve", "model": TINY_MODEL, "preset": "none"} | sections
+    return ConveSystem(graph, parse(ConveSettings, values, "test"), "full")

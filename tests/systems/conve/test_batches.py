@@ -6,7 +6,7 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.data import ConveData, triples_of
-from tests.systems.conve.graphs import recipe_on
+from tests.systems.conve.graphs import system_on
 
 
 class TestQueries:
@@ -33,20 +33,20 @@ class TestQueries:
 class TestSteps:
     @pytest.mark.parametrize("loop", ["kvsall", "slcwa"])
     def test_an_epoch_sees_every_row_once_in_steps_of_even_size(self, small: TypedGraph, loop) -> None:
-        recipe = recipe_on(small, objective={"loop": loop}, acceleration={"batch_size": 10})
-        phase = recipe.phases[0]
-        batches = [recipe.step(phase, 0, i) for i in range(phase.steps_per_epoch)]
+        system = system_on(small, objective={"loop": loop}, acceleration={"batch_size": 10})
+        phase = system.phases[0]
+        batches = [system.step(phase, 0, i) for i in range(phase.steps_per_epoch)]
         sizes = [len(b.head) for b in batches]
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= 10
-        assert sum(sizes) == recipe.rows
+        assert sum(sizes) == system.rows
         labels = sum(len(b.row) for b in batches) if loop == "kvsall" else sum(sizes)
-        assert labels == len(recipe.data.tails)
+        assert labels == len(system.data.tails)
 
     def test_a_sampled_step_has_the_true_tail_first_and_no_known_one_after(self, small: TypedGraph) -> None:
-        recipe = recipe_on(small, objective={"loop": "slcwa", "negatives_per_positive": 6})
-        batch = recipe.step(recipe.phases[0], 0, 0)
-        data = recipe.data
+        system = system_on(small, objective={"loop": "slcwa", "negatives_per_positive": 6})
+        batch = system.step(system.phases[0], 0, 0)
+        data = system.data
         known = set(
             zip(
                 data.query_head[data.label_query].tolist(),
@@ -60,8 +60,8 @@ class TestSteps:
             assert not any((h, r, t) in known for t in row[1:])
 
     def test_rows_are_never_split_because_the_norms_look_at_all_of_them(self, small: TypedGraph) -> None:
-        recipe = recipe_on(small)
-        batch = recipe.step(recipe.phases[0], 0, 0)
+        system = system_on(small)
+        batch = system.step(system.phases[0], 0, 0)
         (chunk,) = batch.split(8)
         assert chunk.parts == 8
         assert len(chunk.head) == len(batch.head)

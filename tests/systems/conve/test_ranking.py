@@ -9,25 +9,25 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.data import both_directions, triples_of
 from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
 from graphmill.training.contract import Execution
-from tests.systems.conve.graphs import recipe_on
+from tests.systems.conve.graphs import system_on
 
 
 @pytest.fixture(scope="module")
-def recipe(small: TypedGraph):
-    return recipe_on(small)
+def system(small: TypedGraph):
+    return system_on(small)
 
 
 @pytest.fixture(scope="module")
-def model(recipe):
-    model = recipe.build(Execution()).eval()
+def model(system):
+    model = system.build(Execution()).eval()
     with torch.no_grad():
         model.entities[1::2] = model.entities[0::2]  # a tie on every query
     return model
 
 
-def ranks_by_hand(recipe, model, split: str) -> list[tuple[int, int, float, float]]:
+def ranks_by_hand(system, model, split: str) -> list[tuple[int, int, float, float]]:
     """(relation with inverses, number of options, optimistic, pessimistic rank) per query, with loops."""
-    graph, m = recipe.graph, recipe.data.num_relations
+    graph, m = system.graph, system.data.num_relations
     known = {tuple(t) for s in ("train", "valid", "test") for t in both_directions(triples_of(graph, s), m).tolist()}
     out = []
     for h, r, t in both_directions(triples_of(graph, split), m).tolist():
@@ -40,9 +40,9 @@ def ranks_by_hand(recipe, model, split: str) -> list[tuple[int, int, float, floa
 
 class TestAgainstLoops:
     @pytest.mark.parametrize("split", ["valid", "test"])
-    def test_every_figure(self, recipe, model, split) -> None:
-        hand = ranks_by_hand(recipe, model, split)
-        found = rank_both_sides(ConveScorer(model, recipe.graph), both_sides(recipe.graph, split), (1, 3, 10))
+    def test_every_figure(self, system, model, split) -> None:
+        hand = ranks_by_hand(system, model, split)
+        found = rank_both_sides(ConveScorer(model, system.graph), both_sides(system.graph, split), (1, 3, 10))
         optimistic, pessimistic = np.array([h[2] for h in hand]), np.array([h[3] for h in hand])
         realistic = (optimistic + pessimistic) / 2
         assert (optimistic != pessimistic).any()
@@ -54,10 +54,10 @@ class TestAgainstLoops:
         expected = np.mean([(h[1] - 1) / 2 for h in hand])
         assert found.micro["amri"] == pytest.approx(1 - (realistic - 1).mean() / expected, rel=1e-12)
 
-    def test_the_report_adds_up(self, recipe, model) -> None:
-        report = ranking_report(model, recipe.graph, "test")
+    def test_the_report_adds_up(self, system, model) -> None:
+        report = ranking_report(model, system.graph, "test")
         rows = report["relations"]
-        assert sum(r["queries"] for r in rows) == report["queries"] == 2 * len(triples_of(recipe.graph, "test"))
+        assert sum(r["queries"] for r in rows) == report["queries"] == 2 * len(triples_of(system.graph, "test"))
         weighted = sum(r["mrr"] * r["queries"] for r in rows) / report["queries"]
         assert weighted == pytest.approx(report["both"]["mrr"], rel=1e-12)
         assert (report["tail"]["mrr"] + report["head"]["mrr"]) / 2 == pytest.approx(report["both"]["mrr"], rel=1e-12)
@@ -67,11 +67,11 @@ class TestAgainstLoops:
 
 
 class TestPyKeen:
-    def test_figures_are_those_of_pykeens_evaluator_on_the_same_scores(self, recipe, model) -> None:
+    def test_figures_are_those_of_pykeens_evaluator_on_the_same_scores(self, system, model) -> None:
         pytest.importorskip("pykeen", reason="PyKEEN is not installed (an extra of the benchmarks)")
         from pykeen.evaluation import RankBasedEvaluator
 
-        graph, m = recipe.graph, recipe.data.num_relations
+        graph, m = system.graph, system.data.num_relations
         everything = [triples_of(graph, s) for s in ("train", "valid", "test")]
         known = {tuple(t) for t in both_directions(np.concatenate(everything), m).tolist()}
         evaluator = RankBasedEvaluator()

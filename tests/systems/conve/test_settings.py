@@ -7,11 +7,11 @@ from graphmill.runs.resolve import parse_settings, resolve
 from graphmill.settings import parse
 from graphmill.systems.conve.settings import PRESETS, SMALL_GRAPH, ConveSettings
 from graphmill.systems.registry import choose_preset
-from tests.systems.conve.graphs import recipe_on
+from tests.systems.conve.graphs import system_on
 
 
 def settings(**sections) -> ConveSettings:
-    return parse(ConveSettings, {"recipe": "conve"} | sections, "test")
+    return parse(ConveSettings, {"system": "conve"} | sections, "test")
 
 
 class TestShapes:
@@ -71,7 +71,7 @@ class TestRefusals:
 
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_every_preset_is_valid(preset) -> None:
-    parse_settings({"recipe": "conve", "preset": preset}, "test")
+    parse_settings({"system": "conve", "preset": preset}, "test")
 
 
 class TestSmallGraphs:
@@ -85,15 +85,15 @@ class TestSmallGraphs:
     def test_the_graph_of_the_settings_decides_and_what_is_written_holds(self, small, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr("graphmill.training.memory.memory_limit", lambda: 8 << 30)
         device = {"acceleration": {"device": "cpu"}}
-        job = resolve({"recipe": "conve", "data": str(small.path), **device, "training": {"epochs": 7}}, "test")
+        job = resolve({"system": "conve", "data": str(small.path), **device, "training": {"epochs": 7}}, "test")
         assert job.preset == "small_graph"
         assert "training triples, at most 20,000" in job.preset_reason
         assert job.settings.acceleration.batch_size == PRESETS["small_graph"]["acceleration"]["batch_size"]
         assert job.settings.training.epochs == 7
-        assert resolve({"recipe": "conve", "data": str(tmp_path / "none"), **device}, "test").preset == "none"
+        assert resolve({"system": "conve", "data": str(tmp_path / "none"), **device}, "test").preset == "none"
 
     def test_plain_defaults_on_a_small_graph_are_told_that_steps_are_few(self, small) -> None:
-        (advice,) = recipe_on(small, training={"epochs": 60}).advice
+        (advice,) = system_on(small, training={"epochs": 60}).advice
         assert "too few for a small graph: preset: small_graph" in advice
-        assert recipe_on(small, training={"epochs": 20_000}).advice == []
-        assert recipe_on(small, acceleration={"batch_size": 16}).advice == [], "who sets the batch knows"
+        assert system_on(small, training={"epochs": 20_000}).advice == []
+        assert system_on(small, acceleration={"batch_size": 16}).advice == [], "who sets the batch knows"

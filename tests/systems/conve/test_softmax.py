@@ -13,24 +13,24 @@ from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.systems.conve.ranking import ranking_report
 from graphmill.training.contract import Execution
-from tests.systems.conve.graphs import recipe_on
+from tests.systems.conve.graphs import system_on
 from tests.systems.conve.test_training import LEARNS, PLAIN
 
 
 def made(graph: TypedGraph, **objective):
-    recipe = recipe_on(graph, objective={"loss": "softmax", **objective}, acceleration={"batch_size": 10})
-    model = recipe.build(Execution()).eval()
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    return recipe, model, batch
+    system = system_on(graph, objective={"loss": "softmax", **objective}, acceleration={"batch_size": 10})
+    model = system.build(Execution()).eval()
+    batch = system.step(system.phases[0], 0, 0)
+    return system, model, batch
 
 
 class TestTheLoss:
     @pytest.mark.parametrize("smoothing", [0.0, 0.1])
     @pytest.mark.parametrize("parts", [1, 3])
     def test_kvsall_is_the_cross_entropy_of_each_known_tail(self, small: TypedGraph, smoothing, parts) -> None:
-        recipe, model, batch = made(small, label_smoothing=smoothing)
+        system, model, batch = made(small, label_smoothing=smoothing)
         (chunk,) = batch.split(parts)
-        (term,) = recipe.terms(model, chunk, recipe.encode(model, chunk))
+        (term,) = system.terms(model, chunk, system.encode(model, chunk))
         with torch.no_grad():
             scores = model.scores(model(torch.from_numpy(batch.head), torch.from_numpy(batch.relation)))
         tails = torch.from_numpy(batch.column)
@@ -39,8 +39,8 @@ class TestTheLoss:
         assert (term.name, batch.weights) == ("softmax", {"softmax": float(len(batch.row))})
 
     def test_slcwa_is_the_cross_entropy_among_the_drawn_tails_that_are_not_known(self, small: TypedGraph) -> None:
-        recipe, model, batch = made(small, loop="slcwa", negatives_per_positive=6)
-        (term,) = recipe.terms(model, batch, recipe.encode(model, batch))
+        system, model, batch = made(small, loop="slcwa", negatives_per_positive=6)
+        (term,) = system.terms(model, batch, system.encode(model, batch))
         with torch.no_grad():
             scores = model.scores(model(torch.from_numpy(batch.head), torch.from_numpy(batch.relation)))
         wanted = 0.0
@@ -50,11 +50,11 @@ class TestTheLoss:
         assert batch.weights == {"softmax": float(len(batch.head))}
 
     def test_two_processes_share_a_step(self, small: TypedGraph) -> None:
-        recipe, model, batch = made(small)
-        sums = [t.sum for t in recipe.terms(model, batch, recipe.encode(model, batch))]
+        system, model, batch = made(small)
+        sums = [t.sum for t in system.terms(model, batch, system.encode(model, batch))]
         for rank in range(2):
             mine = batch.shard(rank, 2)
-            sums += [-t.sum for t in recipe.terms(model, mine, recipe.encode(model, mine))]
+            sums += [-t.sum for t in system.terms(model, mine, system.encode(model, mine))]
         assert abs(sum(sums).item()) < 1e-4
 
 

@@ -20,7 +20,7 @@ from graphmill.training import compiling
 PLAIN = {"label_smoothing": 0.0}
 """The objective of the learning tests; with ``loop: slcwa`` nothing reads it."""
 LEARNS = {
-    "recipe": "conve",
+    "system": "conve",
     "preset": "none",
     "model": {"embedding_dim": 48, "output_channels": 8, "input_dropout": 0.1, "feature_map_dropout": 0.0},
     "objective": PLAIN,
@@ -52,7 +52,7 @@ class TestLearning:
         restored = run[1]
         manifest = export_run(restored)
         assert (manifest["rows"], manifest["dim"]) == (restored.graph.num_nodes, 48)
-        blocks = np.concatenate([b.vectors for b in restored.recipe.embeddings(restored.model)])
+        blocks = np.concatenate([b.vectors for b in restored.system.embeddings(restored.model)])
         np.testing.assert_array_equal(blocks, restored.model.entities.detach().numpy())
 
 
@@ -70,7 +70,7 @@ def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monke
 class TestTheOriginsFiles:
     def test_they_rebuild_the_model_with_its_unusual_sizes(self, run, tmp_path: Path) -> None:
         report, restored = run
-        written = write_torch_files(restored.recipe, restored.run, tmp_path)
+        written = write_torch_files(restored.system, restored.run, tmp_path)
         names = {str(path.relative_to(tmp_path)) for path in written}
         epoch = report["epochs_done"]
         assert {"config.json", "best_model.pt", "final_model.pt", "training_history.json"} <= names
@@ -83,7 +83,7 @@ class TestTheOriginsFiles:
         torch.testing.assert_close(again(heads, relations), restored.model(heads, relations), rtol=0, atol=0)
 
     def test_the_documented_keys_are_there(self, run, tmp_path: Path) -> None:
-        write_torch_files(run[1].recipe, run[1].run, tmp_path)
+        write_torch_files(run[1].system, run[1].run, tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
         assert set(config) == {"data", "model", "training", "optimizations"}
         assert config["optimizations"] == {

@@ -20,7 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import parse_settings
 from graphmill.systems.hgt.pair_features import PathWeights
 from graphmill.systems.hgt.part_weights import BEST, _mean_of_best, _mixtures, fit_mix
-from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax import HgtSoftmaxSystem
 from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
 from graphmill.systems.hgt.spectral import NeighbourSums
@@ -35,13 +35,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
 
 
-def built(graph: TypedGraph) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
+def built(graph: TypedGraph) -> tuple[HgtSoftmaxSystem, torch.nn.Module]:
     return softmax_cases.built(graph, "hgt-softmax", torch.float32)
 
 
 def test_neighbourhoods_are_those_of_the_knn_baseline(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    features = recipe.features_of(model)
+    system, model = built(graph)
+    features = system.features_of(model)
     assert features is not None
     edges = TrainEdges(graph)
     knn = NeighbourScorer(edges, edges.neighbourhoods(3.0), NeighbourSetting(damping=0.5, strength=0.0))
@@ -113,12 +113,12 @@ def test_a_link_is_no_evidence_for_itself_by_its_reverse() -> None:
 
 
 def test_all_paths_in_one_product_are_those_of_each_channel(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    features = recipe.features_of(model)
+    system, model = built(graph)
+    features = system.features_of(model)
     assert features is not None
     heads = np.array([3, 0, 7])
     for relation in range(len(graph.relations)):
-        expected = np.zeros((3, recipe.data.relations[relation].num_targets))
+        expected = np.zeros((3, system.data.relations[relation].num_targets))
         for (first, second), weight in zip(features.channels[relation], features.weights[relation], strict=True):
             if weight:
                 found = features.typed.step(int(first))[heads]
@@ -129,39 +129,39 @@ def test_all_paths_in_one_product_are_those_of_each_channel(graph: TypedGraph) -
 
 
 def test_score_export_and_explanation_are_one(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    plain = recipe.scorer(model).score_targets(1, np.array([2]))
+    system, model = built(graph)
+    plain = system.scorer(model).score_targets(1, np.array([2]))
     model.decoder.mix.copy_(torch.tensor(MIX))
-    first, second = recipe.sums.offsets[1]
-    score = recipe.scorer(model).score_targets(1, np.array([2]))
+    first, second = system.sums.offsets[1]
+    score = system.scorer(model).score_targets(1, np.array([2]))
     assert not torch.allclose(plain, score)
-    pairs = recipe.scorer(model).score(1, np.array([2, 2]), np.array([3, 8]))
+    pairs = system.scorer(model).score(1, np.array([2, 2]), np.array([3, 8]))
     torch.testing.assert_close(pairs, score[0, [3, 8]].float(), rtol=1e-5, atol=1e-5)
-    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)])
-    exported = scorer_of(recipe.scoring(model), vectors).score_targets(1, np.array([2]))
+    vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
+    exported = scorer_of(system.scoring(model), vectors).score_targets(1, np.array([2]))
     torch.testing.assert_close(exported, score.float(), rtol=1e-5, atol=1e-5)
     for tail in (3, 8, 11):
-        (why,) = explain_links(recipe, model, 1, [first + 2], [second + tail])
+        (why,) = explain_links(system, model, 1, [first + 2], [second + tail])
         assert sum(why.parts.values()) == pytest.approx(float(score[0, tail]), abs=0.02)
 
 
 def test_what_pairs_are_told_is_shared_out_to_edges(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
+    system, model = built(graph)
     model.decoder.mix.copy_(torch.tensor([0.0, 0, 0, 0, 0, 4.0, 0.8]))
-    features = recipe.features_of(model)
+    features = system.features_of(model)
     assert features is not None
-    relation = recipe.data.relations[0]
-    first, second = recipe.sums.offsets[0]
+    relation = system.data.relations[0]
+    first, second = system.sums.offsets[0]
     head, tail = int(relation.src[0]), int(relation.dst[0])
-    (why,) = explain_links(recipe, model, 0, [first + head], [second + tail])
+    (why,) = explain_links(system, model, 0, [first + head], [second + tail])
     told = sum(why.parts[name] for name in ("neighbourhoods in common", "paths of one or two edges"))
     of_edges = sum(e.share for e in (*why.evidence, *why.against)) + why.other
     assert of_edges == pytest.approx(told, rel=1e-4)
 
 
 def test_weights_go_to_the_feature_that_ranks(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    scorer = recipe.scorer(model)
+    system, model = built(graph)
+    scorer = system.scorer(model)
     assert scorer.features is not None
     queries = link_queries(graph, "valid")
     asked = {r.relation: np.zeros((len(r.known_indptr) - 1, r.candidates), np.float32) for r in queries.relations}
@@ -170,7 +170,7 @@ def test_weights_go_to_the_feature_that_ranks(graph: TypedGraph) -> None:
     scorer.features.paths = lambda relation, heads: asked[relation][heads]  # type: ignore[method-assign]
     fit_mix(model.decoder, scorer, queries, seed=0)
     assert (model.decoder.mix[:, PARTS.index("paths")] > 0).all()
-    recipe._features = None
+    system._features = None
 
 
 def test_weights_are_the_mean_of_the_best_choices() -> None:
@@ -182,35 +182,35 @@ def test_weights_are_the_mean_of_the_best_choices() -> None:
 
 
 def test_a_checkpoint_holds_the_weights(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    recipe.scorer(model)
-    again = CASES["hgt-softmax"].model(recipe, torch.float32)
+    system, model = built(graph)
+    system.scorer(model)
+    again = CASES["hgt-softmax"].model(system, torch.float32)
     again.load_state_dict(model.state_dict())
     assert bool(again.paths.fitted)
     assert torch.equal(again.paths.weights, model.paths.weights)
 
 
 def test_without_them_nothing_is_weighed(graph: TypedGraph) -> None:
-    _, recipe = CASES["hgt-softmax-alone"].build(graph)
-    assert isinstance(recipe, HgtSoftmaxRecipe)
-    model = CASES["hgt-softmax-alone"].model(recipe, torch.float32)
+    _, system = CASES["hgt-softmax-alone"].build(graph)
+    assert isinstance(system, HgtSoftmaxSystem)
+    model = CASES["hgt-softmax-alone"].model(system, torch.float32)
     assert model.decoder.mix is None
-    assert recipe.features_of(model) is None
-    assert "paths.channels" not in recipe.scoring(model)
+    assert system.features_of(model) is None
+    assert "paths.channels" not in system.scoring(model)
     assert len(PLAIN) == len(PARTS)
     with pytest.raises(SettingsError, match=r"pair_features is not read with objective\.loss: link_contrastive"):
         parse_settings(
-            {"recipe": "hgt", "model": {"pair_features": False}, "objective": {"loss": "link_contrastive"}}, "x"
+            {"system": "hgt", "model": {"pair_features": False}, "objective": {"loss": "link_contrastive"}}, "x"
         )
 
 
 def test_a_strength_that_nothing_reads_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"relation_strength is not read where validation links weigh"):
-        parse_settings({"recipe": "hgt", "model": {"relation_strength": False}}, "x")
+        parse_settings({"system": "hgt", "model": {"relation_strength": False}}, "x")
     off = {"pair_features": False, "complex_dim": 0}
-    parse_settings({"recipe": "hgt", "model": {"relation_strength": False, **off}}, "x")
+    parse_settings({"system": "hgt", "model": {"relation_strength": False, **off}}, "x")
     parse_settings(
-        {"recipe": "hgt", "model": {"relation_strength": False}, "objective": {"loss": "link_contrastive"}}, "x"
+        {"system": "hgt", "model": {"relation_strength": False}, "objective": {"loss": "link_contrastive"}}, "x"
     )
 
 
@@ -226,8 +226,8 @@ def test_mixtures_are_the_sums_of_their_amounts() -> None:
 
 def test_a_score_is_the_sum_of_its_parts_alone(graph: TypedGraph) -> None:
     """The products of parts without weight are left out; what is left has the shape and the values of the whole."""
-    recipe, model = built(graph)
-    scorer, heads = recipe.scorer(model), np.array([0, 2, 3])
+    system, model = built(graph)
+    scorer, heads = system.scorer(model), np.array([0, 2, 3])
 
     def scored(mix: list[float]) -> torch.Tensor:
         model.decoder.mix.copy_(torch.tensor(mix))

@@ -88,11 +88,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def with_strength(graph: TypedGraph, strength: bool) -> tuple[Engine, float]:
-    job, recipe = CASES["hgt-full"].build(
+    job, system = CASES["hgt-full"].build(
         graph, model={"relation_strength": strength}, training={"epochs": 3}, evaluation={"eval_every": 1}
     )
-    engine = trained(job, recipe)
-    scorer = recipe.scorer(engine.model.eval())
+    engine = trained(job, system)
+    scorer = system.scorer(engine.model.eval())
     return engine, rank_links(scorer, link_queries(graph, "valid"), auc_negatives=0).macro["mrr"]
 
 
@@ -109,9 +109,9 @@ def test_a_training_ranks_with_the_strengths_of_its_own_weights_and_learns_the_s
 
 
 def test_final_figures_take_the_strengths_as_they_are(graph: TypedGraph) -> None:
-    _, recipe = CASES["hgt-full"].build(graph)
-    model = recipe.build(Execution()).eval()
+    _, system = CASES["hgt-full"].build(graph)
+    model = system.build(Execution()).eval()
     model.decoder.strength.fill_(0.5)
     for split in ("valid", "test"):
-        recipe.evaluate(model, split, final=True, poll=lambda: None)
+        system.evaluate(model, split, final=True, poll=lambda: None)
     assert model.decoder.strength.unique().tolist() == [0.5]

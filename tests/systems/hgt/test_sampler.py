@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.system import HgtSystem
 from tests.training.cases import CASES, typed_graph
 
 
@@ -15,19 +15,19 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
 
 
-def recipe(graph: TypedGraph, case: str = "hgt-full", **sections: dict[str, object]) -> HgtRecipe:
+def system(graph: TypedGraph, case: str = "hgt-full", **sections: dict[str, object]) -> HgtSystem:
     return CASES[case].build(graph, **sections)[1]  # type: ignore[return-value]
 
 
 def test_a_step_supervises_the_fraction_of_each_relation_and_no_more(graph: TypedGraph) -> None:
-    own = recipe(graph, sampling={"supervision_fraction": 0.2, "edge_sample_size": 30})
+    own = system(graph, sampling={"supervision_fraction": 0.2, "edge_sample_size": 30})
     batch = own.step(own.phases[0], 0, 0)
     for number, relation in enumerate(own.data.relations):
         assert (batch.relation == number).sum() == min(30, int(0.2 * len(relation.src)))
 
 
 def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGraph) -> None:
-    own = recipe(graph, sampling={"supervision_fraction": 0.25})
+    own = system(graph, sampling={"supervision_fraction": 0.25})
     relation = own.data.relations[0]
     steps = len(relation.src) // own.sampler.links[0]
     seen = [
@@ -40,7 +40,7 @@ def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGra
 
 
 def test_the_pairs_of_a_step_carry_no_message_in_any_direction_or_relation(graph: TypedGraph) -> None:
-    own = recipe(graph)
+    own = system(graph)
     batch = own.step(own.phases[0], 1, 3)
     supervised = {frozenset(p) for p in zip(batch.head.tolist(), batch.tail.tolist(), strict=True)}
     masked = set(batch.masked.tolist())
@@ -51,7 +51,7 @@ def test_the_pairs_of_a_step_carry_no_message_in_any_direction_or_relation(graph
 
 
 def test_sampled_messages_are_disjoint_from_the_supervision_of_their_micro_batch(graph: TypedGraph) -> None:
-    own = recipe(graph, "hgt-edge-sampled")
+    own = system(graph, "hgt-edge-sampled")
     batch = own.step(own.phases[0], 0, 1)
     assert len(batch.micro) == 3
     for micro in batch.micro:
@@ -66,7 +66,7 @@ def test_sampled_messages_are_disjoint_from_the_supervision_of_their_micro_batch
 
 
 def test_negatives_are_no_training_links_and_of_the_target_type(graph: TypedGraph) -> None:
-    own = recipe(graph)
+    own = system(graph)
     batch = own.step(own.phases[0], 0, 2)
     for number, relation in enumerate(own.data.relations):
         mine = batch.relation == number
@@ -78,7 +78,7 @@ def test_negatives_are_no_training_links_and_of_the_target_type(graph: TypedGrap
 
 
 def test_held_out_links_are_neither_messages_nor_supervision_nor_filter(graph: TypedGraph) -> None:
-    own = recipe(graph)
+    own = system(graph)
     for relation, edges in zip(graph.relations, own.data.relations, strict=True):
         stored = graph.edges(relation.index)
         held = np.asarray(stored.split) != 0
@@ -88,7 +88,7 @@ def test_held_out_links_are_neither_messages_nor_supervision_nor_filter(graph: T
 
 
 def test_the_degree_of_a_supervised_target_leaves_its_own_link_out(graph: TypedGraph) -> None:
-    own = recipe(graph)
+    own = system(graph)
     batch = own.step(own.phases[0], 0, 0)
     for number, tail, shown in zip(batch.relation, batch.tail, batch.tail_degree, strict=True):
         relation = own.data.relations[number]
@@ -97,11 +97,11 @@ def test_the_degree_of_a_supervised_target_leaves_its_own_link_out(graph: TypedG
 
 
 def test_at_least_seventy_percent_of_the_edges_carry_messages_at_the_default_fraction(graph: TypedGraph) -> None:
-    assert recipe(graph).message_coverage() >= 0.7
+    assert system(graph).message_coverage() >= 0.7
 
 
 def test_contrastive_positives_share_enough_genes(graph: TypedGraph) -> None:
-    own = recipe(graph)
+    own = system(graph)
     assert own.data.similar is not None
     genes: dict[int, set[int]] = {}
     relation = next(r for r in own.data.relations if r.source_offset == 0)

@@ -14,10 +14,10 @@ from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import fingerprint, merge, parse_settings
 from graphmill.runs.train import train
 from graphmill.systems.hgt import softmax as softmax
-from graphmill.systems.hgt.recipe import HgtRecipe
-from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax import HgtSoftmaxSystem
 from graphmill.systems.hgt.softmax_ends import LinkEnds, LinkEndsOnDevice
 from graphmill.systems.hgt.softmax_links import Asked, side_by_side
+from graphmill.systems.hgt.system import HgtSystem
 from tests.training.cases import CASES, typed_graph
 from tests.training.test_mathematics import gradient_of
 
@@ -27,17 +27,17 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
 
 
-def built(graph: TypedGraph, **sections: object) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
-    _, recipe = CASES["hgt-softmax"].build(graph, **sections)  # type: ignore[arg-type]
-    assert isinstance(recipe, HgtSoftmaxRecipe)
-    return recipe, CASES["hgt-softmax"].model(recipe, torch.float64).eval()
+def built(graph: TypedGraph, **sections: object) -> tuple[HgtSoftmaxSystem, torch.nn.Module]:
+    _, system = CASES["hgt-softmax"].build(graph, **sections)  # type: ignore[arg-type]
+    assert isinstance(system, HgtSoftmaxSystem)
+    return system, CASES["hgt-softmax"].model(system, torch.float64).eval()
 
 
 def test_a_score_is_the_sum_over_the_other_links_of_both_ends(graph: TypedGraph) -> None:
-    recipe, model = built(graph)
-    scorer, decoder = recipe.scorer(model), model.decoder
+    system, model = built(graph)
+    scorer, decoder = system.scorer(model), model.decoder
     relation = 1
-    r = recipe.data.relations[relation]
+    r = system.data.relations[relation]
     spectral, learned = scorer.spectral.astype(float), scorer.learned.astype(float)
     scores = scorer.score_targets(relation, np.arange(5)).numpy()
     a, b = decoder.sums[relation].tolist()
@@ -64,17 +64,17 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
     if together:
         monkeypatch.setattr(softmax, "side_by_side", lambda asked, device: [asked])
     monkeypatch.setattr(softmax, "LinkEnds", ends)
-    recipe, model = built(graph)
-    on_host = LinkEnds(recipe.data, recipe.sums, graph.num_pairs, torch.device("cpu"), with_sums=True)
-    batch = recipe.step(recipe.phases[0], 0, 1)
+    system, model = built(graph)
+    on_host = LinkEnds(system.data, system.sums, graph.num_pairs, torch.device("cpu"), with_sums=True)
+    batch = system.step(system.phases[0], 0, 1)
     with torch.no_grad():
-        encoded = recipe.encode(model, batch)
-        (term,) = recipe.terms(model, batch, encoded)
+        encoded = system.encode(model, batch)
+        (term,) = system.terms(model, batch, encoded)
     masked = np.zeros(graph.num_pairs, bool)
     masked[batch.masked] = True
     means = []
     for number in np.unique(batch.relation):
-        r, losses = recipe.data.relations[number], []
+        r, losses = system.data.relations[number], []
         known = set(zip(r.src.tolist(), r.dst.tolist(), strict=True))
         inside = (batch.candidate >= r.target_offset) & (batch.candidate < r.target_offset + r.num_targets)
         for link in np.flatnonzero(batch.relation == number):
@@ -82,7 +82,7 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
             others = [c for c in batch.candidate[inside] - r.target_offset if (head, c) not in known]
             asked = Asked(int(number), *(np.array(part) for part in ([link], [head], [tail], others)))
             fields = [torch.from_numpy(np.concatenate(part))[None] for part in on_host._of(asked, encoded, masked)]
-            left, own, wrong = recipe._split(encoded, fields, (1, 1, len(others)))
+            left, own, wrong = system._split(encoded, fields, (1, 1, len(others)))
             # The asked link is not counted among its target's.
             degree = torch.from_numpy(np.log([max(r.degree[tail], 1), *(r.degree[others] + 1)]))
             with torch.no_grad():
@@ -90,9 +90,9 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
                 scores = torch.cat([right[0], model.decoder(int(number), left, wrong, degree[1:])[0, 0]])
             losses.append(float(torch.logsumexp(scores, 0) - scores[0]))
         means.append(np.mean(losses))
-    assert isinstance(recipe.ends, ends)
+    assert isinstance(system.ends, ends)
     assert float(term.sum) / batch.weights["link"] == pytest.approx(np.mean(means), rel=1e-6)
-    expected = recipe.spectral(model).all(masked)
+    expected = system.spectral(model).all(masked)
     np.testing.assert_allclose(encoded.tensors["spectral"].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -113,20 +113,20 @@ def test_relations_of_about_one_size_go_together_off_the_cpu() -> None:
 @pytest.mark.parametrize("some", [1, 10, 10_000])
 def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph, some: int) -> None:
     """Vectors of a step are those of the graph without its pairs, in the same basis."""
-    recipe, model = built(graph)
-    vectors = recipe.spectral(model)
+    system, model = built(graph)
+    vectors = system.spectral(model)
     masked = np.zeros(graph.num_pairs, bool)
-    masked[recipe.data.relations[0].pair[:some]] = True
-    kept = recipe.entries.matrix.copy()
-    kept.data[masked[recipe.entries.pair]] = 0
+    masked[system.data.relations[0].pair[:some]] = True
+    kept = system.entries.matrix.copy()
+    kept.data[masked[system.entries.pair]] = 0
     rows = np.asarray(kept @ vectors.columns)
     length = np.sqrt(np.asarray(kept.multiply(kept).sum(1)) + 3.0)
     norm = np.linalg.norm(rows / length, axis=1, keepdims=True)
     np.testing.assert_allclose(
         vectors.all(masked), rows / length / np.maximum(np.sqrt(norm * (norm + 0.3)), 1e-6), atol=1e-5
     )
-    sums, counts = recipe.sums.of(0, np.arange(30), vectors.all(), masked)
-    r = recipe.data.relations[0]
+    sums, counts = system.sums.of(0, np.arange(30), vectors.all(), masked)
+    r = system.data.relations[0]
     for head in range(30):
         targets = r.dst[(r.src == head) & ~masked[r.pair]] + r.target_offset
         assert counts[head] == len(targets)
@@ -135,12 +135,12 @@ def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGra
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_vectors_may_be_spectral_alone_or_learned_alone(graph: TypedGraph, share: float) -> None:
-    recipe, model = built(graph, model={"learned_share": share})
-    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)])
+    system, model = built(graph, model={"learned_share": share})
+    vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
     assert vectors.shape == (graph.num_nodes, 16)
-    assert np.isfinite(recipe.scorer(model).score_targets(0, np.arange(4)).numpy()).all()
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    (term,) = recipe.terms(model, batch, recipe.encode(model, batch))
+    assert np.isfinite(system.scorer(model).score_targets(0, np.arange(4)).numpy()).all()
+    batch = system.step(system.phases[0], 0, 0)
+    (term,) = system.terms(model, batch, system.encode(model, batch))
     assert float(term.sum) > 0
 
 
@@ -171,9 +171,9 @@ def test_without_layers_what_only_layers_read_changes_nothing_and_is_no_part_of_
         return fingerprint(case.job(graph, **merge({"model": {"num_layers": layers}}, more)), "data", 7)
 
     def gradient(more: dict[str, Any]) -> dict[str, torch.Tensor]:
-        _, recipe = case.build(graph, **merge({"model": {"num_layers": 0}}, more))
+        _, system = case.build(graph, **merge({"model": {"num_layers": 0}}, more))
         torch.manual_seed(0)
-        return gradient_of(recipe, case.model(recipe))[0]
+        return gradient_of(system, case.model(system))[0]
 
     assert digest(0, {}) == digest(0, other)
     assert section == "acceleration" or digest(2, {}) != digest(2, other)
@@ -204,12 +204,12 @@ def test_without_layers_what_only_layers_read_changes_nothing_and_is_no_part_of_
 )
 def test_a_setting_of_the_other_loss_is_refused(sections: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        parse_settings({"recipe": "hgt", **sections}, "settings.yaml")
+        parse_settings({"system": "hgt", **sections}, "settings.yaml")
 
 
-def test_the_old_loss_has_the_recipe_of_before(graph: TypedGraph) -> None:
-    _, recipe = CASES["hgt-full"].build(graph)
-    assert type(recipe) is HgtRecipe
+def test_the_old_loss_has_the_system_of_before(graph: TypedGraph) -> None:
+    _, system = CASES["hgt-full"].build(graph)
+    assert type(system) is HgtSystem
 
 
 @pytest.mark.parametrize("case", ["hgt-softmax", "hgt-softmax-complex"])
@@ -221,7 +221,7 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
     run = graphmill.load(result["run_dir"])
     assert manifest["files"]["relations.safetensors"]["bytes"] > 0
     relation = graph.relations[0]
-    expected = restored.recipe.scorer(restored.model).score_targets(0, np.arange(8)).numpy()
+    expected = restored.system.scorer(restored.model).score_targets(0, np.arange(8)).numpy()
     ids = graph.node_table().column("id").to_pylist()
     first, second = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
     name = "|".join(relation.key)
@@ -230,7 +230,7 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
         np.testing.assert_allclose(found, expected[head, :20], atol=1e-5)
     best = run.links(ids[first], name, 5, known=True)
     assert best["score"].tolist() == pytest.approx(sorted(expected[0], reverse=True)[:5], abs=1e-5)
-    known = {ids[second + t] for t in restored.recipe.data.relations[0].dst[restored.recipe.data.relations[0].src == 0]}
+    known = {ids[second + t] for t in restored.system.data.relations[0].dst[restored.system.data.relations[0].src == 0]}
     assert not known & set(run.links(ids[first], name, 1000)["tail_id"])
     with pytest.raises(InputError, match="no relation of this model"):
         run.score(ids[first : first + 1], "cures", ids[second : second + 1])

@@ -7,8 +7,8 @@ import torch
 
 from graphmill.settings import parse
 from graphmill.systems.lightgcn.model import LightGCN
-from graphmill.systems.lightgcn.recipe import LightGcnRecipe
 from graphmill.systems.lightgcn.settings import LightGcnSettings
+from graphmill.systems.lightgcn.system import LightGcnSystem
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Execution
 from tests.training.cases import recommender_graph
@@ -49,14 +49,14 @@ def test_a_user_without_items_keeps_a_share_of_its_own_vector() -> None:
 def test_the_norm_is_that_of_the_tables_rows(tmp_path: Path) -> None:
     graph = recommender_graph(tmp_path / "graph")
     values = {
-        "recipe": "lightgcn",
+        "system": "lightgcn",
         "data": str(graph.path),
         "objective": {"negatives_per_positive": 2, "regularisation": 0.5},
     }
-    recipe = LightGcnRecipe(graph, parse(LightGcnSettings, values, "test"), "full")
-    model = recipe.build(Execution())
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    norm = next(t for t in recipe.terms(model, batch, recipe.encode(model, batch)) if t.name == "norm")
+    system = LightGcnSystem(graph, parse(LightGcnSettings, values, "test"), "full")
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0)
+    norm = next(t for t in system.terms(model, batch, system.encode(model, batch)) if t.name == "norm")
     user, item = (p.detach().numpy() for p in (model.user, model.item))
     squares = (
         (user[batch.users] ** 2).sum() + (item[batch.positives] ** 2).sum() + (item[batch.negatives] ** 2).sum() / 2

@@ -13,7 +13,7 @@ from graphmill.explain.propagation import explain_propagation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.recipe import NbfnetRecipe
+from graphmill.systems.nbfnet.system import NbfnetSystem
 from graphmill.usage.explain import explain_link
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
@@ -45,16 +45,16 @@ def a_link(graph: TypedGraph, split: int = 1) -> tuple[int, int, int]:
 
 
 def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph, trained: Restored) -> None:
-    recipe, model = trained.recipe, trained.model
-    assert isinstance(recipe, NbfnetRecipe)
+    system, model = trained.system, trained.model
+    assert isinstance(system, NbfnetSystem)
     assert isinstance(model, NBFNet)
     model.double()
     try:
         relation, head, tail = a_link(graph)
-        why = explain_propagation(recipe, model, relation, head, tail, 5)
+        why = explain_propagation(system, model, relation, head, tail, 5)
         asked = np.array([relation])
-        local = np.array([head - recipe.messages.source_offset[relation]])
-        layers = recipe.layers(asked, local)
+        local = np.array([head - system.messages.source_offset[relation]])
+        layers = system.layers(asked, local)
         before, small, moved = np.array([head]), 1e-6, []
         for layer in layers:
             u, v = before[layer.source], layer.node[layer.target]
@@ -62,10 +62,10 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
             weight = torch.from_numpy(layer.weight).double()
             moved.append(weight * (1 + small * torch.from_numpy(mine).double()))
             before = layer.node
-        at = tail - int(recipe.messages.target_offset[relation])
+        at = tail - int(system.messages.target_offset[relation])
         with torch.no_grad():
             scores = [
-                float(recipe.scores(model, asked, local, layers, weights=own)[0, at])
+                float(system.scores(model, asked, local, layers, weights=own)[0, at])
                 for own in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
             ]
         assert scores[0] == pytest.approx(why.score, rel=1e-9)
@@ -75,14 +75,14 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
 
 
 def test_paths_run_over_training_edges_from_head_to_tail(graph: TypedGraph, trained: Restored) -> None:
-    recipe, model = trained.recipe, trained.model
-    assert isinstance(recipe, NbfnetRecipe)
+    system, model = trained.system, trained.model
+    assert isinstance(system, NbfnetSystem)
     assert isinstance(model, NBFNet)
     relation, head, tail = a_link(graph)
-    why = explain_propagation(recipe, model, relation, head, tail, 5)
+    why = explain_propagation(system, model, relation, head, tail, 5)
     assert why.paths
     assert [p.strength for p in why.paths] == sorted((p.strength for p in why.paths), reverse=True)
-    edges = recipe.messages.all
+    edges = system.messages.all
     for path in why.paths:
         assert (path.nodes[0], path.nodes[-1]) == (head, tail)
         assert len(set(path.nodes)) == len(path.nodes)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.recipe import NbfnetRecipe, QueryBatch
+from graphmill.systems.nbfnet.system import NbfnetSystem, QueryBatch
 from tests.training.cases import CASES, typed_graph
 
 
@@ -23,12 +23,12 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("nbfnet")) / "graph")
 
 
-def built(graph: TypedGraph, **sections: Any) -> tuple[NbfnetRecipe, NBFNet]:
-    _, recipe = CASES["nbfnet"].build(graph, **sections)
-    assert isinstance(recipe, NbfnetRecipe)
-    model = CASES["nbfnet"].model(recipe, torch.float64)
+def built(graph: TypedGraph, **sections: Any) -> tuple[NbfnetSystem, NBFNet]:
+    _, system = CASES["nbfnet"].build(graph, **sections)
+    assert isinstance(system, NbfnetSystem)
+    model = CASES["nbfnet"].model(system, torch.float64)
     assert isinstance(model, NBFNet)
-    return recipe, model
+    return system, model
 
 
 def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tail: int | None = None) -> Tensor:
@@ -70,26 +70,26 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
 
 
 def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
-    recipe, model = built(graph, model={"num_layers": 3, "nodes_per_layer": 1000})
+    system, model = built(graph, model={"num_layers": 3, "nodes_per_layer": 1000})
     torch.nn.init.normal_(model.popularity)
     torch.nn.init.normal_(model.degree)
     for relation in range(len(graph.relations)):
         heads = np.array([0, 3, 3, 7])
         asked = np.full(4, relation)
-        found = recipe.scores(model, asked, heads, recipe.layers(asked, heads))
+        found = system.scores(model, asked, heads, system.layers(asked, heads))
         exact = torch.stack([dense_scores(graph, model, relation, int(head)) for head in heads])
         torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
 
 
 def test_the_loss_and_its_gradient_are_those_of_the_dense_form(graph: TypedGraph) -> None:
-    recipe, model = built(
+    system, model = built(
         graph,
         model={"num_layers": 3, "nodes_per_layer": 1000},
         objective={"edge_dropout": 0.0, "candidates": 0},
     )
     torch.nn.init.normal_(model.popularity)
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    (term,) = recipe.terms(model, batch, None)
+    batch = system.step(system.phases[0], 0, 0)
+    (term,) = system.terms(model, batch, None)
     found = torch.autograd.grad(term.sum, list(model.parameters()))
     exact = term.sum.new_zeros(())
     for relation, head, tail in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True):
@@ -105,10 +105,10 @@ def test_the_loss_and_its_gradient_are_those_of_the_dense_form(graph: TypedGraph
 
 
 def test_a_querys_own_pair_is_taken_out_in_every_direction(graph: TypedGraph) -> None:
-    recipe, _ = built(graph)
-    messages = recipe.messages
+    system, _ = built(graph)
+    messages = system.messages
     assert messages.whole_pairs
-    batch = recipe.step(recipe.phases[0], 0, 1)
+    batch = system.step(system.phases[0], 0, 1)
     layers = messages.layers(batch.relation, batch.head, batch.tail, None, 2, 1000, 0.0)
     ends = batch.head + messages.source_offset[batch.relation], batch.tail + messages.target_offset[batch.relation]
     before, start = ends[0], np.arange(len(batch) + 1)
@@ -121,15 +121,15 @@ def test_a_querys_own_pair_is_taken_out_in_every_direction(graph: TypedGraph) ->
 
 
 def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: TypedGraph) -> None:
-    recipe, model = built(graph, model={"nodes_per_layer": 1000}, objective={"edge_dropout": 0.0})
-    batch = recipe.step(recipe.phases[0], 0, 0)
+    system, model = built(graph, model={"nodes_per_layer": 1000}, objective={"edge_dropout": 0.0})
+    batch = system.step(system.phases[0], 0, 0)
     assert batch.candidates is not None
     for relation in np.unique(batch.relation).tolist():
         mine: QueryBatch = batch.take(np.flatnonzero(batch.relation == relation))
-        first = recipe.messages.target_offset[relation]
-        layers = recipe.layers(mine.relation, mine.head, mine)
-        degree = recipe.messages.log_degree(mine.relation, mine.tail, mine.degrees)
-        some = recipe.scores(model, mine.relation, mine.head, layers, degree)
+        first = system.messages.target_offset[relation]
+        layers = system.layers(mine.relation, mine.head, mine)
+        degree = system.messages.log_degree(mine.relation, mine.tail, mine.degrees)
+        some = system.scores(model, mine.relation, mine.head, layers, degree)
         every = torch.stack(
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )
@@ -141,9 +141,9 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
 
 
 def test_degrees_in_training_do_not_tell_which_target_has_lost_a_link(graph: TypedGraph) -> None:
-    recipe, _ = built(graph)
-    exact = np.asarray(recipe.messages.degrees[0])
-    drawn = [recipe.messages.thinned(0, 0.2, np.random.default_rng(n)) for n in range(400)]
+    system, _ = built(graph)
+    exact = np.asarray(system.messages.degrees[0])
+    drawn = [system.messages.thinned(0, 0.2, np.random.default_rng(n)) for n in range(400)]
     np.testing.assert_allclose(np.mean(drawn, 0), exact, atol=0.6)
     assert (np.std(drawn, 0)[exact > 3] > 0.5).all()
     assert not np.std(drawn, 0)[exact == 0].any()

@@ -14,7 +14,7 @@ from tests.training.cases import recommender_graph
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
 SYSTEMS = ("bpr_mf", "lightgcn", "kgat")
-NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["recipe"] in SYSTEMS)
+NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["system"] in SYSTEMS)
 
 
 def test_all_of_them_have_examples() -> None:

@@ -55,10 +55,10 @@ def calls(name: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     create = registry.create
 
     def creating(*arguments: Any) -> Any:
-        recipe = create(*arguments)
-        count(recipe, "encode", "encode")
-        count(recipe, "terms", "part")
-        return recipe
+        system = create(*arguments)
+        count(system, "encode", "encode")
+        count(system, "terms", "part")
+        return system
 
     monkeypatch.setattr(registry, "create", creating)
     count(*FORWARDS[name], "forward")
@@ -73,10 +73,10 @@ def test_a_step_goes_over_the_graph_once(
 ) -> None:
     """A step of fifty pairs, and one of 20,000."""
     case = CASES[name]
-    _, recipe = case.build(graph)
-    model = case.model(recipe)
-    for phase in recipe.phases:
-        batch: Any = recipe.step(phase, 0, 0)
+    _, system = case.build(graph)
+    model = case.model(system)
+    for phase in system.phases:
+        batch: Any = system.step(phase, 0, 0)
         arrays = (
             ("heads", "relations", "tails", "wrong_tails")
             if hasattr(batch, "heads")
@@ -86,7 +86,7 @@ def test_a_step_goes_over_the_graph_once(
         assert len(batch) >= 30 * times
         calls.clear()
         compute_gradient(
-            recipe,
+            system,
             model,
             list(model.parameters()),
             batch,

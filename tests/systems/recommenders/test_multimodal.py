@@ -1,4 +1,4 @@
-"""MMGCN and DRAGON as recipes: their loss by hand, features that matter, precision, settings that are refused."""
+"""MMGCN and DRAGON as systems: their loss by hand, features that matter, precision, settings that are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.modalities import Modality, modalities
 from graphmill.training.contract import Execution
 from graphmill.training.precision import Precision
-from tests.systems.recommenders.multimodal_recipes import PARTS, gradient, recipe_of, small_graph, train
+from tests.systems.recommenders.multimodal_systems import PARTS, gradient, small_graph, system_of, train
 from tests.training.cases import THREE_SETS, recommender_graph
 
 SYSTEMS = ("mmgcn", "dragon")
@@ -40,11 +40,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
     graph: TypedGraph, name: str, loss: str, negatives: int
 ) -> None:
-    recipe = recipe_of(name, graph, objective={"loss": loss, "negatives_per_positive": negatives})
-    model = recipe.build(Execution()).double()
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    found = gradient(recipe, model).losses[loss]
-    users, items = recipe.vectors(model)
+    system = system_of(name, graph, objective={"loss": loss, "negatives_per_positive": negatives})
+    model = system.build(Execution()).double()
+    batch = system.step(system.phases[0], 0, 0)
+    found = gradient(system, model).losses[loss]
+    users, items = system.vectors(model)
     against = batch.negatives.reshape(len(batch), -1)
     positive = (users[batch.users] * items[batch.positives]).sum(1)
     negative = (users[batch.users][:, None] * items[against]).sum(2)
@@ -55,27 +55,27 @@ def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
 
 
 def test_the_regulariser_of_mmgcn_is_the_mean_over_rows_of_the_step(graph: TypedGraph) -> None:
-    recipe = recipe_of("mmgcn", graph)
-    model = recipe.build(Execution()).double()
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    z, users = model.identity, recipe.view.num_users
+    system = system_of("mmgcn", graph)
+    model = system.build(Execution()).double()
+    batch = system.step(system.phases[0], 0, 0)
+    z, users = model.identity, system.view.num_users
     twice = np.repeat(batch.users, 2)
     items = np.stack((batch.positives, batch.negatives), axis=1).reshape(-1) + users
     wanted = (z[twice] ** 2 + z[items] ** 2).mean() + sum((t.preference**2).mean() for t in model.towers)
-    assert gradient(recipe, model).losses["regularisation"] == pytest.approx(float(wanted.detach()), rel=1e-12)
+    assert gradient(system, model).losses["regularisation"] == pytest.approx(float(wanted.detach()), rel=1e-12)
 
 
 def test_the_regulariser_of_dragon_is_the_mean_over_users_of_the_step(graph: TypedGraph) -> None:
-    recipe = recipe_of("dragon", graph)
-    model = recipe.build(Execution()).double()
-    users = recipe.step(recipe.phases[0], 0, 0).users
+    system = system_of("dragon", graph)
+    model = system.build(Execution()).double()
+    users = system.step(system.phases[0], 0, 0).users
     wanted = sum((p[users] ** 2).mean() for p in model.preferences) + (model.modality_weights**2).mean()
-    assert gradient(recipe, model).losses["regularisation"] == pytest.approx(float(wanted.detach()), rel=1e-12)
+    assert gradient(system, model).losses["regularisation"] == pytest.approx(float(wanted.detach()), rel=1e-12)
 
 
 def test_dragons_bpr_counts_in_bits(graph: TypedGraph) -> None:
-    recipe = recipe_of("dragon", graph, objective={"regularisation": 0.0})
-    found = gradient(recipe, recipe.build(Execution()))
+    system = system_of("dragon", graph, objective={"regularisation": 0.0})
+    found = gradient(system, system.build(Execution()))
     assert found.losses["total"] == pytest.approx(found.losses["bpr"] / np.log(2.0))
 
 
@@ -85,13 +85,13 @@ IDENTITY = {"model": {"identity_dim": 3}, "objective": {"negatives_per_positive"
 @pytest.mark.parametrize("loss", ["bpr", "sampled_softmax"])
 def test_dragons_vectors_by_id_are_trained_as_bpr_mf_trains_its(graph: TypedGraph, loss: str) -> None:
     """Whatever the features' part says of the same pairs; log₂ counts their norm less by ln 2."""
-    recipe = recipe_of("dragon", graph, **IDENTITY | {"objective": IDENTITY["objective"] | {"loss": loss}})
-    model = recipe.build(Execution()).double()
+    system = system_of("dragon", graph, **IDENTITY | {"objective": IDENTITY["objective"] | {"loss": loss}})
+    model = system.build(Execution()).double()
     alone_loss = {"loss": loss, "negatives_per_positive": 2, "regularisation": 0.2 * np.log(2.0)}
-    alone = recipe_of("bpr_mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
+    alone = system_of("bpr_mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
     twin = alone.build(Execution()).double()
     twin.load_state_dict(model.identities.state_dict())
-    both, one = gradient(recipe, model, chunks=3), gradient(alone, twin)
+    both, one = gradient(system, model, chunks=3), gradient(alone, twin)
     assert both.losses["identity"] == pytest.approx(one.losses[loss])
     assert both.losses["identity_norm"] == pytest.approx(one.losses["norm"])
     for name, p in twin.named_parameters():
@@ -99,35 +99,35 @@ def test_dragons_vectors_by_id_are_trained_as_bpr_mf_trains_its(graph: TypedGrap
 
 
 def test_dragons_features_are_trained_as_without_vectors_by_id(graph: TypedGraph) -> None:
-    recipe = recipe_of("dragon", graph, **IDENTITY)
-    without = recipe_of("dragon", graph, objective={"negatives_per_positive": 2})
-    model, other = recipe.build(Execution()).double(), without.build(Execution()).double()
+    system = system_of("dragon", graph, **IDENTITY)
+    without = system_of("dragon", graph, objective={"negatives_per_positive": 2})
+    model, other = system.build(Execution()).double(), without.build(Execution()).double()
     assert set(other.state_dict()) == {n for n in model.state_dict() if not n.startswith("identities.")}
     other.load_state_dict({n: v for n, v in model.state_dict().items() if not n.startswith("identities.")})
-    gradient(recipe, model)
+    gradient(system, model)
     gradient(without, other)
     for name, p in other.named_parameters():
         torch.testing.assert_close(model.get_parameter(name).grad, p.grad)
 
 
 def test_dragons_scores_are_the_sum_of_both_parts(graph: TypedGraph) -> None:
-    recipe = recipe_of("dragon", graph, **IDENTITY)
-    model = recipe.build(Execution())
-    users, items = recipe.vectors(model)
-    assert users.shape[1] == items.shape[1] == recipe.embedding_width == 2 * 4 + 3
+    system = system_of("dragon", graph, **IDENTITY)
+    model = system.build(Execution())
+    users, items = system.vectors(model)
+    assert users.shape[1] == items.shape[1] == system.embedding_width == 2 * 4 + 3
     assert torch.equal(users[:, -3:], model.identities.user)
     assert torch.equal(items[:, -3:], model.identities.item)
-    assert recipe.all_vectors(model).shape[1] == recipe.embedding_width
+    assert system.all_vectors(model).shape[1] == system.embedding_width
     with torch.no_grad():
         model.identities.user.zero_()
-    without = recipe.vectors(model)
+    without = system.vectors(model)
     torch.testing.assert_close(users[:, :-3] @ items[:, :-3].T, without[0] @ without[1].T)
 
 
 def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> None:
     """``init_from`` goes by these labels and keys."""
-    recipe, alone = recipe_of("dragon", graph, **IDENTITY), recipe_of("bpr_mf", graph, model={"embedding_dim": 3})
-    keys, theirs = recipe.row_keys(recipe.build(Execution())), alone.row_keys(alone.build(Execution()))
+    system, alone = system_of("dragon", graph, **IDENTITY), system_of("bpr_mf", graph, model={"embedding_dim": 3})
+    keys, theirs = system.row_keys(system.build(Execution())), alone.row_keys(alone.build(Execution()))
     assert keys["identities.user"] == theirs["user"]
     assert keys["identities.item"] == theirs["item"]
     assert len({label for label, _ in keys.values()}) == len(keys)
@@ -136,26 +136,26 @@ def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> 
 @pytest.mark.parametrize("own", [False, True])
 def test_mmgcns_table_starts_from_both_tables_of_bpr_mf_and_from_its_own(graph: TypedGraph, own: bool) -> None:
     """A user and an item may have one id, so the rows of the one table say which they are."""
-    recipe, alone = recipe_of("mmgcn", graph), recipe_of("bpr_mf", graph)
-    model, there = recipe.build(Execution()), alone.build(Execution())
+    system, alone = system_of("mmgcn", graph), system_of("bpr_mf", graph)
+    model, there = system.build(Execution()), alone.build(Execution())
     if own:
         tensors = {"identity": torch.randn_like(model.identity)}
-        rows = {"identity": recipe.row_keys(model)["identity"][1]}
+        rows = {"identity": system.row_keys(model)["identity"][1]}
     else:
         tensors = {"user": there.user.detach(), "item": there.item.detach()}
-        rows = {"user": recipe.ids("user"), "item": recipe.ids("item")}
+        rows = {"user": system.ids("user"), "item": system.ids("item")}
     start = WarmStart("x", tensors, rows)
-    start.applied_to(recipe)(model)
+    start.applied_to(system)(model)
     assert torch.equal(model.identity, torch.cat(list(tensors.values())))
     assert start.copied == len(model.identity)
 
 
 def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGraph) -> None:
-    recipe = recipe_of("mmgcn", graph, model={"trainable_embeddings": False})
-    model = recipe.build(Execution())
+    system = system_of("mmgcn", graph, model={"trainable_embeddings": False})
+    model = system.build(Execution())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert set(gradient(recipe, model).losses) == {"bpr", "total"}
-    trained, _ = train(recipe, 1)
+    assert set(gradient(system, model).losses) == {"bpr", "total"}
+    trained, _ = train(system, 1)
     for name in ("identity", "towers.0.preference", "towers.1.preference"):
         assert torch.equal(before[name], trained.state_dict()[name])
 
@@ -168,15 +168,15 @@ def test_mmgcns_last_layer_for_some_rows_is_that_for_all(
 ) -> None:
     found: list[dict[str, torch.Tensor]] = []
     for most in (0.0, 2.0):  # of all rows: no batch is cut, every batch is
-        monkeypatch.setattr("graphmill.systems.mmgcn.recipe.MOST_ROWS", most)
+        monkeypatch.setattr("graphmill.systems.mmgcn.system.MOST_ROWS", most)
         changed = {"num_layers": layers, "trainable_embeddings": trained}
-        recipe = recipe_of("mmgcn", graph, model=changed, acceleration={"gradient_checkpointing": checkpointing})
-        model = recipe.build(Execution()).double()
-        few = recipe.step(recipe.phases[0], 0, 0)
+        system = system_of("mmgcn", graph, model=changed, acceleration={"gradient_checkpointing": checkpointing})
+        model = system.build(Execution()).double()
+        few = system.step(system.phases[0], 0, 0)
         few = PairBatch(few.users[:3], few.positives[:3], few.negatives[:3], few.terms)
-        encoded = recipe.encode(model, few).tensors
-        assert len(encoded["users"]) == (recipe.view.num_users if most == 0.0 else len(np.unique(few.users)))
-        loss = gradient(recipe, model, chunks=3).losses
+        encoded = system.encode(model, few).tensors
+        assert len(encoded["users"]) == (system.view.num_users if most == 0.0 else len(np.unique(few.users)))
+        loss = gradient(system, model, chunks=3).losses
         found.append(
             {n: p.grad.clone() for n, p in model.named_parameters()} | {k: torch.tensor(v) for k, v in loss.items()}
         )
@@ -188,12 +188,12 @@ def test_mmgcns_last_layer_for_some_rows_is_that_for_all(
 def test_dragon_follows_its_graphs_for_some_rows_as_for_all(
     graph: TypedGraph, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipe_of("dragon", graph, model={"item_layers": 2})
-    model = recipe.build(Execution()).double()
-    gradient(recipe, model)
+    system = system_of("dragon", graph, model={"item_layers": 2})
+    model = system.build(Execution()).double()
+    gradient(system, model)
     usual = {name: p.grad.clone() for name, p in model.named_parameters()}
-    monkeypatch.setattr("graphmill.systems.dragon.recipe.MOST_ROWS", rows)
-    gradient(recipe, model, chunks=3)
+    monkeypatch.setattr("graphmill.systems.dragon.system.MOST_ROWS", rows)
+    gradient(system, model, chunks=3)
     for name, p in model.named_parameters():
         torch.testing.assert_close(usual[name], p.grad, rtol=1e-10, atol=1e-13)
 
@@ -213,16 +213,16 @@ def test_training_learns_and_features_help(graph: TypedGraph, name: str, monkeyp
         found = []
         for seed in range(3):
             monkeypatch.setattr(multimodal, "modalities", partial(_shuffled, seed=seed) if shuffled else modalities)
-            recipe = recipe_of(
+            system = system_of(
                 name,
                 graph,
                 model={"embedding_dim": 8, **({"num_layers": 1} if name == "mmgcn" else {})},
                 training={"seed": seed},
                 evaluation={"top_k": [5], "selection_metric": "ndcg@5"},
             )
-            model, steps = train(recipe, 12)
+            model, steps = train(system, 12)
             assert np.mean([s.losses["bpr"] for s in steps[-5:]]) < 0.8 * steps[0].losses["bpr"]
-            held_out = [recipe.evaluate(model, split, final=False, poll=lambda: None) for split in ("valid", "test")]
+            held_out = [system.evaluate(model, split, final=False, poll=lambda: None) for split in ("valid", "test")]
             found.append(np.mean([figures["ndcg@5"] for figures in held_out]))
         recalls[shuffled] = np.mean(found)
     assert recalls[False] > recalls[True]
@@ -240,27 +240,27 @@ def test_three_modalities_are_trained_together_and_each_of_them_has_its_part(
     tmp_path: Path, name: str, model: dict[str, Any], width: int
 ) -> None:
     graph = recommender_graph(tmp_path / "graph", THREE_SETS)
-    recipe = recipe_of(name, graph, model={"embedding_dim": 8} | model)
-    assert [m.name for m in recipe.modalities] == ["audio", "image", "text"]
-    start = {name: p.clone() for name, p in recipe.build(Execution()).named_parameters()}
-    trained, steps = train(recipe, 12)
+    system = system_of(name, graph, model={"embedding_dim": 8} | model)
+    assert [m.name for m in system.modalities] == ["audio", "image", "text"]
+    start = {name: p.clone() for name, p in system.build(Execution()).named_parameters()}
+    trained, steps = train(system, 12)
     assert np.mean([s.losses["bpr"] for s in steps[-5:]]) < 0.8 * steps[0].losses["bpr"]
     assert not [name for name, p in trained.named_parameters() if torch.equal(p, start[name])], (
         "all of them are trained"
     )
-    figures = recipe.evaluate(trained, "test", final=True, poll=lambda: None)
+    figures = system.evaluate(trained, "test", final=True, poll=lambda: None)
     assert 0.0 < figures["ndcg@20"] <= 1.0
-    users, items = recipe.vectors(trained)
-    assert users.shape[1] == items.shape[1] == recipe.embedding_width == width
+    users, items = system.vectors(trained)
+    assert users.shape[1] == items.shape[1] == system.embedding_width == width
     # Each tower has its own set's features, and whichever is taken away, the vectors are others.
-    for tower, modality in zip(trained.towers, recipe.modalities, strict=True):  # type: ignore[call-overload]
+    for tower, modality in zip(trained.towers, system.modalities, strict=True):  # type: ignore[call-overload]
         own = torch.tensor(np.asarray(modality.features))
         assert torch.equal(tower.features, own) or torch.equal(tower.features, normalise_rows(own))
         kept = tower.features.clone()
         tower.features.zero_()
-        assert not torch.allclose(recipe.vectors(trained)[1], items)
+        assert not torch.allclose(system.vectors(trained)[1], items)
         tower.features.copy_(kept)
-    torch.testing.assert_close(recipe.vectors(trained)[1], items)
+    torch.testing.assert_close(system.vectors(trained)[1], items)
 
 
 def scores_of_an_extreme_model() -> torch.Tensor:
@@ -286,20 +286,20 @@ def test_the_textbook_form_fails_in_half_precision() -> None:
 def test_training_in_mixed_precision_is_finite_where_the_textbook_form_fails(
     graph: TypedGraph, name: str, precision: str
 ) -> None:
-    recipe = recipe_of(name, graph, model={"embedding_dim": 8}, objective={"regularisation": 0.0})
-    model = recipe.build(Execution())
+    system = system_of(name, graph, model={"embedding_dim": 8}, objective={"regularisation": 0.0})
+    model = system.build(Execution())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0 if name == "mmgcn" else 12.0)
-    users, items = recipe.vectors(model)
+    users, items = system.vectors(model)
     assert float((users @ items.T).abs().max()) > 20.0  # where σ is 0 in fp16
     arithmetic = Precision(precision, torch.device("cpu"))
     arithmetic.scaler.scale = 1.0
-    low, exact = gradient(recipe, model, precision=arithmetic), gradient(recipe, model)
+    low, exact = gradient(system, model, precision=arithmetic), gradient(system, model)
     assert low.finite
     assert low.losses["bpr"] == pytest.approx(exact.losses["bpr"], rel=0.05)
-    _, low_steps = train(recipe, 12, precision=precision)
-    _, full_steps = train(recipe, 12)
+    _, low_steps = train(system, 12, precision=precision)
+    _, full_steps = train(system, 12)
     assert all(np.isfinite(step.losses["bpr"]) for step in low_steps)
     assert sum(not step.finite for step in low_steps) <= 10  # while the loss scale finds its size
     assert low_steps[-1].losses["bpr"] < 0.8 * low_steps[0].losses["bpr"]
@@ -322,12 +322,12 @@ def test_the_stable_loss_is_the_textbook_loss_where_that_is_finite() -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_modalities_are_chosen_by_name_and_in_order(graph: TypedGraph, name: str) -> None:
-    assert [m.name for m in recipe_of(name, graph).modalities] == ["image", "text"]
-    assert [m.name for m in recipe_of(name, graph, model={"modalities": ["text"]}).modalities] == ["text"]
-    turned = recipe_of(name, graph, model={"modalities": ["text", "image"]})
+    assert [m.name for m in system_of(name, graph).modalities] == ["image", "text"]
+    assert [m.name for m in system_of(name, graph, model={"modalities": ["text"]}).modalities] == ["text"]
+    turned = system_of(name, graph, model={"modalities": ["text", "image"]})
     assert [f.shape[1] for f in turned.features()] == [5, 6]
     with pytest.raises(SettingsError, match="'audio' is not a feature set of the items"):
-        recipe_of(name, graph, model={"modalities": ["audio"]})
+        system_of(name, graph, model={"modalities": ["audio"]})
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -335,12 +335,12 @@ def test_a_graph_without_features_is_refused(graph: TypedGraph, name: str, tmp_p
     nodes = graph.node_table()
     plain = build_graph(nodes, _edges(graph), GraphSettings(add_reverse="never"), tmp_path / "plain")
     with pytest.raises(InputError, match="no item features"):
-        recipe_of(name, plain)
+        system_of(name, plain)
 
 
 def test_latent_widths_by_default_and_by_hand(graph: TypedGraph) -> None:
     def widths(**model: object) -> list[int]:
-        built = recipe_of("mmgcn", graph, model=model).build(Execution())
+        built = system_of("mmgcn", graph, model=model).build(Execution())
         return [tower.preference.shape[1] for tower in built.towers]
 
     assert widths() == [16, 5]  # 4 × embedding_dim; then the text features as they are
@@ -366,23 +366,23 @@ def test_settings_that_make_no_sense_are_refused(name: str, model: dict[str, obj
 
 def test_exported_width_is_known_beforehand(graph: TypedGraph) -> None:
     for name, model in (("mmgcn", {}), ("dragon", {})):
-        recipe = recipe_of(name, graph, model=model)
-        blocks = list(recipe.embeddings(recipe.build(Execution())))
-        assert {block.vectors.shape[1] for block in blocks} == {recipe.embedding_width}
+        system = system_of(name, graph, model=model)
+        blocks = list(system.embeddings(system.build(Execution())))
+        assert {block.vectors.shape[1] for block in blocks} == {system.embedding_width}
         assert sum(len(block.vectors) for block in blocks) == graph.num_nodes
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_rows_are_called_by_node_ids_and_towers_by_modality(graph: TypedGraph, name: str) -> None:
-    recipe = recipe_of(name, graph)
-    model = recipe.build(Execution())
+    system = system_of(name, graph)
+    model = system.build(Execution())
     parameters = dict(model.named_parameters())
-    keys = recipe.row_keys(model)
+    keys = system.row_keys(model)
     assert set(keys) == set(parameters)
     assert len({label for label, _ in keys.values()}) == len(keys)
     for parameter, (_, rows) in keys.items():
         assert len(rows) in (0, len(parameters[parameter]))
-    alone = recipe_of(name, graph, model={"modalities": ["text"]})
+    alone = system_of(name, graph, model={"modalities": ["text"]})
     labels = {label for label, _ in alone.row_keys(alone.build(Execution())).values()}
     # The tower of a modality keeps its name wherever it stands: a later training can start from it.
     assert {label for label in labels if label.startswith(("text.", "towers.text."))} & {k for k, _ in keys.values()}

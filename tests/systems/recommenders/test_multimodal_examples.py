@@ -18,7 +18,7 @@ from tests.training.cases import recommender_graph
 from tests.training.runs import Kept
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
-RECIPES = {
+SYSTEMS = {
     "music_baseline": "mmgcn",
     "music_fast": "mmgcn",
     "music_ours": "dragon",
@@ -31,7 +31,7 @@ RECIPES = {
 COMPILED = "music_fast"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_it_trains(name: str, tmp_path: Path) -> None:
     # A compiler takes half a minute for six layers: it runs in a test of its own.
     metrics = train_example(name, tmp_path, {"acceleration": {"compile": "none"}} if name == COMPILED else {})
@@ -45,7 +45,7 @@ def test_dragon_with_vectors_by_id_starts_from_bpr_mf(tmp_path: Path) -> None:
         "tiktok_dragon_identity", tmp_path, {"training": {"init_from": run["run_dir"], "epochs": 1}}, 1
     )
     before, after = restore(run["run_dir"]), restore(report["run_dir"])
-    start, end = before.recipe.vectors(before.model), after.recipe.vectors(after.model)
+    start, end = before.system.vectors(before.model), after.system.vectors(after.model)
     for old, new in zip(start, end, strict=True):
         # An epoch at a small rate away, in the last columns.
         distance = (new[:, -old.shape[1] :] - old).norm() / old.norm()
@@ -56,7 +56,7 @@ def test_dragon_with_vectors_by_id_starts_from_bpr_mf(tmp_path: Path) -> None:
 
 def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_path: Path) -> None:
     graph, outlet = recommender_graph(tmp_path / "graph"), Kept()
-    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}}
+    values = {"system": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}}
     train(values | {"acceleration": {"gradient_checkpointing": True}}, "test", root=str(tmp_path), outlets=[outlet])
     assert "acceleration.gradient_checkpointing changes nothing: this bpr_mf has no layers to recompute" in outlet.notes
 
@@ -77,7 +77,7 @@ def train_example(name: str, folder: Path, changes: dict[str, Any]) -> dict[str,
 
 def train_report(name: str, folder: Path, changes: dict[str, Any], epochs: int = 3) -> dict[str, Any]:
     settings = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert settings["recipe"] == RECIPES[name]
+    assert settings["system"] == SYSTEMS[name]
     graph = TypedGraph.open(folder / "graph") if (folder / "graph").exists() else recommender_graph(folder / "graph")
     own = {"data": str(graph.path), "training": {"epochs": 3}, "acceleration": {"device": "cpu"}}
     if "modalities" in settings.get("model", {}):  # the small graph has image and text

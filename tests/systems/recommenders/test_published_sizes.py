@@ -1,4 +1,4 @@
-"""Steps of an epoch and edges of the graph at the sizes of the published data, counted by the recipes themselves on made-up
+"""Steps of an epoch and edges of the graph at the sizes of the published data, counted by the systems themselves on made-up
 pairs and facts of just that number. (What makes the memory of such data is left out where no count depends on it.)
 """
 
@@ -14,14 +14,14 @@ import torch
 from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.graph.knowledge import Knowledge
 from graphmill.settings import parse
-from graphmill.systems.kgat import recipe as kgat
+from graphmill.systems.kgat import system as kgat
 from graphmill.systems.kgat.graph import CollaborativeGraph
-from graphmill.systems.kgat.recipe import KgatRecipe
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.mmgcn.recipe import MmgcnRecipe
+from graphmill.systems.kgat.system import KgatSystem
 from graphmill.systems.mmgcn.settings import MmgcnSettings
+from graphmill.systems.mmgcn.system import MmgcnSystem
 from graphmill.systems.recommenders import multimodal
-from graphmill.systems.recommenders import recipe as shared
+from graphmill.systems.recommenders import system as shared
 
 pytestmark = pytest.mark.slow
 
@@ -52,10 +52,10 @@ def test_steps_of_music4all(monkeypatch: pytest.MonkeyPatch) -> None:
         # 2,048 is what a file that says nothing has.
         own = {} if batch == 2048 else {"acceleration": {"batch_size": batch}}
         settings = parse(MmgcnSettings, own, "test")
-        recipe = MmgcnRecipe(graph, settings, "full")
-        (phase,) = recipe.phases
+        system = MmgcnSystem(graph, settings, "full")
+        (phase,) = system.phases
         assert (phase.batch_size, phase.steps_per_epoch) == (batch, steps)
-        assert len(recipe.step(phase, 0, steps - 1)) == rest
+        assert len(system.step(phase, 0, steps - 1)) == rest
 
 
 def test_steps_and_edges_of_amazon_book(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_steps_and_edges_of_amazon_book(monkeypatch: pytest.MonkeyPatch) -> None
     assert graph.num_nodes == 184_166
     for written, facts_per_step, steps in ((0, 2048, 3136), (4015, 4015, 1600)):
         settings = parse(KgatSettings, {"objective": {"kg_batch_size": written}}, "test")
-        recipe = KgatRecipe(graph, settings, "full")
-        assert len(recipe.facts) == 6_420_520
-        assert recipe.facts.num_relations == 80
-        sizes = [(phase.batch_size, phase.steps_per_epoch) for phase in recipe.phases]
+        system = KgatSystem(graph, settings, "full")
+        assert len(system.facts) == 6_420_520
+        assert system.facts.num_relations == 80
+        sizes = [(phase.batch_size, phase.steps_per_epoch) for phase in system.phases]
         assert sizes == [(1024, 638), (facts_per_step, steps)]

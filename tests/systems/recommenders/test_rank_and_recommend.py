@@ -15,7 +15,7 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
-from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.systems.recommenders.system import RecommenderSystem
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage import recommender_baseline as recommender_baseline
 from graphmill.usage.ranking import rank_any, simpler
@@ -30,9 +30,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> TypedGr
     return music_graph(repository, tmp_path_factory.mktemp("music") / "graph")
 
 
-def trained(graph: TypedGraph, root: Path, recipe: str, **sections: Any) -> Restored:
+def trained(graph: TypedGraph, root: Path, system: str, **sections: Any) -> Restored:
     values = {
-        "recipe": recipe,
+        "system": system,
         "data": str(graph.path),
         "preset": "none",
         "acceleration": {"device": "cpu"},
@@ -83,7 +83,7 @@ def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_
     first = trained(graph, tmp_path, "bpr_mf", **sections)
     said = Kept()
     values = {
-        "recipe": "bpr_mf", "data": str(graph.path), "preset": "none", "acceleration": {"device": "cpu"}, **sections,
+        "system": "bpr_mf", "data": str(graph.path), "preset": "none", "acceleration": {"device": "cpu"}, **sections,
     }  # fmt: skip
     again = train(values, "test", root=str(tmp_path), outlets=[said])
     assert again["reused"]
@@ -126,7 +126,7 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
     kgat: Restored, tmp_path: Path, valid: dict[str, float], rival: float, advice: str
 ) -> None:
     """By validation alone, whatever the test says."""
-    settings = {"recipe": "kgat", "evaluation": {"selection_split": "valid"}}
+    settings = {"system": "kgat", "evaluation": {"selection_split": "valid"}}
     metrics = {f"valid_{name}": value for name, value in valid.items()} | {"test_ease_recall@20": 0.9}
     run = run_with(kgat, tmp_path / "run", metrics, settings)
     found = simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"})
@@ -152,7 +152,7 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
 def test_without_a_validation_split_the_test_names_it_and_says_so(
     kgat: Restored, tmp_path: Path, test: dict[str, float], advice: str, selected_on: str
 ) -> None:
-    settings = {"recipe": "kgat", "evaluation": {"selection_split": selected_on}}
+    settings = {"system": "kgat", "evaluation": {"selection_split": selected_on}}
     run = run_with(kgat, tmp_path / "run", {"test_recall@20": 0.3}, settings)
     figures = {who: {"recall@20": value} for who, value in test.items()}
     found = simpler(replace(kgat, run=run), {"best_metric": 0.9, "run_dir": "runs/mf"}, figures)
@@ -206,8 +206,8 @@ def test_recommendations_have_names_and_nothing_that_the_user_knows(kgat: Restor
     table = pq.read_table(written["file"]).to_pandas()
     assert list(table.columns) == ["user_id", "user_name", "rank", "item_id", "item_name", "score"]
     assert table["item_name"].iloc[0] != table["item_id"].iloc[0]
-    assert isinstance(kgat.recipe, RecommenderRecipe)
-    view = kgat.recipe.view
+    assert isinstance(kgat.system, RecommenderSystem)
+    view = kgat.system.view
     everything = view.everything()
     known = {(str(u), str(i)) for u, i in zip(everything.row, everything.columns, strict=True)}
     assert not known & set(zip(table["user_id"], table["item_id"], strict=True))
@@ -222,9 +222,9 @@ def test_embeddings_have_the_width_of_all_layers_and_a_row_for_every_node(kgat: 
     vectors = np.stack(table["embedding"].to_pylist())
     assert vectors.shape[1] == 16 + 16 + 8
     assert vectors.any(axis=1).all()
-    assert isinstance(kgat.recipe, RecommenderRecipe)
-    users, items = kgat.recipe.vectors(kgat.model)
-    view = kgat.recipe.view
+    assert isinstance(kgat.system, RecommenderSystem)
+    users, items = kgat.system.vectors(kgat.model)
+    view = kgat.system.view
     np.testing.assert_allclose(vectors[view.user_offset : view.user_offset + view.num_users], users, rtol=1e-6)
     np.testing.assert_allclose(vectors[view.item_offset : view.item_offset + view.num_items], items, rtol=1e-6)
 
@@ -233,8 +233,8 @@ def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
     graph: TypedGraph, tmp_path: Path
 ) -> None:
     run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 1})
-    assert isinstance(run.recipe, RecommenderRecipe)
-    rows, facts = run.recipe.all_vectors(run.model), knowledge_view(graph)
+    assert isinstance(run.system, RecommenderSystem)
+    rows, facts = run.system.all_vectors(run.model), knowledge_view(graph)
     label = int(facts.tail[facts.relation == facts.names.index("label")][0])
     own = facts.head[facts.tail == label]
     np.testing.assert_allclose(rows[label], rows[own].mean(0), rtol=1e-4, atol=1e-6)
@@ -243,7 +243,7 @@ def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
 
 def test_bpr_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: Path) -> None:
     run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 40}, evaluation={"eval_every": 10})
-    found = run.recipe.evaluate(run.model, "test", final=True, poll=lambda: None)
+    found = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
     assert found["recall@20"] > 1.2 * found["popularity_recall@20"]
     assert found["popularity_bias@20"] > 0
     assert 0 < found["coverage@20"] <= 1
@@ -251,8 +251,8 @@ def test_bpr_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: P
 
 def tail_recall(run: Restored) -> float:
     """Part of the held-out items with few training interactions that is among their users' 20 best."""
-    assert isinstance(run.recipe, RecommenderRecipe)
-    view, lists = run.recipe.view, run.recipe.evaluator.lists(run.recipe.scorer(run.model).of_users, "test")
+    assert isinstance(run.system, RecommenderSystem)
+    view, lists = run.system.view, run.system.evaluator.lists(run.system.scorer(run.model).of_users, "test")
     rare = view.train_by_item.counts <= np.median(view.train_by_item.counts)
     found = wanted = 0
     for user, items in zip(lists.users, lists.items, strict=True):

@@ -29,32 +29,32 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), folder / "graph")
 
 
-def recipe_on(graph: TypedGraph, name: str, **sections: Any) -> Any:
+def system_on(graph: TypedGraph, name: str, **sections: Any) -> Any:
     model = {"embedding_dim": 16, "dropout": 0.0, "max_length": 24, **sections.pop("model", {})}
-    values = {"recipe": name, "data": str(graph.path), "model": model, "acceleration": {"batch_size": 32}, **sections}
-    recipe = registry.create(name, graph, parse(registry.settings_model(name), values, "test"), "full")
-    recipe.to(torch.device("cpu"))
-    return recipe
+    values = {"system": name, "data": str(graph.path), "model": model, "acceleration": {"batch_size": 32}, **sections}
+    system = registry.create(name, graph, parse(registry.settings_model(name), values, "test"), "full")
+    system.to(torch.device("cpu"))
+    return system
 
 
 @pytest.fixture
 def trained() -> Callable[..., tuple[Any, torch.nn.Module, float]]:
-    """Train by plain steps of Adam; returns the recipe, the model in eval mode, and the last epoch's mean loss."""
+    """Train by plain steps of Adam; returns the system, the model in eval mode, and the last epoch's mean loss."""
 
     def train(graph: TypedGraph, name: str, epochs: int, rate: float = 0.01, **sections: Any) -> Any:
-        recipe = recipe_on(graph, name, **sections)
-        model = recipe.build(Execution()).train()
+        system = system_on(graph, name, **sections)
+        model = system.build(Execution()).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98))
         torch.manual_seed(0)
         for epoch in range(epochs):
             total = count = 0.0
-            for index in range(recipe.sampler.steps_per_epoch):
-                batch = recipe.step(recipe.phases[0], epoch, index)
-                (term, *_) = recipe.terms(model, batch, recipe.encode(model, batch))
+            for index in range(system.sampler.steps_per_epoch):
+                batch = system.step(system.phases[0], epoch, index)
+                (term, *_) = system.terms(model, batch, system.encode(model, batch))
                 (term.sum / term.weight).backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 total, count = total + float(term.sum.detach()), count + term.weight
-        return recipe, model.eval(), total / count
+        return system, model.eval(), total / count
 
     return train

@@ -7,11 +7,11 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.sequence import read_sequence
 
 
-def hits(recipe, model):
+def hits(system, model):
     """Share of test targets that are the best of all items, nothing masked."""
-    queries = recipe.evaluator.split("test")
+    queries = system.evaluator.split("test")
     with torch.no_grad():
-        scores = recipe.all_states(model, queries.users, queries.stop) @ model.network.items.weight.T
+        scores = system.all_states(model, queries.users, queries.stop) @ model.network.items.weight.T
     return float((scores.argmax(1).numpy() == queries.targets).mean())
 
 
@@ -41,7 +41,7 @@ def test_every_loss_learns_a_fixed_order(tmp_path, trained):
         {"loss": "bce", "negatives": 2},
     ]
     for objective in objectives:
-        recipe, model, _ = trained(graph, "sasrec", 25, rate=0.02, objective=objective, evaluation={"top_k": [1, 10]})
+        system, model, _ = trained(graph, "sasrec", 25, rate=0.02, objective=objective, evaluation={"top_k": [1, 10]})
         # What a user has met is masked: BCE never sees it as a negative, and may like it.
-        figures = recipe.evaluate(model, "test", final=False, poll=lambda: None)
+        figures = system.evaluate(model, "test", final=False, poll=lambda: None)
         assert figures["hr@1"] > 0.7, objective  # chance: 0.08

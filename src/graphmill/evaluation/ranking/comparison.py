@@ -91,7 +91,7 @@ RATIO_CHECKS = (
         "{sentence}",
         "Use {best} if its vectors or scores are enough, or change the model until it is better.",
         "×",
-        "a simpler model is better: use it (`recipe: complex`, or kNN's scores), or change the model until it is "
+        "a simpler model is better: use it (`system: complex`, or kNN's scores), or change the model until it is "
         "better",
     ),
     RatioCheck(

@@ -201,7 +201,7 @@ def _about(run: Path, key: str) -> About:
         "graphmill.machine": socket.gethostname(),
         **{f"graphmill.{name}": str(value) for name, value in manifest["versions"].items()},
     }
-    return About(key, f"{settings['recipe']} {run.name[:8]}", {**flat(settings), **resolved}, tags)
+    return About(key, f"{settings['system']} {run.name[:8]}", {**flat(settings), **resolved}, tags)
 
 
 def _points(record: Mapping[str, Any]) -> Iterator[Point]:

@@ -161,7 +161,7 @@ async function showModel(turn) {
   if (turn !== state.turn) return false;
   const { about } = report;
   document.title = `${state.dataset}/${state.model} · graphmill explorer`;
-  at("summary").textContent = `${about.recipe}, ${number(about.rows)} vectors of ${about.dim}, ${report.version}`;
+  at("summary").textContent = `${about.system}, ${number(about.rows)} vectors of ${about.dim}, ${report.version}`;
   state.answers = about.answers;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
   showHealth(report.health);

@@ -6,7 +6,7 @@ ENTRIES = {
     "bpr_mf": Entry(
         __name__,
         "BprMfSettings",
-        "BprMfRecipe",
+        "BprMfSystem",
         "BPR-MF: matrix factorisation for recommendation; a baseline and a starting point for the other recommenders",
         ranks="items",
     ),

@@ -24,7 +24,7 @@ class BprMfObjective(RecommenderObjective):
 class BprMfTraining(SteadyTraining):
     """Training defaults: many epochs, since they are cheap."""
 
-    learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)
+    learning_rate: float = setting(0.005, "Peak learning rate at the system's base batch", gt=0.0)
     epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
@@ -33,7 +33,7 @@ class BprMfSettings(RecommenderSettings):
 
     compiles: ClassVar[bool] = False
 
-    recipe: Literal["bpr_mf"] = setting("bpr_mf", "The system to train")
+    system: Literal["bpr_mf"] = setting("bpr_mf", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: BprMfModel = setting(BprMfModel(), "The network")
     objective: BprMfObjective = setting(BprMfObjective(), "The loss")

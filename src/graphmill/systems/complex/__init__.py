@@ -6,7 +6,7 @@ ENTRIES = {
     "complex": Entry(
         __name__,
         "ComplexSettings",
-        "ComplexRecipe",
+        "ComplexSystem",
         "ComplEx: vectors of nodes and relations whose products score links; DistMult as an option",
     ),
 }

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphmill.systems.base_recipe import DividedBatch
+from graphmill.systems.base_system import DividedBatch
 
 SOFTMAX, N3, NODES = "softmax", "n3", "nodes"
 

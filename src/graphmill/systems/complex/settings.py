@@ -51,7 +51,7 @@ class ComplexTraining(SteadyTraining):
     OPTIMIZER: ClassVar[OptimizerName] = "adagrad"
 
     epochs: int = setting(50, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
-    learning_rate: float = setting(0.1, "Peak learning rate at the recipe's base batch", gt=0.0)
+    learning_rate: float = setting(0.1, "Peak learning rate at the system's base batch", gt=0.0)
 
 
 class ComplexSettings(LinkSettings):
@@ -60,7 +60,7 @@ class ComplexSettings(LinkSettings):
     base_batch: ClassVar[int] = 1024
     compiles: ClassVar[bool] = False
 
-    recipe: Literal["complex"] = setting("complex", "The system to train")
+    system: Literal["complex"] = setting("complex", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: ComplexModel = setting(ComplexModel(), "The network")
     objective: ComplexObjective = setting(ComplexObjective(), "The loss")

@@ -6,7 +6,7 @@ ENTRIES = {
     "conve": Entry(
         __name__,
         "ConveSettings",
-        "ConveRecipe",
+        "ConveSystem",
         "ConvE: convolutional link prediction on triples",
         ranks="triples",
         traces=True,

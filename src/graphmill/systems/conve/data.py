@@ -17,7 +17,7 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.sequences import ranges
-from graphmill.systems.base_recipe import RowBatch
+from graphmill.systems.base_system import RowBatch
 
 
 class ConveData:

@@ -16,11 +16,11 @@ from graphmill.errors import InputError
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore
 
 if TYPE_CHECKING:
-    from graphmill.systems.conve.recipe import ConveRecipe
+    from graphmill.systems.conve.system import ConveSystem
     from graphmill.training.run_directory import RunDirectory
 
 
-def write_torch_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list[Path]:
+def write_torch_files(system: ConveSystem, run: RunDirectory, out: Path) -> list[Path]:
     """Writes ``config.json``, ``checkpoints/checkpoint_epoch_<k>.pt`` (all that the run has), ``best_model.pt``,
     ``final_model.pt`` and ``training_history.json`` into ``out``; returns their paths.
 
@@ -32,13 +32,13 @@ def write_torch_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list
         raise InputError(f"{run.path} has no checkpoint; train first")
     (out / "checkpoints").mkdir(parents=True, exist_ok=True)
     written = [out / "config.json"]
-    written[0].write_text(json.dumps(config(recipe), indent=2) + "\n", encoding="utf-8")
+    written[0].write_text(json.dumps(config(system), indent=2) + "\n", encoding="utf-8")
     for info in kept:
         targets = [out / "checkpoints" / f"checkpoint_epoch_{info.epoch}.pt"]
         targets += [out / "best_model.pt"] if "best" in info.roles else []
         targets += [out / "final_model.pt"] if info is kept[-1] else []
         try:
-            content = _checkpoint(recipe, store, info)
+            content = _checkpoint(system, store, info)
         except CheckpointMissingError as error:
             run.log("train").warning("not among the .pt files: %s", error)
             continue
@@ -50,22 +50,22 @@ def write_torch_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list
     return [*written, history]
 
 
-def config(recipe: ConveRecipe) -> dict[str, Any]:
+def config(system: ConveSystem) -> dict[str, Any]:
     """``data``, ``model``, ``training`` and ``optimizations``."""
-    settings, acceleration = recipe.settings, recipe.settings.acceleration
-    data = recipe.data
+    settings, acceleration = system.settings, system.settings.acceleration
+    data = system.data
     return {
         "data": {
             "num_entities": data.num_entities,
             "num_relations": data.num_relations,
             "num_train": len(data.triples),
             "graph": settings.data,
-            "content_hash": recipe.graph.content_hash,
+            "content_hash": system.graph.content_hash,
         },
-        "model": recipe.config.to_dict(),
+        "model": system.config.to_dict(),
         "training": {
             "num_epochs": settings.training.epochs,
-            "batch_size": recipe.batch_size,
+            "batch_size": system.batch_size,
             "learning_rate": settings.training.learning_rate,
             **settings.objective.model_dump(),
             "optimizer": settings.training.OPTIMIZER,
@@ -79,7 +79,7 @@ def config(recipe: ConveRecipe) -> dict[str, Any]:
     }
 
 
-def _checkpoint(recipe: ConveRecipe, store: CheckpointStore, info: CheckpointInfo) -> dict[str, Any]:
+def _checkpoint(system: ConveSystem, store: CheckpointStore, info: CheckpointInfo) -> dict[str, Any]:
     tensors = store.load(info).snapshot.tensors
 
     def part(prefix: str) -> dict[str, Tensor]:
@@ -87,11 +87,11 @@ def _checkpoint(recipe: ConveRecipe, store: CheckpointStore, info: CheckpointInf
 
     metrics: dict[str, Any] = {"loss": info.loss, "learning_rate": info.learning_rate}
     if info.metric is not None:
-        metrics[recipe.settings.evaluation.selection_metric] = info.metric
+        metrics[system.settings.evaluation.selection_metric] = info.metric
     return {
         "epoch": info.epoch,
         "model_state_dict": part("model."),
         "optimizer_state_dict": part("optimizer.train."),
-        "model_config": recipe.config.to_dict(),
+        "model_config": system.config.to_dict(),
         "metrics": metrics,
     }

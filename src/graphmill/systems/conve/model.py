@@ -1,7 +1,7 @@
 """ConvE (Dettmers et al., "Convolutional 2D Knowledge Graph Embeddings", AAAI 2018): the network alone.
 
 s(h, r, t) = x(h, r) · e_t + b_t, where x is the *tower*: it stacks both embeddings as pictures, and applies a
-convolution and a linear layer back to the embedding's width. The recipe has losses, batches and inverse relations.
+convolution and a linear layer back to the embedding's width. The system has losses, batches and inverse relations.
 """
 
 from __future__ import annotations

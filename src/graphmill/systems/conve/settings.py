@@ -103,7 +103,7 @@ class ConveSettings(LinkSettings):
 
     base_batch: ClassVar[int] = 256
 
-    recipe: Literal["conve"] = setting("conve", "The system to train")
+    system: Literal["conve"] = setting("conve", "The system to train")
     preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
         "auto", PRESET, identity=False
     )

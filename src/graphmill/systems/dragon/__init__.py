@@ -6,7 +6,7 @@ ENTRIES = {
     "dragon": Entry(
         __name__,
         "DragonSettings",
-        "DragonRecipe",
+        "DragonSystem",
         "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
         ranks="items",
     ),

@@ -69,7 +69,7 @@ class DragonObjective(RecommenderObjective):
 class DragonSettings(RecommenderSettings):
     """One DRAGON run: the shape of ``settings.yaml``."""
 
-    recipe: Literal["dragon"] = setting("dragon", "The system to train")
+    system: Literal["dragon"] = setting("dragon", "The system to train")
     preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)
     model: DragonModel = setting(DragonModel(), "The network")
     objective: DragonObjective = setting(DragonObjective(), "The loss")

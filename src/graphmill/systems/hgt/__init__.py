@@ -6,7 +6,7 @@ ENTRIES = {
     "hgt": Entry(
         __name__,
         "HgtSettings",
-        "recipe_of",
+        "system_of",
         "Heterogeneous Graph Transformer on a typed graph",
         place="softmax",
     ),

@@ -19,13 +19,13 @@ PASSES = 5
 
 
 def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSettings:
-    """Settings of the ComplEx recipe: width, steps and seed as in HGT's settings, its own optimizer."""
+    """Settings of the ComplEx system: width, steps and seed as in HGT's settings, its own optimizer."""
     edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
     links = edges if has_reverses(graph) else 2 * edges
     steps = min(settings.training.complex_steps, math.ceil(PASSES * links / ComplexSettings.base_batch))
     return ComplexSettings.model_validate(
         {
-            "recipe": "complex",
+            "system": "complex",
             "data": settings.data,
             "model": {"embedding_dim": settings.complex_width},
             "objective": {"n3": n3_of(links, graph.num_nodes)},

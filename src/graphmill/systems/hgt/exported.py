@@ -19,7 +19,7 @@ from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 from graphmill.systems.link_export import ExportedScorer
 
 if TYPE_CHECKING:
-    from graphmill.systems.hgt.recipe import HgtRecipe
+    from graphmill.systems.hgt.system import HgtSystem
 
 _PARAMETERS = ("relation", "popularity", "offset", "strength")
 
@@ -31,11 +31,11 @@ def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.n
     return told | links.arrays()
 
 
-def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
+def scoring_of(system: HgtSystem, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
     """:func:`scoring_arrays` of a trained model. With ``later`` the training links include those of later nodes."""
-    links = TrainingLinks.of_graph(recipe.graph)
+    links = TrainingLinks.of_graph(system.graph)
     if later is not None:
-        links = grown_links(later, links, recipe.graph)
+        links = grown_links(later, links, system.graph)
     return scoring_arrays(model.decoder, links)  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ class DecoderExport(ExportedScorer):
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> DecoderExport | SoftmaxScorer:
-    """The scorer of an export, from its vectors float32 [nodes, d] and the arrays that its recipe's ``scoring`` returned."""
+    """The scorer of an export, from its vectors float32 [nodes, d] and the arrays that its system's ``scoring`` returned."""
     if "spectral_width" in arrays:
         return softmax_scorer.scorer_of(arrays, vectors)
     return DecoderExport(arrays, vectors)

@@ -27,7 +27,7 @@ from graphmill.systems.hgt.settings import INFERENCE_ROWS
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.hgt.data import HgtData
-    from graphmill.systems.hgt.recipe import HgtRecipe
+    from graphmill.systems.hgt.system import HgtSystem
 
 Links = TypeVar("Links", bound=TrainingLinks)
 
@@ -53,7 +53,7 @@ def neighbourhoods_of(later: LaterNodes, data: HgtData, entries: Neighbourhoods)
 
 
 def learned_later(
-    recipe: HgtRecipe,
+    system: HgtSystem,
     model: nn.Module,
     later: LaterNodes,
     inputs: Mapping[int, Tensor],
@@ -64,7 +64,7 @@ def learned_later(
     ``inputs``: per type [known nodes, f], the layers' input features. ``of_new``: the last columns of these for the new
     nodes. The other columns are features of the data, 0 where a new node has none.
     """
-    graph, encoder = recipe.graph, model.encoder
+    graph, encoder = system.graph, model.encoder
     known, first = [t.count for t in graph.node_types], later.first
     grown: HGT = copy.deepcopy(encoder)  # type: ignore[assignment]
     grown.type_counts = tuple(n + more for n, more in zip(known, later.counts, strict=True))
@@ -81,11 +81,11 @@ def learned_later(
         rows_of = (torch.cat([t, mean.expand(n, -1)]) for (t, mean), n in zip(tables, later.counts, strict=True))
         grown.tables = nn.ParameterList(rows_of)
     edges = []
-    for r, (src, dst) in zip(recipe.data.relations, later.edges, strict=True):
+    for r, (src, dst) in zip(system.data.relations, later.edges, strict=True):
         sources, targets = np.concatenate([r.src, src]), np.concatenate([r.dst, dst])
         order = np.lexsort((sources, targets))
         edges.append(TypedEdges(r.source_type, r.target_type, sources[order], targets[order], np.zeros_like(order)))
-    messages = MessageGraph.build(grown.type_counts, edges).on(recipe.device)
+    messages = MessageGraph.build(grown.type_counts, edges).on(system.device)
     chunks = infer(grown, messages, told, INFERENCE_ROWS)
     return np.concatenate([c.rows[max(known[c.node_type] - c.start, 0) :].float().cpu().numpy() for c in chunks])
 

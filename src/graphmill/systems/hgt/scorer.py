@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from graphmill.systems.hgt.decoder import LinkDecoder
 
 if TYPE_CHECKING:
-    from graphmill.systems.hgt.recipe import HgtRecipe
+    from graphmill.systems.hgt.system import HgtSystem
 
 
 class HgtScorer:
     """Scores every candidate target of a relation from embeddings computed once."""
 
-    def __init__(self, recipe: HgtRecipe, model: nn.Module) -> None:
-        self.recipe = recipe
+    def __init__(self, system: HgtSystem, model: nn.Module) -> None:
+        self.system = system
         self.decoder: LinkDecoder = model.decoder  # type: ignore[assignment]
-        self.z = torch.cat([torch.from_numpy(b.vectors) for b in recipe.embeddings(model)]).to(recipe.device)
+        self.z = torch.cat([torch.from_numpy(b.vectors) for b in system.embeddings(model)]).to(system.device)
         self.poll: Callable[[], None] = lambda: None
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
         self.poll()
-        r = self.recipe.data.relations[relation]
+        r = self.system.data.relations[relation]
         left = self.z[torch.from_numpy(heads + r.source_offset).to(self.z.device)]
         right = self.z[r.target_offset : r.target_offset + r.num_targets]
         with torch.no_grad():
-            return self.decoder.against_all(left, relation, right, self.recipe.log_degree[relation])
+            return self.decoder.against_all(left, relation, right, self.system.log_degree[relation])

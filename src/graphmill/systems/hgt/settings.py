@@ -215,7 +215,7 @@ class HgtAcceleration(AccelerationSettings):
 class HgtSettings(LinkSettings):
     """One HGT run: the shape of ``settings.yaml``."""
 
-    recipe: Literal["hgt"] = setting("hgt", "The system to train")
+    system: Literal["hgt"] = setting("hgt", "The system to train")
     preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb", "cuda"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )

@@ -15,20 +15,20 @@ from graphmill.graph.spectral import neighbourhoods
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.complex.batch import ComplexBatch
 from graphmill.systems.complex.model import ComplEx
-from graphmill.systems.complex.recipe import ComplexRecipe
+from graphmill.systems.complex.system import ComplexSystem
 from graphmill.systems.hgt.batch import LINK, HgtBatch
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.later_nodes import grown_factors, grown_links, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
 from graphmill.systems.hgt.part_weights import fit_mix
-from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.softmax_ends import LinkEnds, LinkEndsOnDevice
 from graphmill.systems.hgt.softmax_links import Asked, asked_of, padded, side_by_side
 from graphmill.systems.hgt.softmax_scorer import Factors, SoftmaxScorer, scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, SpectralVectors
+from graphmill.systems.hgt.system import HgtSystem
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class SoftmaxModule(nn.Module):
         self.paths = paths
 
 
-class HgtSoftmaxRecipe(HgtRecipe):
-    """Has the graph, steps and layers of :class:`HgtRecipe`, with another loss, another decoder and vectors in two parts.
+class HgtSoftmaxSystem(HgtSystem):
+    """Has the graph, steps and layers of :class:`HgtSystem`, with another loss, another decoder and vectors in two parts.
 
     An embedding is the spectral part [embedding_dim − learned_dim] and the learned one [learned_dim] side by side. The
     layers read the spectral part as a feature of every node. With ``model.complex_dim`` a phase of its own trains ComplEx
@@ -87,9 +87,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
         self._seen: tuple[Tensor | None, int] = (None, 0)
         self._features: PairFeatures | None = None
         self.chooses_score = bool(settings.complex_width or settings.model.pair_features) or self.chooses_score
-        self.complex: ComplexRecipe | None = None
+        self.complex: ComplexSystem | None = None
         if settings.complex_width:
-            self.complex = ComplexRecipe(graph, complex_settings(graph, settings), "full")
+            self.complex = ComplexSystem(graph, complex_settings(graph, settings), "full")
             own = self.complex.phases[0]
             training = self.complex.settings.training
             self.phases.append(Phase(COMPLEX, own.steps_per_epoch, own.batch_size, own.batch_size, training))
@@ -361,6 +361,6 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return [] if encoder is None else [Compilable(head, "forward") for head in encoder.heads]
 
 
-def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
-    """The recipe for ``objective.loss``."""
-    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)
+def system_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtSystem:
+    """The system for ``objective.loss``."""
+    return (HgtSoftmaxSystem if settings.objective.loss == "softmax" else HgtSystem)(graph, settings, batching)

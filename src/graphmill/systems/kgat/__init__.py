@@ -6,7 +6,7 @@ ENTRIES = {
     "kgat": Entry(
         __name__,
         "KgatSettings",
-        "KgatRecipe",
+        "KgatSystem",
         "KGAT: recommendation on the collaborative knowledge graph, with attention",
         ranks="items",
     ),

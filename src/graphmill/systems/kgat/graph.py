@@ -21,7 +21,7 @@ from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
-from graphmill.systems.base_recipe import DividedBatch
+from graphmill.systems.base_system import DividedBatch
 from graphmill.systems.kgat.model import Kgat
 
 FACTS, FACT_NORM = "facts", "fact_norm"

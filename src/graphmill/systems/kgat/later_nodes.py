@@ -13,12 +13,12 @@ from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.model import Kgat
 
 if TYPE_CHECKING:
-    from graphmill.systems.kgat.recipe import KgatRecipe
+    from graphmill.systems.kgat.system import KgatSystem
 
 
-def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
+def with_later(system: KgatSystem, later: LaterNodes) -> CollaborativeGraph:
     """The collaborative graph with the new nodes, which have the last numbers, type after type."""
-    graph, known, met = recipe.graph, knowledge_view(recipe.graph), interaction_relation(recipe.graph)
+    graph, known, met = system.graph, knowledge_view(system.graph), interaction_relation(system.graph)
     first = dict(zip((t.name for t in graph.node_types), later.first.tolist(), strict=False))
     heads, relations, tails = [known.head], [known.relation], [known.tail]
     interactions = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -38,7 +38,7 @@ def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
     facts = np.unique(np.stack([np.concatenate(part) for part in (relations, heads, tails)]), axis=1)
     grown = Knowledge(facts[1], facts[0], facts[2], known.names)
     nodes = graph.num_nodes + int(later.first[-1])
-    return CollaborativeGraph(recipe.view, grown, nodes, interactions)
+    return CollaborativeGraph(system.view, grown, nodes, interactions)
 
 
 def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ class KgatModel(Settings):
     @model_validator(mode="after")
     def _fits(self) -> "KgatModel":
         if not self.layer_dims or min(self.layer_dims) < 1:
-            raise ValueError("model.layer_dims needs at least one width of 1 or more (for none use the recipe bpr_mf)")
+            raise ValueError("model.layer_dims needs at least one width of 1 or more (for none use the system bpr_mf)")
         return self
 
 
@@ -55,7 +55,7 @@ class KgatObjective(RecommenderObjective):
 class KgatTraining(SteadyTraining):
     """Training defaults."""
 
-    learning_rate: float = setting(0.0001, "Peak learning rate at the recipe's base batch", gt=0.0)
+    learning_rate: float = setting(0.0001, "Peak learning rate at the system's base batch", gt=0.0)
 
 
 class KgatSettings(RecommenderSettings):
@@ -65,7 +65,7 @@ class KgatSettings(RecommenderSettings):
     compiles: ClassVar[bool] = False
     shards_rows: ClassVar[bool] = True
 
-    recipe: Literal["kgat"] = setting("kgat", "The system to train")
+    system: Literal["kgat"] = setting("kgat", "The system to train")
     preset: Literal["auto", "none", "paper"] = setting("auto", PRESET, identity=False)
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")

@@ -6,7 +6,7 @@ ENTRIES = {
     "lightgcn": Entry(
         __name__,
         "LightGcnSettings",
-        "LightGcnRecipe",
+        "LightGcnSystem",
         "LightGCN: vectors of users and items, smoothed over the user-item graph",
         ranks="items",
     ),

@@ -25,7 +25,7 @@ class LightGcnObjective(RecommenderObjective):
 class LightGcnTraining(SteadyTraining):
     """Training defaults, as published."""
 
-    learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
+    learning_rate: float = setting(0.001, "Peak learning rate at the system's base batch", gt=0.0)
     epochs: int = setting(400, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
@@ -35,7 +35,7 @@ class LightGcnSettings(RecommenderSettings):
     compiles: ClassVar[bool] = False
     shards_rows: ClassVar[bool] = True
 
-    recipe: Literal["lightgcn"] = setting("lightgcn", "The system to train")
+    system: Literal["lightgcn"] = setting("lightgcn", "The system to train")
     preset: Literal["auto", "none", "softmax"] = setting("auto", PRESET, identity=False)
     model: LightGcnModel = setting(LightGcnModel(), "The network")
     objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")

@@ -6,7 +6,7 @@ ENTRIES = {
     "mmgcn": Entry(
         __name__,
         "MmgcnSettings",
-        "MmgcnRecipe",
+        "MmgcnSystem",
         "MMGCN: recommendation from modalities, with a graph network for each",
         ranks="items",
     ),

@@ -58,7 +58,7 @@ class MmgcnObjective(RecommenderObjective):
 class MmgcnSettings(RecommenderSettings):
     """One MMGCN run: the shape of ``settings.yaml``."""
 
-    recipe: Literal["mmgcn"] = setting("mmgcn", "The system to train")
+    system: Literal["mmgcn"] = setting("mmgcn", "The system to train")
     preset: Literal["auto", "none", "published", "large_batch"] = setting("auto", PRESET, identity=False)
     model: MmgcnModel = setting(MmgcnModel(), "The network")
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")

@@ -6,7 +6,7 @@ ENTRIES = {
     "nbfnet": Entry(
         __name__,
         "NbfnetSettings",
-        "NbfnetRecipe",
+        "NbfnetSystem",
         "NBFNet: propagation from the head along the relations that matter to the query; scores new nodes untrained",
         vectors=False,
     ),

@@ -38,7 +38,7 @@ class NbfnetTraining(TrainingSettings):
 
     epochs: int = setting(20, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(100, "Optimizer steps per epoch; 0 = one query for each training link", ge=0)
-    learning_rate: float = setting(0.003, "Peak learning rate at the recipe's base batch", gt=0.0)
+    learning_rate: float = setting(0.003, "Peak learning rate at the system's base batch", gt=0.0)
     weight_decay: float = setting(0.01, "Weight decay on all weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(30, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
@@ -52,7 +52,7 @@ class NbfnetSettings(LinkSettings):
     base_batch: ClassVar[int] = 32
     compiles: ClassVar[bool] = False
 
-    recipe: Literal["nbfnet"] = setting("nbfnet", "The system to train")
+    system: Literal["nbfnet"] = setting("nbfnet", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: NbfnetModel = setting(NbfnetModel(), "The network")
     objective: NbfnetObjective = setting(NbfnetObjective(), "The loss")

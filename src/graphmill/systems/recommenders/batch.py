@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphmill.systems.base_recipe import DividedBatch
+from graphmill.systems.base_system import DividedBatch
 
 
 @dataclass(frozen=True)

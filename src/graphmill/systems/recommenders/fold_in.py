@@ -26,7 +26,7 @@ from graphmill.systems.recommenders.evaluate import known
 if TYPE_CHECKING:
     from torch import nn
 
-    from graphmill.systems.recommenders.recipe import RecommenderRecipe
+    from graphmill.systems.recommenders.system import RecommenderSystem
 
 UNMET = (0.0, 0.01, 0.1, 1.0)
 """α: what an item that was not met counts beside one that was."""
@@ -83,13 +83,13 @@ class Folding:
 
 
 def fold_in(
-    recipe: RecommenderRecipe, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
+    system: RecommenderSystem, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Items int64 [U, k] (local numbers, new items last; −1: none left), scores [U, k], and the method."""
-    view = recipe.view
-    users, items = (rows.cpu().numpy() for rows in recipe.vectors(model))
+    view = system.view
+    users, items = (rows.cpu().numpy() for rows in system.vectors(model))
     of_items = Folding(items, view.train_by_item.counts)
-    setting, about = choose(recipe, of_items, users)
+    setting, about = choose(system, of_items, users)
     row, column = histories.users, histories.items
     new = column >= view.num_items
     if histories.new_items:
@@ -102,7 +102,7 @@ def fold_in(
         items = np.concatenate([items, found.astype(items.dtype)])
         of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
     met = _ones(row, column, (len(histories.known), len(items)))
-    vectors = _as_long(of_items(met, setting), *_known_users(recipe, of_items, setting, users, len(items)))
+    vectors = _as_long(of_items(met, setting), *_known_users(system, of_items, setting, users, len(items)))
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
     seen = no_items(len(vectors)) if exclude_seen == "never" else seen
@@ -110,11 +110,11 @@ def fold_in(
     return best, scores, {"fold_in": setting.name, **about}
 
 
-def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
+def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
     """The first of :data:`SETTINGS` that ranks known users' validation items as well as the best, and its metric with
     that of the trained vectors; without validation items, the default and nothing.
     """
-    view = recipe.view
+    view = system.view
     asked = np.flatnonzero(view.valid.counts > 0)
     if not len(asked):
         return FoldIn(), {}
@@ -122,7 +122,7 @@ def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tu
     train, valid = known(view.train), known(view.valid)
     indptr, columns = train.rows(asked)
     met = sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(asked), view.num_items))
-    wanted = recipe.settings.evaluation.selection_metric
+    wanted = system.settings.evaluation.selection_metric
     depth = int(wanted.partition("@")[2])
     turned = torch.from_numpy(folding.vectors).float().T
     place = np.zeros(view.num_users, np.int64)
@@ -141,11 +141,11 @@ def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tu
 
 
 def _known_users(
-    recipe: RecommenderRecipe, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
+    system: RecommenderSystem, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of some known users: folded in, and trained."""
-    some = np.flatnonzero(recipe.view.train.counts > 0)[:TUNING_USERS]
-    indptr, columns = known(recipe.view.train).rows(some)
+    some = np.flatnonzero(system.view.train.counts > 0)[:TUNING_USERS]
+    indptr, columns = known(system.view.train).rows(some)
     return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
 
 

@@ -13,10 +13,10 @@ from graphmill.errors import InputError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import wide
-from graphmill.systems.base_recipe import M
+from graphmill.systems.base_system import M
 from graphmill.systems.copies import own_copy
 from graphmill.systems.recommenders.modalities import modalities
-from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.systems.recommenders.system import RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOST_ROWS = 0.7
 """Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
 
-class MultimodalRecipe(RecommenderRecipe[M]):
+class MultimodalSystem(RecommenderSystem[M]):
     """``self.modalities``: the feature sets in the order of the network's towers."""
 
     user_item: UserItemGraph
@@ -97,7 +97,7 @@ class MultimodalRecipe(RecommenderRecipe[M]):
         return alone[met], as_is[met]
 
     def _grown(self, later: LaterNodes) -> Self:
-        """The same recipe on the graph with the new items after the known ones."""
+        """The same system on the graph with the new items after the known ones."""
         kinds = [t.name for t in self.graph.node_types]
         relation = interaction_relation(self.graph)
         number = kinds.index(relation.target)
@@ -118,13 +118,13 @@ class MultimodalRecipe(RecommenderRecipe[M]):
         return grown.on_view()
 
     def on_interactions(self) -> Self:
-        """The recipe itself, with its user-item graph rebuilt from the interactions of ``view``."""
+        """The system itself, with its user-item graph rebuilt from the interactions of ``view``."""
         train, shape = self.view.train, (self.view.num_users, self.view.num_items)
         self.user_item = user_item_graph(train.row, train.columns, *shape, self.graph_norm).to(self.device)
         return self
 
     def on_view(self) -> Self:
-        """The recipe itself, with all graphs rebuilt from ``view`` and ``modalities``."""
+        """The system itself, with all graphs rebuilt from ``view`` and ``modalities``."""
         return self.on_interactions()
 
     def features(self) -> list[Tensor]:

@@ -41,7 +41,7 @@ class RecommenderEvaluation(EvaluationSettings):
 
 
 class RecommenderObjective(Settings):
-    """The loss of a pair against items without an interaction of its user; a recipe adds its norms."""
+    """The loss of a pair against items without an interaction of its user; a system adds its norms."""
 
     loss: Literal["bpr", "sampled_softmax"] = setting(
         "bpr",
@@ -61,7 +61,7 @@ class RecommenderAcceleration(AccelerationSettings):
 
 
 class RecommenderSettings(SystemSettings):
-    """The settings in every recommender's ``settings.yaml``; a recipe adds ``recipe``, ``model`` and ``objective``."""
+    """The settings in every recommender's ``settings.yaml``; a system adds ``system``, ``model`` and ``objective``."""
 
     base_batch: ClassVar[int] = 2048
 

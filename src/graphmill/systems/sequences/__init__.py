@@ -4,9 +4,9 @@ from graphmill.systems.entry import Entry
 
 ENTRIES = {
     "sasrec": Entry(
-        __name__, "SasrecSettings", "SequenceRecipe", "SASRec: next items from a user's sequence", ranks="items"
+        __name__, "SasrecSettings", "SequenceSystem", "SASRec: next items from a user's sequence", ranks="items"
     ),
     "tisasrec": Entry(
-        __name__, "TisasrecSettings", "SequenceRecipe", "TiSASRec: next items, with time intervals", ranks="items"
+        __name__, "TisasrecSettings", "SequenceSystem", "TiSASRec: next items, with time intervals", ranks="items"
     ),
 }

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, Layout, lay_out, ranges
-from graphmill.systems.base_recipe import RowBatch
+from graphmill.systems.base_system import RowBatch
 
 NEXT_ITEM = "next_item"
 

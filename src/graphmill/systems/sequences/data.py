@@ -35,7 +35,7 @@ class SequenceData:
         if time_unit and self.sequences.timestamps is None:
             raise InputError(
                 f"{graph.path} has no timestamps, which tisasrec needs (it learns from the time between interactions); "
-                "use the recipe sasrec, or a file with a timestamp column"
+                "use the system sasrec, or a file with a timestamp column"
             )
         self.max_length, self.time_unit = max_length, time_unit
         first, end = self.sequences.indptr[:-1], self.sequences.train_ends()

@@ -16,29 +16,29 @@ from graphmill.sampling.sequences import scaled_times
 from graphmill.systems.sequences.data import Times, units
 
 if TYPE_CHECKING:
-    from graphmill.systems.sequences.recipe import SequenceModule, SequenceRecipe
+    from graphmill.systems.sequences.system import SequenceModule, SequenceSystem
 
 _USERS = 256
 
 
 def fold_in(
-    recipe: SequenceRecipe, model: SequenceModule, histories: Histories, k: int, exclude_seen: ExcludeSeen
+    system: SequenceSystem, model: SequenceModule, histories: Histories, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and an empty note."""
-    items = recipe.data.sequences.num_items
+    items = system.data.sequences.num_items
     histories = histories.take(histories.items < items)
     there = np.flatnonzero(np.diff(histories.indptr) > 0)
     best, scores = np.full((len(histories.known), k), -1, np.int64), np.full((len(histories.known), k), -np.inf)
-    times = _times(recipe, histories)
+    times = _times(system, histories)
     table = model.network.items.weight.detach().float()
-    exclude = exclude_seen == "always" or (exclude_seen == "auto" and not recipe.data.sequences.repeats)
+    exclude = exclude_seen == "always" or (exclude_seen == "auto" and not system.data.sequences.repeats)
     seen = KnownItems(histories.indptr, histories.items) if exclude else no_items(len(histories.known))
 
     def score(users: np.ndarray) -> Tensor:
         found = []
         for part in (users[i : i + _USERS] for i in range(0, len(users), _USERS)):
             starts, ends = histories.indptr[part], histories.indptr[part + 1]
-            states = recipe.last_states(model, histories.items, times, part, starts, ends)
+            states = system.last_states(model, histories.items, times, part, starts, ends)
             found.append(product(states, table.T))
         return torch.cat(found)
 
@@ -49,15 +49,15 @@ def fold_in(
     return best, scores, {}
 
 
-def _times(recipe: SequenceRecipe, histories: Histories) -> Times:
+def _times(system: SequenceSystem, histories: Histories) -> Times:
     """Times of rows and their users scaled as in training, in units since a user's first interaction; None if the model
     does not use times."""
-    unit, times, indptr = recipe.data.time_unit, histories.times, histories.indptr
+    unit, times, indptr = system.data.time_unit, histories.times, histories.indptr
     if not unit:
         return lambda rows, users: None
     if times is None:
         raise InputError(
-            f"{recipe.name} needs the times of a history, and this one has none; give the file a timestamp column"
+            f"{system.name} needs the times of a history, and this one has none; give the file a timestamp column"
         )
     gaps = units(unit, times, indptr, indptr[1:])
     return lambda rows, users: scaled_times(times[rows], times[indptr[users]], gaps[users])

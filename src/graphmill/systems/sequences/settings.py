@@ -122,7 +122,7 @@ class SasrecSettings(SystemSettings):
 
     base_batch: ClassVar[int] = 128
 
-    recipe: Literal["sasrec"] = setting("sasrec", "The system to train")
+    system: Literal["sasrec"] = setting("sasrec", "The system to train")
     preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting("auto", PRESET, identity=False)
     model: SasrecModel = setting(SasrecModel(), "The network")
     objective: SequenceObjective = setting(SequenceObjective(), "The loss")
@@ -134,7 +134,7 @@ class SasrecSettings(SystemSettings):
 class TisasrecSettings(SasrecSettings):
     """One TiSASRec run."""
 
-    recipe: Literal["tisasrec"] = setting("tisasrec", "The system to train")  # type: ignore[assignment]
+    system: Literal["tisasrec"] = setting("tisasrec", "The system to train")  # type: ignore[assignment]
     model: TisasrecModel = setting(TisasrecModel(), "The network")
 
 

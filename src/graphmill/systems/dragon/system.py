@@ -1,4 +1,4 @@
-"""The recipe of DRAGON: the user-item graph once per step, the homogeneous graphs for the rows of a chunk."""
+"""The system of DRAGON: the user-item graph once per step, the homogeneous graphs for the rows of a chunk."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
-from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalSystem, squares
 from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
 """Terms of the vectors by id."""
 
 
-class DragonRecipe(MultimodalRecipe[Dragon]):
+class DragonSystem(MultimodalSystem[Dragon]):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
@@ -41,7 +41,7 @@ class DragonRecipe(MultimodalRecipe[Dragon]):
         super().__init__(graph, settings, batching)
 
     def on_view(self) -> Self:
-        """:meth:`MultimodalRecipe.on_view`, including the homogeneous graphs."""
+        """:meth:`MultimodalSystem.on_view`, including the homogeneous graphs."""
         m, view = self.settings.model, self.view
         # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
         items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None

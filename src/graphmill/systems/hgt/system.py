@@ -16,7 +16,7 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
-from graphmill.systems.base_recipe import BaseRecipe
+from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.copies import own_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from graphmill.training.processes import Ranks
 
 
-class HgtRecipe(BaseRecipe):
+class HgtSystem(BaseSystem):
     """``batching`` is resolved (not "auto"). All that is random is keyed by ``settings.training.seed``."""
 
     name = "hgt"

@@ -1,4 +1,4 @@
-"""The recipe of SASRec and TiSASRec: next-item prediction over windows of sequences."""
+"""The system of SASRec and TiSASRec: next-item prediction over windows of sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
-from graphmill.systems.base_recipe import BaseRecipe
+from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.sequences.batch import NEXT_ITEM, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
@@ -53,8 +53,8 @@ class SequenceModule(nn.Module):
         self.network = network
 
 
-class SequenceRecipe(BaseRecipe[SequenceModule]):
-    """The recipe of both systems; ``settings.recipe`` chooses one. ``batching`` is "full": a step has whole windows."""
+class SequenceSystem(BaseSystem[SequenceModule]):
+    """The system of both systems; ``settings.system`` chooses one. ``batching`` is "full": a step has whole windows."""
 
     algorithm_version = 2
 
@@ -272,8 +272,8 @@ class SequenceRecipe(BaseRecipe[SequenceModule]):
 class SequenceScorer:
     """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
 
-    def __init__(self, recipe: SequenceRecipe, model: SequenceModule) -> None:
-        self.indptr, self.score = recipe.data.sequences.indptr, recipe.score_at(model, lambda: None)
+    def __init__(self, system: SequenceSystem, model: SequenceModule) -> None:
+        self.indptr, self.score = system.data.sequences.indptr, system.score_at(model, lambda: None)
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local user numbers int64 [B], each with a history → fp32 [B, I]."""

@@ -1,4 +1,4 @@
-"""The recipe of NBFNet: queries (head, relation) of training links, each without its own pair's edges."""
+"""The system of NBFNet: queries (head, relation) of training links, each without its own pair's edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.frontier import Layer
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_recipe import BaseRecipe, DividedBatch
+from graphmill.systems.base_system import BaseSystem, DividedBatch
 from graphmill.systems.nbfnet.graph import MessageGraph
 from graphmill.systems.nbfnet.memory import QUERIES
 from graphmill.systems.nbfnet.model import NBFNet
@@ -49,7 +49,7 @@ class QueryBatch(DividedBatch):
         return {SOFTMAX: float(len(self))}
 
 
-class NbfnetRecipe(BaseRecipe[NBFNet]):
+class NbfnetSystem(BaseSystem[NBFNet]):
     """L = mean −log softmax(score of the target among the nodes of its type that are no other known targets)."""
 
     algorithm_version = 1
@@ -200,17 +200,17 @@ class NbfnetRecipe(BaseRecipe[NBFNet]):
 class NbfnetScorer:
     """Scores every candidate of a relation or an inverse relation."""
 
-    def __init__(self, recipe: NbfnetRecipe, model: NBFNet, poll: Callable[[], None] = lambda: None) -> None:
-        self.recipe, self.model, self.poll = recipe, model.eval(), poll
+    def __init__(self, system: NbfnetSystem, model: NBFNet, poll: Callable[[], None] = lambda: None) -> None:
+        self.system, self.model, self.poll = system, model.eval(), poll
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
-        number = self.recipe.messages.number_of(relation)
+        number = self.system.messages.number_of(relation)
         found = []
         with torch.no_grad():
             for begin in range(0, len(heads), QUERIES):
                 self.poll()
                 part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
                 asked = np.full(len(part), number)
-                found.append(wide(self.recipe.scores(self.model, asked, part, self.recipe.layers(asked, part))))
+                found.append(wide(self.system.scores(self.model, asked, part, self.system.layers(asked, part))))
         return torch.cat(found)

@@ -1,4 +1,4 @@
-"""Small recipes of recommenders on the recommender graph of ``tests.training.cases``."""
+"""Small systems of recommenders on the recommender graph of ``tests.training.cases``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge
 from graphmill.settings import parse
-from graphmill.systems.bpr_mf.recipe import BprMfRecipe
 from graphmill.systems.bpr_mf.settings import BprMfSettings
-from graphmill.systems.dragon.recipe import DragonRecipe
+from graphmill.systems.bpr_mf.system import BprMfSystem
 from graphmill.systems.dragon.settings import DragonSettings
-from graphmill.systems.mmgcn.recipe import MmgcnRecipe
+from graphmill.systems.dragon.system import DragonSystem
 from graphmill.systems.mmgcn.settings import MmgcnSettings
-from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.systems.mmgcn.system import MmgcnSystem
+from graphmill.systems.recommenders.system import RecommenderSystem
 from graphmill.training.contract import Execution
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
@@ -25,9 +25,9 @@ from tests.training.cases import recommender_graph
 
 CPU = torch.device("cpu")
 PARTS: dict[str, tuple[Any, Any]] = {
-    "mmgcn": (MmgcnSettings, MmgcnRecipe),
-    "dragon": (DragonSettings, DragonRecipe),
-    "bpr_mf": (BprMfSettings, BprMfRecipe),
+    "mmgcn": (MmgcnSettings, MmgcnSystem),
+    "dragon": (DragonSettings, DragonSystem),
+    "bpr_mf": (BprMfSettings, BprMfSystem),
 }
 
 
@@ -35,16 +35,16 @@ def small_graph(folder: Path) -> TypedGraph:
     return recommender_graph(folder / "graph")
 
 
-def recipe_of(name: str, graph: TypedGraph, **sections: dict[str, Any]) -> Any:
-    settings, recipe = PARTS[name]
+def system_of(name: str, graph: TypedGraph, **sections: dict[str, Any]) -> Any:
+    settings, system = PARTS[name]
     base = {"model": {"embedding_dim": 4}, "acceleration": {"batch_size": 40}}
-    built = recipe(graph, parse(settings, merge(base, sections), "test"), "full")
+    built = system(graph, parse(settings, merge(base, sections), "test"), "full")
     built.to(CPU)
     return built
 
 
 def gradient(
-    recipe: RecommenderRecipe,
+    system: RecommenderSystem,
     model: torch.nn.Module,
     index: int = 0,
     precision: Precision | None = None,
@@ -53,10 +53,10 @@ def gradient(
     """One step's gradient, left in the parameters."""
     model.zero_grad()
     return compute_gradient(
-        recipe,
+        system,
         model,
         list(model.parameters()),
-        recipe.step(recipe.phases[0], 0, index),
+        system.step(system.phases[0], 0, index),
         execution=Execution(micro_batches=chunks),
         precision=precision or Precision("fp32", CPU),
         ranks=Ranks(),
@@ -65,15 +65,15 @@ def gradient(
 
 
 def train(
-    recipe: RecommenderRecipe, epochs: int, rate: float = 0.01, precision: str = "fp32"
+    system: RecommenderSystem, epochs: int, rate: float = 0.01, precision: str = "fp32"
 ) -> tuple[torch.nn.Module, list[Gradient]]:
     """A plain training loop with the engine's loss scaling; every step's losses."""
-    model, arithmetic = recipe.build(Execution()).train(), Precision(precision, CPU)
+    model, arithmetic = system.build(Execution()).train(), Precision(precision, CPU)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     steps = []
     for _ in range(epochs):
-        for index in range(recipe.phases[0].steps_per_epoch):
-            found = gradient(recipe, model, index, arithmetic)
+        for index in range(system.phases[0].steps_per_epoch):
+            found = gradient(system, model, index, arithmetic)
             arithmetic.scaler.update(not found.finite)
             steps.append(found)
             if found.finite:

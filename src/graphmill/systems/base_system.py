@@ -1,4 +1,4 @@
-"""Base classes of recipes: seeds, devices, parameter groups, shuffled orders, tables as exports."""
+"""Base classes of systems: seeds, devices, parameter groups, shuffled orders, tables as exports."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class DividedBatch(RowBatch):
         return replace(self, **{name: getattr(self, name)[rows] for name in self.ROWS})  # type: ignore[type-var]
 
 
-class BaseRecipe(Generic[M]):
+class BaseSystem(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
     can_checkpoint = True
     """Whether the model has layers that gradient checkpointing computes again."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
-        self.graph, self.settings, self.name = graph, settings, str(settings.recipe)
+        self.graph, self.settings, self.name = graph, settings, str(settings.system)
         self.device = torch.device("cpu")
         self.execution = Execution()
         self.shards: Shards | None = None
@@ -174,7 +174,7 @@ class BaseRecipe(Generic[M]):
         )
 
 
-class TableRecipe(BaseRecipe[M]):
+class TableSystem(BaseSystem[M]):
     """A system whose vectors are a table of all nodes, trained on rows in one shuffled order per epoch (ConvE, ComplEx)."""
 
     def plan_steps(self, rows: int) -> None:

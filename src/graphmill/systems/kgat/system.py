@@ -1,4 +1,4 @@
-"""The recipe of KGAT: a phase on interactions ("cf") and a phase on facts ("kg"), each with its own optimizer.
+"""The system of KGAT: a phase on interactions ("cf") and a phase on facts ("kg"), each with its own optimizer.
 
 Attention is recomputed from the current vectors at the start of every epoch after the first, and kept in the model's
 buffer. Evaluation and export compute it from the current vectors.
@@ -30,7 +30,7 @@ from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.recipe import PairRows, RecommenderRecipe
+from graphmill.systems.recommenders.system import PairRows, RecommenderSystem
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharded_product import ShardedMatrix
@@ -44,7 +44,7 @@ KG_REGULARISATION = 0.00001
 """λ of ½‖·‖² of the projected vectors in the knowledge phase, as published."""
 
 
-class KgatRecipe(RecommenderRecipe[Kgat]):
+class KgatSystem(RecommenderSystem[Kgat]):
     """See :class:`graphmill.systems.kgat.model.Kgat`."""
 
     settings: KgatSettings

@@ -24,7 +24,7 @@ from graphmill.runs.warm_start import read_warm_start
 from graphmill.systems.kgat import graph as kgat_graph
 from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.model import Kgat
-from graphmill.systems.kgat.recipe import KgatRecipe
+from graphmill.systems.kgat.system import KgatSystem
 from graphmill.systems.recommenders import row_selection as row_selection
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.training.contract import Execution
@@ -37,14 +37,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return recommender_graph(tmp_path_factory.mktemp("kgat") / "graph")
 
 
-def recipe_of(graph: TypedGraph, **sections: Any) -> KgatRecipe:
-    _, recipe = CASES["kgat"].build(graph, **sections)
-    assert isinstance(recipe, KgatRecipe)
-    return recipe
+def system_of(graph: TypedGraph, **sections: Any) -> KgatSystem:
+    _, system = CASES["kgat"].build(graph, **sections)
+    assert isinstance(system, KgatSystem)
+    return system
 
 
-def model_of(recipe: KgatRecipe) -> Kgat:
-    model = recipe.build(Execution()).double()
+def model_of(system: KgatSystem) -> Kgat:
+    model = system.build(Execution()).double()
     assert isinstance(model, Kgat)
     return model
 
@@ -54,9 +54,9 @@ def facts_of(graph: CollaborativeGraph) -> set[tuple[int, int, int]]:
 
 
 def test_the_collaborative_graph_has_every_edge_in_both_directions(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph)
-    facts, view = facts_of(recipe.facts), recipe.view
-    assert recipe.facts.names == [
+    system = system_of(graph)
+    facts, view = facts_of(system.facts), system.view
+    assert system.facts.names == [
         "interacts", "interacts, inverse", "genre", "maker", "part_of",
         "genre, inverse", "maker, inverse", "part_of, inverse",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_the_collaborative_graph_has_every_edge_in_both_directions(graph: TypedG
 
 
 def test_the_first_weights_are_random_walks_added_up_over_relations(graph: TypedGraph) -> None:
-    g = recipe_of(graph).facts
+    g = system_of(graph).facts
     weight = g.matrix.forward.value.numpy()
     for node in (0, 45, 72):
         mine = g.head == node
@@ -81,8 +81,8 @@ def test_the_first_weights_are_random_walks_added_up_over_relations(graph: Typed
 def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relation(
     graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipe_of(graph)
-    model, g = model_of(recipe), recipe.facts
+    system = system_of(graph)
+    model, g = model_of(system), system.facts
     found = g.attention(model)
     nodes = model.nodes().detach()
     logits = torch.stack(
@@ -103,9 +103,9 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
 
 
 def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph, objective={"mask_pairs": True}, model={"message_dropout": 0.0})
-    model, g, view = model_of(recipe), recipe.facts, recipe.view
-    batch = recipe.step(recipe.phases[0], 0, 0)
+    system = system_of(graph, objective={"mask_pairs": True}, model={"message_dropout": 0.0})
+    model, g, view = model_of(system), system.facts, system.view
+    batch = system.step(system.phases[0], 0, 0)
     pairs = set(
         zip((batch.users + view.user_offset).tolist(), (batch.positives + view.item_offset).tolist(), strict=True)
     )
@@ -114,7 +114,7 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
     assert batch.masked.tolist() == gone
     assert len(gone) == 2 * len(pairs)
 
-    matrix = recipe._matrix(model)
+    matrix = system._matrix(model)
     left = g.without(matrix, torch.from_numpy(batch.masked))
     weights = matrix.forward.value.clone()
     weights[gone] = 0
@@ -122,7 +122,7 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
     assert torch.equal(left.transpose.value, weights[g.matrix.order])
     assert torch.equal(matrix.forward.value, model.attention), "the epoch's weights stay as they are"
     model.train()
-    found = recipe.encode(model, batch).tensors["layer0"]
+    found = system.encode(model, batch).tensors["layer0"]
     torch.testing.assert_close(found, model(model.nodes(), left)[1][batch.nodes])
     # A step's parts all leave out what the whole step is to predict.
     parts = [*batch.split(3), batch.shard(1, 2)]
@@ -131,15 +131,15 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
 
 
 def test_masking_most_of_the_pairs_is_refused(graph: TypedGraph) -> None:
-    pairs = recipe_of(graph).sampler.num_pairs
+    pairs = system_of(graph).sampler.num_pairs
     batch = {"batch_size": pairs // 2 + 1}
-    recipe_of(graph, acceleration=batch)
+    system_of(graph, acceleration=batch)
     with pytest.raises(SettingsError, match=rf"more than half of the {pairs:,} .*batch_size to {pairs // 2:,} or less"):
-        recipe_of(graph, acceleration=batch, objective={"mask_pairs": True})
+        system_of(graph, acceleration=batch, objective={"mask_pairs": True})
 
 
 def test_evaluation_sees_every_interaction(graph: TypedGraph) -> None:
-    masked, plain = (recipe_of(graph, objective={"mask_pairs": value}) for value in (True, False))
+    masked, plain = (system_of(graph, objective={"mask_pairs": value}) for value in (True, False))
     model = model_of(plain)
     assert np.array_equal(masked.all_vectors(model), plain.all_vectors(model))
 
@@ -151,17 +151,17 @@ def test_a_step_looks_up_what_all_nodes_would_have(
 ) -> None:
     # On this small graph a batch reaches nearly all nodes; leave out those that it does not.
     monkeypatch.setattr(row_selection, "_NEARLY_ALL", 2.0)
-    recipe = recipe_of(graph, model={"aggregation": kind, "message_dropout": 0.3})
-    model = model_of(recipe)
+    system = system_of(graph, model={"aggregation": kind, "message_dropout": 0.3})
+    model = model_of(system)
     model.train()
     model.checkpointing = checkpointing
-    batch = recipe.step(recipe.phases[0], 0, 0)
+    batch = system.step(system.phases[0], 0, 0)
     rows, found = torch.from_numpy(batch.nodes), []
-    wanted = np.concatenate((batch.users, *(x + recipe.view.item_offset for x in (batch.positives, batch.negatives))))
+    wanted = np.concatenate((batch.users, *(x + system.view.item_offset for x in (batch.positives, batch.negatives))))
     assert batch.nodes.tolist() == sorted(set(wanted.tolist()))
     for at in (rows, None):
         torch.manual_seed(5)  # the masks are those of all nodes
-        states = model(model.nodes(), recipe._matrix(model), at)
+        states = model(model.nodes(), system._matrix(model), at)
         vectors = model.final(states if at is not None else [state[rows] for state in states])
         weight = torch.linspace(-1, 1, vectors.numel(), dtype=torch.float64).view_as(vectors)
         parameters = [*model.tables, *model.layers.parameters()]
@@ -172,9 +172,9 @@ def test_a_step_looks_up_what_all_nodes_would_have(
 @pytest.mark.parametrize(("kind", "length"), [("bi_interaction", 1.0), ("gcn", 0.5), ("graphsage", 1.0)])
 def test_layers_are_the_equations(graph: TypedGraph, kind: str, length: float) -> None:
     own = {"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2, "layer_length": length}
-    recipe = recipe_of(graph, model=own)
-    model = model_of(recipe)
-    g = recipe.facts
+    system = system_of(graph, model=own)
+    model = model_of(system)
+    g = system.facts
     dense = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
     dense.index_put_((torch.from_numpy(g.head), torch.from_numpy(g.tail)), model.attention, accumulate=True)
     state = model.nodes()
@@ -193,44 +193,44 @@ def test_layers_are_the_equations(graph: TypedGraph, kind: str, length: float) -
             )
         parts.append(length * state / state.norm(dim=1, keepdim=True).clamp_min(1e-12))
     wanted = torch.cat(parts, 1)
-    torch.testing.assert_close(model.final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(model.final(model(model.nodes(), system._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
 def test_the_losses_are_the_equations(graph: TypedGraph, loss: str, negatives: int) -> None:
     objective = {"loss": loss, "negatives_per_positive": negatives}
-    recipe = recipe_of(graph, model={"message_dropout": 0.0}, objective=objective)
-    model = model_of(recipe)
-    cf, kg = recipe.phases
-    batch = recipe.step(cf, 0, 0)
+    system = system_of(graph, model={"message_dropout": 0.0}, objective=objective)
+    model = model_of(system)
+    cf, kg = system.phases
+    batch = system.step(cf, 0, 0)
     assert isinstance(batch, PairBatch)
-    encoded = recipe.encode(model, batch)
+    encoded = system.encode(model, batch)
     with torch.no_grad():
-        pairs, norm = recipe.terms(model, batch, encoded)
+        pairs, norm = system.terms(model, batch, encoded)
     # The rows that are looked up, put back among all nodes.
-    vectors = torch.zeros(graph.num_nodes, recipe.embedding_width, dtype=torch.float64)
+    vectors = torch.zeros(graph.num_nodes, system.embedding_width, dtype=torch.float64)
     vectors[batch.nodes] = model.final(list(encoded.tensors.values())).detach()
-    users, items = (vectors[o:] for o in (recipe.view.user_offset, recipe.view.item_offset))
+    users, items = (vectors[o:] for o in (system.view.user_offset, system.view.item_offset))
     u, p, n = users[batch.users], items[batch.positives], items[batch.negatives.reshape(len(batch), negatives)]
     gap = (u * p).sum(1)[:, None] - (u[:, None] * n).sum(2)
     wanted = F.softplus(-gap).mean() if loss == "bpr" else torch.log1p(torch.exp(-gap).sum(1)).mean()
     assert float(pairs.sum / pairs.weight) == pytest.approx(float(wanted.detach()))
     squares = (u**2 + p**2 + (n**2).mean(1)).sum()
     assert float(norm.sum / norm.weight) == pytest.approx(float(squares / 2 / len(batch)))
-    facts = recipe.step(kg, 0, 0)
+    facts = system.step(kg, 0, 0)
     nodes = model.nodes()
     w, r = model.projections[facts.relations], model.translations[facts.relations]
     h, t, f = (torch.bmm(nodes[x][:, None], w)[:, 0] for x in (facts.heads, facts.tails, facts.wrong_tails))
     gap = (h + r - t).square().sum(1) - (h + r - f).square().sum(1)
     with torch.no_grad():
-        true, l2 = recipe.terms(model, facts, recipe.encode(model, facts))
+        true, l2 = system.terms(model, facts, system.encode(model, facts))
     assert float(true.sum / true.weight) == pytest.approx(float(F.softplus(gap).mean()))
     assert float(l2.sum / l2.weight) == pytest.approx(float((h**2 + r**2 + t**2 + f**2).sum() / 2 / len(facts)))
     assert l2.coefficient == 0.00001
 
 
 def test_facts_are_drawn_from_the_graph_and_their_false_tails_are_false(graph: TypedGraph) -> None:
-    g = recipe_of(graph).facts
+    g = system_of(graph).facts
     facts = facts_of(g)
     heads: list[int] = []
     for index in range(40):
@@ -246,10 +246,10 @@ def test_facts_are_drawn_from_the_graph_and_their_false_tails_are_false(graph: T
 
 
 def test_negatives_of_users_are_never_training_items(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph)
-    keys = np.sort(recipe.view.train.row * np.int64(30) + recipe.view.train.columns)
+    system = system_of(graph)
+    keys = np.sort(system.view.train.row * np.int64(30) + system.view.train.columns)
     for index in range(5):
-        batch = recipe.step(recipe.phases[0], 0, index)
+        batch = system.step(system.phases[0], 0, index)
         assert in_sorted(batch.users * 30 + batch.positives, keys).all()
         assert not in_sorted(batch.users * 30 + batch.negatives, keys).any()
 
@@ -257,9 +257,9 @@ def test_negatives_of_users_are_never_training_items(graph: TypedGraph) -> None:
 def test_the_batches_of_both_phases(graph: TypedGraph) -> None:
     def sizes(**sections: Any) -> list[tuple[int, int]]:
         sections["training"] = {"steps_per_epoch": 0}
-        return [(p.batch_size, p.steps_per_epoch) for p in recipe_of(graph, **sections).phases]
+        return [(p.batch_size, p.steps_per_epoch) for p in system_of(graph, **sections).phases]
 
-    edges, pairs = len(recipe_of(graph).facts), len(recipe_of(graph).view.train)
+    edges, pairs = len(system_of(graph).facts), len(system_of(graph).view.train)
     double = sizes(acceleration={"batch_size": 32}, objective={"kg_batch_size": 0})
     assert double == [(32, pairs // 32 + 1), (64, edges // 64 + 1)]
     assert sizes(acceleration={"batch_size": 32}, objective={"kg_batch_size": 7})[1] == (7, edges // 7 + 1)
@@ -275,23 +275,23 @@ def test_the_file_of_the_convention_per_gpu_is_the_published_protocol(repository
 
 
 def test_attention_is_state_it_changes_between_epochs_and_is_in_the_checkpoint(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph)
-    model = recipe.build(Execution())
+    system = system_of(graph)
+    model = system.build(Execution())
     assert isinstance(model, Kgat)
     first = model.attention.clone()
-    recipe.begin_epoch(model, 0)
+    system.begin_epoch(model, 0)
     assert torch.equal(model.attention, first)
-    assert torch.equal(recipe._matrix(model).forward.value, first)
-    recipe.begin_epoch(model, 1)
+    assert torch.equal(system._matrix(model).forward.value, first)
+    system.begin_epoch(model, 1)
     assert not torch.equal(model.attention, first)
-    assert torch.equal(recipe._matrix(model).forward.value, model.attention)
+    assert torch.equal(system._matrix(model).forward.value, model.attention)
     assert "attention" in model.state_dict()
 
 
 def test_each_phase_trains_its_own_parameters(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph)
-    model = recipe.build(Execution())
-    names = [{n.split(".")[0] for g in recipe.parameter_groups(model, p) for n in g.names} for p in recipe.phases]
+    system = system_of(graph)
+    model = system.build(Execution())
+    names = [{n.split(".")[0] for g in system.parameter_groups(model, p) for n in g.names} for p in system.phases]
     assert names == [{"tables", "layers"}, {"tables", "translations", "projections"}]
 
 
@@ -303,12 +303,12 @@ def test_it_starts_from_the_vectors_of_bpr_mf(graph: TypedGraph, tmp_path: Path)
         "acceleration": {"device": "cpu"},
     }
     short = {"epochs": 2, "steps_per_epoch": 2}
-    first = train({"recipe": "bpr_mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
-    kgat = {**values, "recipe": "kgat", "model": {"embedding_dim": 8, "layer_dims": [4]}}
-    recipe = KgatRecipe(graph, resolve(kgat, "test").settings, "full")
-    model, there = recipe.build(Execution()), restore(first["run_dir"]).model
+    first = train({"system": "bpr_mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
+    kgat = {**values, "system": "kgat", "model": {"embedding_dim": 8, "layer_dims": [4]}}
+    system = KgatSystem(graph, resolve(kgat, "test").settings, "full")
+    model, there = system.build(Execution()), restore(first["run_dir"]).model
     start = read_warm_start(first["run_dir"])
-    start.applied_to(recipe)(model)
+    start.applied_to(system)(model)
     assert torch.equal(model.tables[0], there.user)  # type: ignore[index]
     assert torch.equal(model.tables[1], there.item)  # type: ignore[index]
     assert "70 of" in start.summary
@@ -318,10 +318,10 @@ def test_it_works_without_knowledge(tmp_path: Path) -> None:
     pairs = [(u, i, 0 if (u + i) % 5 else 2) for u in range(20) for i in range(12) if (u + i) % 3]
     nodes, edges = tables(pairs, 20, 12)
     graph = build_graph(nodes, edges, GraphSettings(add_reverse="never"), tmp_path / "g")
-    recipe = recipe_of(graph)
-    assert recipe.facts.num_relations == 2
-    batch = recipe.step(recipe.phases[1], 0, 0)
-    assert recipe.terms(model_of(recipe), batch, recipe.encode(model_of(recipe), batch))
+    system = system_of(graph)
+    assert system.facts.num_relations == 2
+    batch = system.step(system.phases[1], 0, 0)
+    assert system.terms(model_of(system), batch, system.encode(model_of(system), batch))
 
 
 def test_facts_mixed_with_added_reverses_are_refused(tmp_path: Path) -> None:
@@ -334,12 +334,12 @@ def test_facts_mixed_with_added_reverses_are_refused(tmp_path: Path) -> None:
     edges = pa.table({"relation": names, "display_relation": names, **ends, "split": pa.array([0, 0], pa.uint8())})
     mixed = build_graph(nodes, edges, GraphSettings(), tmp_path / "c")
     with pytest.raises(InputError, match="add_reverse: never"):
-        recipe_of(mixed)
+        system_of(mixed)
     assert len(knowledge_view(mixed, directed=False).head) == 2, "for what knows no direction both are facts"
 
 
 def test_settings_that_make_no_sense_are_refused(graph: TypedGraph) -> None:
     with pytest.raises(SettingsError, match="layer_dims"):
-        recipe_of(graph, model={"layer_dims": []})
+        system_of(graph, model={"layer_dims": []})
     with pytest.raises(SettingsError, match="edge_sampled"):
-        recipe_of(graph, acceleration={"batching": "edge_sampled"})
+        system_of(graph, acceleration={"batching": "edge_sampled"})

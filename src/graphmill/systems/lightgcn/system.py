@@ -1,4 +1,4 @@
-"""The recipe of LightGCN: one propagation over the graph per step, and the loss of pairs on its result."""
+"""The system of LightGCN: one propagation over the graph per step, and the loss of pairs on its result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows, RecommenderRecipe
 from graphmill.systems.recommenders.sharded_graph import ShardedUserItemGraph, row_bytes, sharded_user_item_graph
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows, RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Encoded, Term
 from graphmill.training.processes import Ranks
@@ -26,7 +26,7 @@ TABLE, WHICH = "table of ", "numbers of "
 """Where tables are divided, beside a final vector: its row of the table, and the number that it has there."""
 
 
-class LightGcnRecipe(RecommenderRecipe[LightGCN]):
+class LightGcnSystem(RecommenderSystem[LightGCN]):
     """L = loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + mean ‖j‖²), the norms of table rows before propagation."""
 
     settings: LightGcnSettings
@@ -47,7 +47,7 @@ class LightGcnRecipe(RecommenderRecipe[LightGCN]):
         self.shards = Shards(ranks, found)
 
     def make_model(self) -> LightGCN:
-        """The model with both tables; the recipe keeps the graph."""
+        """The model with both tables; the system keeps the graph."""
         m = self.settings.model
         return LightGCN(self.view.num_users, self.view.num_items, m.embedding_dim, m.num_layers)
 

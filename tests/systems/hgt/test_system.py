@@ -27,21 +27,21 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, dict[str, float]]:
-    _, recipe = CASES["hgt-full"].build(graph, **sections)
-    model = CASES["hgt-full"].model(recipe, torch.float64).eval()
-    batch = recipe.step(recipe.phases[0], 0, 1)
+    _, system = CASES["hgt-full"].build(graph, **sections)
+    model = CASES["hgt-full"].model(system, torch.float64).eval()
+    batch = system.step(system.phases[0], 0, 1)
     with torch.no_grad():
-        encoded = recipe.encode(model, batch)
-        terms = recipe.terms(model, batch, encoded)
+        encoded = system.encode(model, batch)
+        terms = system.terms(model, batch, encoded)
         # Of all nodes, by their global numbers.
-        z = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes))).tensors["z"]
-    return recipe, model, z, {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
+        z = system.encode(model, replace(batch, read=np.arange(graph.num_nodes))).tensors["z"]
+    return system, model, z, {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("decoder", ["distmult", "dot"])
 def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph, decoder: str) -> None:
-    recipe, model, z, found = losses(graph, model={"decoder": decoder})
-    batch = recipe.step(recipe.phases[0], 0, 1)
+    system, model, z, found = losses(graph, model={"decoder": decoder})
+    batch = system.step(system.phases[0], 0, 1)
     weights = model.decoder.relation
     means = []
     for number in np.unique(batch.relation):
@@ -64,10 +64,10 @@ def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(gr
 
 
 def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> None:
-    recipe, _, z, found = losses(graph)
-    batch, similar = recipe.step(recipe.phases[0], 0, 1), recipe.data.similar
+    system, _, z, found = losses(graph)
+    batch, similar = system.step(system.phases[0], 0, 1), system.data.similar
     unit = torch.nn.functional.normalize(z[similar.first : similar.first + similar.count], dim=1)
-    cosine = (unit @ unit.T / recipe.settings.objective.temperature).numpy()
+    cosine = (unit @ unit.T / system.settings.objective.temperature).numpy()
     total = 0.0
     for row, anchor in enumerate(batch.anchor - similar.first):
         positives = batch.positive[batch.positive_indptr[row] : batch.positive_indptr[row + 1]] - similar.first
@@ -79,10 +79,10 @@ def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> N
 def test_the_weights_of_the_two_terms_add_up_to_one_and_a_graph_without_diseases_has_links_only(
     graph: TypedGraph,
 ) -> None:
-    _, recipe = CASES["hgt-full"].build(graph, objective={"contrastive_weight": 0.3})
-    model = CASES["hgt-full"].model(recipe)
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    terms = {t.name: t.coefficient for t in recipe.terms(model, batch, recipe.encode(model, batch))}
+    _, system = CASES["hgt-full"].build(graph, objective={"contrastive_weight": 0.3})
+    model = CASES["hgt-full"].model(system)
+    batch = system.step(system.phases[0], 0, 0)
+    terms = {t.name: t.coefficient for t in system.terms(model, batch, system.encode(model, batch))}
     assert terms == {"link": pytest.approx(0.7), "contrastive": pytest.approx(0.3)}
     _, links = CASES["hgt-full"].build(graph, objective={"contrastive_type": "pathway"})
     batch = links.step(links.phases[0], 0, 0)
@@ -91,10 +91,10 @@ def test_the_weights_of_the_two_terms_add_up_to_one_and_a_graph_without_diseases
 
 
 def test_weight_decay_leaves_tables_biases_and_norms_alone(graph: TypedGraph) -> None:
-    _, recipe = CASES["hgt-full"].build(graph)
+    _, system = CASES["hgt-full"].build(graph)
     decayed = {
         n
-        for g in recipe.parameter_groups(CASES["hgt-full"].model(recipe), recipe.phases[0])
+        for g in system.parameter_groups(CASES["hgt-full"].model(system), system.phases[0])
         if g.decay
         for n in g.names
     }
@@ -103,13 +103,13 @@ def test_weight_decay_leaves_tables_biases_and_norms_alone(graph: TypedGraph) ->
 
 
 def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGraph) -> None:
-    _, recipe = CASES["hgt-full"].build(graph)
-    model = CASES["hgt-full"].model(recipe).eval()
-    blocks = list(recipe.embeddings(model))
+    _, system = CASES["hgt-full"].build(graph)
+    model = CASES["hgt-full"].model(system).eval()
+    blocks = list(system.embeddings(model))
     exported = np.concatenate([b.vectors for b in blocks])
     assert [b.start for b in blocks] == np.cumsum([0, *[len(b.vectors) for b in blocks[:-1]]]).tolist()
     with torch.no_grad():
-        whole = model.encoder(recipe.messages, recipe.features)
+        whole = model.encoder(system.messages, system.features)
     assert exported.shape == (graph.num_nodes, 16)
     assert np.linalg.norm(exported - whole.numpy()) <= 1e-5 * np.linalg.norm(whole.numpy())
 
@@ -123,24 +123,24 @@ def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGra
         ({"training": {"epochs": 0}}, "epochs"),
         ({"evaluation": {"metrics": ["recall"]}}, "recall"),
         ({"preset": "m1_64gb"}, "m1_64gb"),
-        ({"recipe": "gcn"}, r"known: .*hgt"),
+        ({"system": "gcn"}, r"known: .*hgt"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_sentence(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words) as caught:
-        parse_settings({"recipe": "hgt", **values}, "settings.yaml")
+        parse_settings({"system": "hgt", **values}, "settings.yaml")
     assert "\n" not in str(caught.value)
 
 
 def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
     for loss, presets in (("softmax", PRESETS), ("link_contrastive", PRESETS_OF_LINK_CONTRASTIVE)):
         for name, preset in presets.items():
-            filled = parse_settings({"recipe": "hgt", "preset": name, "objective": {"loss": loss}}, "x")
+            filled = parse_settings({"system": "hgt", "preset": name, "objective": {"loss": loss}}, "x")
             for section, fields in preset.items():
                 for key, value in fields.items():
                     assert getattr(getattr(filled, section), key) == value
     other = {"loss": "link_contrastive"}
-    own = parse_settings({"recipe": "hgt", "preset": "quality", "objective": other, "training": {"epochs": 7}}, "x")
+    own = parse_settings({"system": "hgt", "preset": "quality", "objective": other, "training": {"epochs": 7}}, "x")
     assert own.training.epochs == 7  # type: ignore[attr-defined]
     assert own.training.learning_rate == 0.0005  # type: ignore[attr-defined]
     assert choose_preset("mps", 8 << 30)[0] == "m1_8gb"
@@ -152,7 +152,7 @@ def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
 
 def test_the_defaults_are_the_settings_that_were_measured(repository: Path) -> None:
     """What ``benchmarks.link_quality`` trains by is what a user gets who writes nothing."""
-    ours = parse_settings({"recipe": "hgt", "preset": "none"}, "x").model_dump()
+    ours = parse_settings({"system": "hgt", "preset": "none"}, "x").model_dump()
     measured = parse_settings(read_settings(repository / "examples/hgt/hetionet_softmax.yaml"), "y").model_dump()
     same = {"data": "", "evaluation": {}}  # when the epochs are evaluated, and by how many queries
     assert ours | same == measured | same
@@ -160,12 +160,12 @@ def test_the_defaults_are_the_settings_that_were_measured(repository: Path) -> N
 
 def test_link_contrastive_has_its_own_defaults() -> None:
     objective = {"loss": "link_contrastive"}
-    plain = parse_settings({"recipe": "hgt", "objective": objective}, "x")
+    plain = parse_settings({"system": "hgt", "objective": objective}, "x")
     for section, defaults in LINK_CONTRASTIVE.items():
         for name, value in defaults.items():
             assert getattr(getattr(plain, section), name) == value
     written = {"sampling": {"edge_sample_size": 70}, "model": {"hidden_dim": 16}}
-    own = parse_settings({"recipe": "hgt", "objective": objective, **written}, "x")
+    own = parse_settings({"system": "hgt", "objective": objective, **written}, "x")
     assert (own.sampling.edge_sample_size, own.model.hidden_dim) == (70, 16)  # type: ignore[attr-defined]
 
 
@@ -195,16 +195,16 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
 
 
 def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
-    job, recipe = CASES["hgt-full"].build(
+    job, system = CASES["hgt-full"].build(
         graph,
         model={"dropout": 0.0, "num_layers": 1},
         training={"epochs": 80, "learning_rate": 0.02},
         objective={"contrastive_weight": 0.0},
         evaluation={"eval_every": 80},
     )
-    engine = trained(job, recipe)
+    engine = trained(job, system)
     queries = link_queries(graph, "valid")
-    found = rank_links(recipe.scorer(engine.model.eval()), queries)
+    found = rank_links(system.scorer(engine.model.eval()), queries)
     popular = rank_links(DegreeScorer(queries), queries)
     assert found.micro["auc_degree"] > popular.micro["auc_degree"] + 0.15
     assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
@@ -223,40 +223,40 @@ def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int,
 def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
     case = CASES["hgt-full"]
     few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
-    _, recipe = case.build(graph, sampling=few, objective={"contrastive_weight": 0.0})
-    model = case.model(recipe, torch.float64).eval()
-    batch = recipe.step(recipe.phases[0], 0, 1)
-    encoded = recipe.encode(model, batch)
+    _, system = case.build(graph, sampling=few, objective={"contrastive_weight": 0.0})
+    model = case.model(system, torch.float64).eval()
+    batch = system.step(system.phases[0], 0, 1)
+    encoded = system.encode(model, batch)
     read = torch.from_numpy(batch.seeds())
     kept = [
-        round_up(rows, t.count) for rows, t in zip(recipe.data.by_type(batch.seeds()), graph.node_types, strict=True)
+        round_up(rows, t.count) for rows, t in zip(system.data.by_type(batch.seeds()), graph.node_types, strict=True)
     ]
     assert len(read) < len(encoded.tensors["z"]) == sum(map(len, kept)) < 0.9 * graph.num_nodes
-    whole = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes)))
+    whole = system.encode(model, replace(batch, read=np.arange(graph.num_nodes)))
     assert len(whole.tensors["z"]) == graph.num_nodes
     torch.testing.assert_close(encoded.tensors["z"][encoded.tensors["lookup"][read]], whole.tensors["z"][read])
-    ours, theirs = ([term.sum for term in recipe.terms(model, batch, e)] for e in (encoded, whole))
+    ours, theirs = ([term.sum for term in system.terms(model, batch, e)] for e in (encoded, whole))
     torch.testing.assert_close(ours, theirs)
     # Every process encodes the same rows, whatever its part of the links is.
     for rank in range(3):
         part = batch.shard(rank, 3)
         assert len(part.relation) < len(batch.relation)
-        assert torch.equal(recipe.encode(model, part).tensors["lookup"], encoded.tensors["lookup"])
+        assert torch.equal(system.encode(model, part).tensors["lookup"], encoded.tensors["lookup"])
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])
 def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: TypedGraph, layers: int) -> None:
     case = CASES["hgt-edge-sampled"]
-    _, recipe = case.build(graph, model={"num_layers": layers}, sampling={"edge_sample_size": 40})
-    model = case.model(recipe, torch.float64).eval()
-    micro = recipe.step(recipe.phases[0], 0, 1).micro[1]
+    _, system = case.build(graph, model={"num_layers": layers}, sampling={"edge_sample_size": 40})
+    model = case.model(system, torch.float64).eval()
+    micro = system.step(system.phases[0], 0, 1).micro[1]
     seeds = torch.from_numpy(micro.seeds())
-    encoded = recipe.encode(model, micro)
+    encoded = system.encode(model, micro)
     # The same messages as one graph in which every layer computes every node.
-    local = [torch.from_numpy(rows) for rows in recipe.data.by_type(micro.seeds())]
+    local = [torch.from_numpy(rows) for rows in system.data.by_type(micro.seeds())]
     messages = [torch.as_tensor(m) for m in micro.messages]
-    whole, rows = recipe.messages.edge_subgraph(messages, local)
-    z = model.encoder(whole, recipe.features, None, rows)
+    whole, rows = system.messages.edge_subgraph(messages, local)
+    z = model.encoder(whole, system.features, None, rows)
     ids = torch.cat([kept + t.offset for kept, t in zip(rows, graph.node_types, strict=True)])
     assert 0 < len(encoded.tensors["z"]) < len(ids)
     wanted = z[torch.searchsorted(ids, seeds)]
@@ -273,6 +273,6 @@ def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: 
     assert len(micro.anchor)
     lookup = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
     lookup[ids] = torch.arange(len(ids))
-    both = [recipe.terms(model, micro, e) for e in (encoded, Encoded({"z": z, "lookup": lookup, "on host": lookup}))]
+    both = [system.terms(model, micro, e) for e in (encoded, Encoded({"z": z, "lookup": lookup, "on host": lookup}))]
     for ours, theirs in zip(*both, strict=True):
         torch.testing.assert_close(ours.sum, theirs.sum, rtol=1e-10, atol=1e-12)

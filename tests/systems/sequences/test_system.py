@@ -1,4 +1,4 @@
-"""The recipes' batches, settings, evaluation and export."""
+"""The systems' batches, settings, evaluation and export."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from graphmill.systems import registry
 from graphmill.systems.sequences.settings import PRESETS, choose_preset
 from graphmill.training.contract import Execution
 
-from .conftest import recipe_on
+from .conftest import system_on
 
 
 def build(tmp_path, text):
@@ -26,19 +26,19 @@ def build(tmp_path, text):
     return build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / "graph")
 
 
-def settings(recipe="sasrec", **sections):
-    return parse(registry.settings_model(recipe), {"recipe": recipe, **sections}, "test")
+def settings(system="sasrec", **sections):
+    return parse(registry.settings_model(system), {"system": system, **sections}, "test")
 
 
 # ---- batches
 
 
 def test_every_training_interaction_but_the_first_is_a_target_once_an_epoch(watched):
-    recipe = recipe_on(watched, "sasrec", model={"max_length": 5})
-    s = recipe.data.sequences
+    system = system_on(watched, "sasrec", model={"max_length": 5})
+    s = system.data.sequences
     seen = []
-    for index in range(recipe.sampler.steps_per_epoch):
-        batch = recipe.step(recipe.phases[0], 3, index)
+    for index in range(system.sampler.steps_per_epoch):
+        batch = system.step(system.phases[0], 3, index)
         assert batch.lengths.max() <= 5
         seen.append(batch.targets)
     train = s.split == 0
@@ -48,32 +48,32 @@ def test_every_training_interaction_but_the_first_is_a_target_once_an_epoch(watc
 
 
 def test_the_newest_window_alone_can_be_asked_for(watched):
-    recipe = recipe_on(watched, "sasrec", model={"max_length": 5}, objective={"windows": "last"})
-    assert len(recipe.data.user) == recipe.data.sequences.num_users
-    assert np.array_equal(recipe.data.stop, recipe.data.sequences.train_ends())
+    system = system_on(watched, "sasrec", model={"max_length": 5}, objective={"windows": "last"})
+    assert len(system.data.user) == system.data.sequences.num_users
+    assert np.array_equal(system.data.stop, system.data.sequences.train_ends())
 
 
 def test_held_out_interactions_are_never_in_a_batch(tmp_path):
     # Each user's valid and test items occur nowhere else.
     graph = build(tmp_path, "".join(f"u{u} i{i}\n" for u in range(9) for i in (0, 1, 2, f"v{u}", f"t{u}")))
-    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce"})
-    s = recipe.data.sequences
+    system = system_on(graph, "sasrec", objective={"loss": "bce"})
+    s = system.data.sequences
     held = set(s.items[s.split > 0])
-    for index in range(recipe.sampler.steps_per_epoch):
-        batch = recipe.step(recipe.phases[0], 0, index)
+    for index in range(system.sampler.steps_per_epoch):
+        batch = system.step(system.phases[0], 0, index)
         assert not held & set(batch.items)
         assert not held & set(batch.targets)
 
 
 def test_negatives_of_bce_are_items_that_the_user_has_not_met(watched, tmp_path):
     graph = build(tmp_path, "".join(f"u{u} i{(u + i) % 15} {i}\n" for u in range(20) for i in range(8)))
-    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce", "negatives": 3})
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    met = {u: set(recipe.data.sequences.items[a:b]) for u, (a, b) in enumerate(
-        zip(recipe.data.sequences.indptr[:-1], recipe.data.sequences.train_ends(), strict=True)
+    system = system_on(graph, "sasrec", objective={"loss": "bce", "negatives": 3})
+    batch = system.step(system.phases[0], 0, 0)
+    met = {u: set(system.data.sequences.items[a:b]) for u, (a, b) in enumerate(
+        zip(system.data.sequences.indptr[:-1], system.data.sequences.train_ends(), strict=True)
     )}  # fmt: skip
-    order = recipe.sampler._epoch_order(0)[: len(batch.lengths)]
-    users = np.repeat(recipe.data.user[order], batch.lengths)
+    order = system.sampler._epoch_order(0)[: len(batch.lengths)]
+    users = np.repeat(system.data.user[order], batch.lengths)
     assert all(not met[u] & set(row) for u, row in zip(users, batch.negatives, strict=True))
 
 
@@ -81,7 +81,7 @@ def test_negatives_of_bce_are_items_that_the_user_has_not_met(watched, tmp_path)
 
 
 def test_histories_end_before_the_target_and_test_histories_hold_the_validation_item(watched):
-    evaluator = recipe_on(watched, "sasrec").evaluator
+    evaluator = system_on(watched, "sasrec").evaluator
     s = evaluator.sequences
     valid, test = evaluator.split("valid"), evaluator.split("test")
     assert np.array_equal(s.items[valid.stop], valid.targets)
@@ -90,15 +90,15 @@ def test_histories_end_before_the_target_and_test_histories_hold_the_validation_
 
 
 def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(watched):
-    recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
-    model = recipe.build(Execution()).eval()
+    system = system_on(watched, "tisasrec", model={"time_span": 8})
+    model = system.build(Execution()).eval()
     polls = []
-    figures = recipe.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
+    figures = system.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
     for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "item_knn_"):
         assert f"{prefix}ndcg@10" in figures, prefix
     assert polls
-    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(
-        recipe.settings.evaluation.measured()
+    assert set(system.evaluate(model, "valid", final=False, poll=lambda: None)) == set(
+        system.settings.evaluation.measured()
     )
 
 
@@ -114,9 +114,9 @@ def replayed(tmp_path_factory):
 
 
 def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
-    recipe = recipe_on(replayed, "sasrec")
-    assert recipe.data.sequences.repeats
-    figures = recipe.evaluate(recipe.build(Execution()).eval(), "test", final=True, poll=lambda: None)
+    system = system_on(replayed, "sasrec")
+    assert system.data.sequences.repeats
+    figures = system.evaluate(system.build(Execution()).eval(), "test", final=True, poll=lambda: None)
     assert figures["repeat_share"] > 0.8
     for who in ("popularity", "markov", "item_knn", "replay"):
         found = figures[f"{who}_ndcg@5"]
@@ -127,12 +127,12 @@ def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
 
 
 def test_recommendations_may_repeat_where_people_do(replayed, watched):
-    recipe = recipe_on(replayed, "sasrec")
-    model, s = recipe.build(Execution()).eval(), recipe.data.sequences
+    system = system_on(replayed, "sasrec")
+    model, s = system.build(Execution()).eval(), system.data.sequences
     met = [set(s.items[a:b]) for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
 
     def repeats(exclude_seen):
-        lists = recipe.recommend(model, 60, exclude_seen)[1] - s.item_offset
+        lists = system.recommend(model, 60, exclude_seen)[1] - s.item_offset
         return [len(met[u] & set(row)) for u, row in enumerate(lists)]
 
     assert repeats("auto") == repeats("never") == [len(own) for own in met]
@@ -140,31 +140,31 @@ def test_recommendations_may_repeat_where_people_do(replayed, watched):
 
 
 def test_scores_are_the_product_of_state_and_item_table_and_do_not_depend_on_the_batch(watched):
-    recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
-    model = recipe.build(Execution()).eval()
-    scorer = recipe.scorer(model)
+    system = system_on(watched, "tisasrec", model={"time_span": 8})
+    model = system.build(Execution()).eval()
+    scorer = system.scorer(model)
     together = scorer.score_targets(0, np.arange(20))
     alone = torch.cat([scorer.score_targets(0, np.array([u])) for u in range(20)])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
 def test_embeddings_are_states_of_users_and_vectors_of_items_in_node_order(watched):
-    recipe = recipe_on(watched, "sasrec")
-    model = recipe.build(Execution())
-    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)])
+    system = system_on(watched, "sasrec")
+    model = system.build(Execution())
+    vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
     assert vectors.shape == (watched.num_nodes, 16)
-    s = recipe.data.sequences
+    s = system.data.sequences
     items = vectors[s.item_offset : s.item_offset + s.num_items]
     assert np.array_equal(items, model.network.items.weight.detach().numpy())
     users = torch.from_numpy(vectors[s.user_offset : s.user_offset + s.num_users])
-    expected = recipe.scorer(model.eval()).score_targets(0, np.arange(s.num_users))
+    expected = system.scorer(model.eval()).score_targets(0, np.arange(s.num_users))
     torch.testing.assert_close(users @ torch.from_numpy(items).T, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_recommendations_can_be_new_to_their_user(watched):
-    recipe = recipe_on(watched, "sasrec")
-    users, items, scores = recipe.recommend(recipe.build(Execution()).eval(), 4, "always")
-    s = recipe.data.sequences
+    system = system_on(watched, "sasrec")
+    users, items, scores = system.recommend(system.build(Execution()).eval(), 4, "always")
+    s = system.data.sequences
     for u, row in zip(users - s.user_offset, items, strict=True):
         there = row[row >= 0] - s.item_offset
         assert not set(there) & set(s.items[s.indptr[u] : s.indptr[u + 1]])
@@ -176,14 +176,14 @@ def test_recommendations_can_be_new_to_their_user(watched):
 
 def test_tisasrec_refuses_data_without_times(tmp_path):
     graph = build(tmp_path, "u a\nu b\nu c\nu d\n")
-    recipe_on(graph, "sasrec")
+    system_on(graph, "sasrec")
     with pytest.raises(InputError, match="no timestamps, which tisasrec needs"):
-        recipe_on(graph, "tisasrec")
+        system_on(graph, "tisasrec")
 
 
 def test_nothing_to_learn_from_is_said(tmp_path):
     with pytest.raises(InputError, match="two training interactions"):
-        recipe_on(build(tmp_path, "u a\nu b\nu c\nv a\n"), "sasrec")
+        system_on(build(tmp_path, "u a\nu b\nu c\nv a\n"), "sasrec")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_settings_that_cannot_be_honoured_are_refused_with_the_remedy(sections, 
 
 def test_presets_are_settings_and_small_machines_get_the_small_one():
     for name in PRESETS:
-        parse_settings({"recipe": "tisasrec", "preset": name}, "test")
+        parse_settings({"system": "tisasrec", "preset": name}, "test")
     assert choose_preset("cuda", 1 << 30)[0] == "low_memory"
     assert choose_preset("cpu", 8 << 30)[0] == "none"
 

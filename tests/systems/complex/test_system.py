@@ -9,8 +9,8 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.settings import parse
-from graphmill.systems.complex.recipe import ComplexRecipe
 from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.complex.system import ComplexSystem
 from graphmill.training.contract import Execution
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import typed_graph
@@ -26,12 +26,12 @@ def triples(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return random_graph(tmp_path_factory.mktemp("triples") / "graph")
 
 
-def recipe_on(graph: TypedGraph, **sections) -> ComplexRecipe:
-    values = {"recipe": "complex", "model": {"embedding_dim": 6}, "preset": "none"}
+def system_on(graph: TypedGraph, **sections) -> ComplexSystem:
+    values = {"system": "complex", "model": {"embedding_dim": 6}, "preset": "none"}
     values = {name: {**values.get(name, {}), **section} for name, section in sections.items()} | {
         name: value for name, value in values.items() if name not in sections
     }
-    return ComplexRecipe(graph, parse(ComplexSettings, values, "test"), "full")
+    return ComplexSystem(graph, parse(ComplexSettings, values, "test"), "full")
 
 
 def score_by_hand(model, scoring: str, head: int, relation: int, tail: int) -> float:
@@ -47,14 +47,14 @@ def score_by_hand(model, scoring: str, head: int, relation: int, tail: int) -> f
 @pytest.mark.parametrize("scoring", ["complex", "distmult"])
 @pytest.mark.parametrize("popularity", [True, False])
 def test_scores_are_trilinear_products_and_popularity(typed: TypedGraph, scoring: str, popularity: bool) -> None:
-    recipe = recipe_on(typed, model={"scoring": scoring, "popularity": popularity})
-    model = recipe.build(Execution())
+    system = system_on(typed, model={"scoring": scoring, "popularity": popularity})
+    model = system.build(Execution())
     if popularity:
         torch.nn.init.normal_(model.popularity)
     for relation in typed.relations:
         source, target = typed.node_type(relation.source), typed.node_type(relation.target)
         edges = typed.edges(relation)
-        found = recipe.scorer(model).score_targets(relation.index, np.array([0, 3]))
+        found = system.scorer(model).score_targets(relation.index, np.array([0, 3]))
         assert found.shape == (2, target.count)
         for row, head in enumerate((0, 3)):
             for tail in (1, 5):
@@ -67,10 +67,10 @@ def test_scores_are_trilinear_products_and_popularity(typed: TypedGraph, scoring
 
 @pytest.mark.parametrize("candidates", [0, 7])
 def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, candidates: int) -> None:
-    recipe = recipe_on(typed, objective={"candidates": candidates, "n3": 0.1})
-    model = recipe.build(Execution())
-    batch = recipe.step(recipe.phases[0], 0, 0).shard(0, 5)
-    softmax, norm = recipe.terms(model, batch, recipe.encode(model, batch))
+    system = system_on(typed, objective={"candidates": candidates, "n3": 0.1})
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0).shard(0, 5)
+    softmax, norm = system.terms(model, batch, system.encode(model, batch))
     loss = cubes = 0.0
     for place in range(len(batch)):
         head, relation, tail = int(batch.head[place]), int(batch.relation[place]), int(batch.tail[place])
@@ -97,17 +97,17 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
 
 
 def test_what_the_loss_reads_goes_to_the_device_in_one_copy(typed: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = recipe_on(typed, objective={"candidates": 7})
-    model = recipe.build(Execution())
-    batch = recipe.step(recipe.phases[0], 0, 0)
-    encoded, copies, whole = recipe.encode(model, batch), [], recipe._tensors
-    monkeypatch.setattr(recipe, "_tensors", lambda *arrays: (copies.append(len(arrays)), whole(*arrays))[1])
-    recipe.terms(model, batch, encoded)
+    system = system_on(typed, objective={"candidates": 7})
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0)
+    encoded, copies, whole = system.encode(model, batch), [], system._tensors
+    monkeypatch.setattr(system, "_tensors", lambda *arrays: (copies.append(len(arrays)), whole(*arrays))[1])
+    system.terms(model, batch, encoded)
     assert copies == [3 + 8 * len(np.unique(batch.kind))]
 
 
 def test_triples_are_asked_on_both_sides_and_typed_graphs_for_tails(typed: TypedGraph, triples: TypedGraph) -> None:
-    both, tails = recipe_on(triples), recipe_on(typed)
+    both, tails = system_on(triples), system_on(typed)
     assert len(both.ranking_queries("test").relations) == 2 * len(triples.relations)
     assert both.num_relations == 2 * len(triples.relations)
     assert len(tails.ranking_queries("test").relations) == len(typed.relations)
@@ -118,8 +118,8 @@ def test_triples_are_asked_on_both_sides_and_typed_graphs_for_tails(typed: Typed
 
 
 def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) -> None:
-    recipe = recipe_on(typed, objective={"candidates": 10}, acceleration={"batch_size": 50})
-    first, again, other = (recipe.step(recipe.phases[0], 0, i) for i in (0, 0, 1))
+    system = system_on(typed, objective={"candidates": 10}, acceleration={"batch_size": 50})
+    first, again, other = (system.step(system.phases[0], 0, i) for i in (0, 0, 1))
     for kind, nodes in first.candidates.items():
         node_type = typed.node_types[kind]
         assert len(set(nodes.tolist())) == 10
@@ -142,4 +142,4 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
 )
 def test_what_it_cannot_honour_is_refused(sections, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        parse(ComplexSettings, {"recipe": "complex", **sections}, "test")
+        parse(ComplexSettings, {"system": "complex", **sections}, "test")

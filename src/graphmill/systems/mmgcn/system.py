@@ -1,4 +1,4 @@
-"""The recipe of MMGCN: one forward pass over the user-item graph per step, and the loss of pairs on its rows."""
+"""The system of MMGCN: one forward pass over the user-item graph per step, and the loss of pairs on its rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
-from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalSystem, squares
 from graphmill.systems.recommenders.row_selection import select_rows
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 _OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
 
 
-class MmgcnRecipe(MultimodalRecipe[MMGCN]):
+class MmgcnSystem(MultimodalSystem[MMGCN]):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1

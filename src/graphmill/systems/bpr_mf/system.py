@@ -1,17 +1,17 @@
-"""The recipe of BPR-MF. Its vectors are a baseline for other recommenders, and initial vectors for KGAT (``init_from``)."""
+"""The system of BPR-MF. Its vectors are a baseline for other recommenders, and initial vectors for KGAT (``init_from``)."""
 
 from __future__ import annotations
 
 from graphmill.systems.bpr_mf.model import BprMf
 from graphmill.systems.bpr_mf.settings import BprMfSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
+from graphmill.systems.recommenders.system import ITEMS, USERS, RecommenderSystem
 from graphmill.training.contract import Encoded, Term
 
 NORM = "norm"
 
 
-class BprMfRecipe(RecommenderRecipe[BprMf]):
+class BprMfSystem(RecommenderSystem[BprMf]):
     """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; averaged over several j."""
 
     settings: BprMfSettings

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from graphmill.training.contract import Execution
-from tests.systems.recommenders.multimodal_recipes import gradient, recipe_of, small_graph
+from tests.systems.recommenders.multimodal_systems import gradient, small_graph, system_of
 
 
 @pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
@@ -18,11 +18,11 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
     tmp_path: Path, loss: str, negatives: int
 ) -> None:
     objective = {"loss": loss, "negatives_per_positive": negatives, "regularisation": 0.5}
-    recipe = recipe_of("bpr_mf", small_graph(tmp_path), objective=objective)
-    model = recipe.build(Execution()).double()
-    batch = recipe.step(recipe.phases[0], 0, 0)
+    system = system_of("bpr_mf", small_graph(tmp_path), objective=objective)
+    model = system.build(Execution()).double()
+    batch = system.step(system.phases[0], 0, 0)
     assert batch.negatives.shape == ((len(batch),) if negatives == 1 else (len(batch), negatives))
-    found = gradient(recipe, model)
+    found = gradient(system, model)
     grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     user, item = model.user[batch.users], model.item[batch.positives]
@@ -38,8 +38,8 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
 
 
 def test_no_negative_is_an_item_of_its_user(tmp_path: Path) -> None:
-    recipe = recipe_of("bpr_mf", small_graph(tmp_path), objective={"negatives_per_positive": 5})
-    batch, train = recipe.step(recipe.phases[0], 1, 0), recipe.view.train
+    system = system_of("bpr_mf", small_graph(tmp_path), objective={"negatives_per_positive": 5})
+    batch, train = system.step(system.phases[0], 1, 0), system.view.train
     own = {(int(u), int(i)) for u, i in zip(train.row, train.columns, strict=True)}
     rows = np.repeat(batch.users, 5)
     assert not own & {(int(u), int(i)) for u, i in zip(rows, batch.negatives.ravel(), strict=True)}

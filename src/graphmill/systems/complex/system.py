@@ -1,4 +1,4 @@
-"""The recipe of ComplEx: for typed links, a softmax over the nodes of the target's type."""
+"""The system of ComplEx: for typed links, a softmax over the nodes of the target's type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_recipe import TableRecipe
+from graphmill.systems.base_system import TableSystem
 from graphmill.systems.complex.batch import N3, NODES, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx, products
@@ -27,7 +27,7 @@ from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
 
-class ComplexRecipe(TableRecipe[ComplEx]):
+class ComplexSystem(TableSystem[ComplEx]):
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
     In training, a target's degree does not count the link itself.

@@ -1,4 +1,4 @@
-"""The recipe of ConvE: queries against every entity, on the triples of a typed graph."""
+"""The system of ConvE: queries against every entity, on the triples of a typed graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphmill.kernels.devices import wide
 from graphmill.kernels.full_softmax import Ragged, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
-from graphmill.systems.base_recipe import TableRecipe
+from graphmill.systems.base_system import TableSystem
 from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.interchange import write_torch_files
@@ -35,7 +35,7 @@ FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
 
 
-class ConveRecipe(TableRecipe[ConvE]):
+class ConveSystem(TableSystem[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     algorithm_version = 3

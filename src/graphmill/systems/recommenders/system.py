@@ -1,4 +1,4 @@
-"""The base recipe of recommenders: a loss of pairs on one graph forward pass, full ranking by dot product. A system
+"""The base system of recommenders: a loss of pairs on one graph forward pass, full ranking by dot product. A system
 adds its network, its encoding and its own terms. Evaluation, recommendations and export use only its vectors of users
 and items.
 """
@@ -25,7 +25,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
-from graphmill.systems.base_recipe import BaseRecipe, M, blocks_of
+from graphmill.systems.base_system import BaseSystem, M, blocks_of
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
@@ -48,7 +48,7 @@ class PairRows(NamedTuple):
     """int64 [B, 1 + k]: a pair's item, and its negatives."""
 
 
-class RecommenderRecipe(BaseRecipe[M], ABC):
+class RecommenderSystem(BaseSystem[M], ABC):
     """The base class. ``batching`` is "full": every step runs over the whole graph."""
 
     algorithm_version = 1
