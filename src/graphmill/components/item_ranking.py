@@ -6,11 +6,12 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import ratio_result
-from graphmill.components.plan import ModelPlan, Page
+from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
+from graphmill.reports.verdict import run_verdict
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check(
@@ -94,7 +95,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         "protocols": dg.MetadataValue.md(markdown_table(under)),
     }
     metadata = step.page(
-        _summary(plan, judged, figures_of, best, report),
+        _summary(step, report),
         rest,
         plotted=plotted,
         others=figures,
@@ -103,21 +104,12 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     return metadata, [_check_result(step, judged, ratio, best, report)]
 
 
-def _summary(
-    plan: ModelPlan, judged: str, figures_of: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
-) -> str:
-    """A summary: the model compared with the best baseline, and what to use instead if it is worse."""
-    ours = figures_of["model"][judged]
-    text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
-    if best:
-        theirs = figures_of[best][judged]
-        share = f" by {abs(ours / theirs - 1):.0%}".replace("%", " %") if theirs else ""
-        verdict = "ahead" if ours > theirs else "**behind**" if ours < theirs else "level"
-        text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
-    if report.get("selected_on") == "test":
-        text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
+def _summary(step: Step, report: Mapping[str, Any]) -> str:
+    """The verdict, and whether the figures are optimistic."""
+    text = run_verdict(step.path(step.run_dir)).text
+    chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if report.get("selected_on") == "test" else ""
     advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
-    return f"{text} {advice.removesuffix('.')}." if advice else text
+    return f"{text}{chosen}" + (f" {advice.removesuffix('.')}." if advice else "")
 
 
 def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:

@@ -7,7 +7,6 @@ It uses the same ``DAGSTER_HOME`` as ``make ui``, so that the UI shows the asset
 import argparse
 import importlib
 import logging
-import os
 import sys
 import time
 import warnings
@@ -22,7 +21,6 @@ from rich.table import Table
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
-from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
@@ -41,8 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         root = project_root()
         dagster_home(root)
-        # The address where `make ui`, the next step, serves the pictures of these pages.
-        os.environ.setdefault(SERVICE_VARIABLE, f"http://127.0.0.1:{DEFAULT_PORT + 1}")
         return run(chain, load(root), console)
     except GraphmillError as error:
         console.print(f"[red]graphmill:[/red] {error}", highlight=False)

@@ -20,6 +20,7 @@ from torch import nn
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.alignment import aligned_file
 from graphmill.export.index import Vectors, write_index
@@ -124,8 +125,8 @@ def _derive(
     if health is not None and not (folder / HEALTH).exists():
         _write(folder / HEALTH, health.to_dict())
     write_card(restored.run.path, folder, health.to_dict() if health is not None else {})
+    epochs = [each | {"losses": weighted_losses(each)} for each in restored.run.metrics.read("epoch")]
     kept = ("epoch", "losses", "valid")
-    epochs = restored.run.metrics.read("epoch")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)

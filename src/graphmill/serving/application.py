@@ -1,4 +1,4 @@
-"""The service: routes over promoted versions, the explorer's page, and the pictures of run directories."""
+"""The service: routes over promoted versions, the explorer's page, and the reports of runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from graphmill.serving.endpoints import ENDPOINTS, Endpoint
 from graphmill.serving.guard import Guard
 from graphmill.serving.openapi import description
 from graphmill.serving.parameters import read_query
-from graphmill.serving.pictures import picture
 from graphmill.serving.problem import RequestError
+from graphmill.serving.run_reports import report_page
 
 log = logging.getLogger("graphmill.serving")
 PAGE = {
@@ -35,7 +35,7 @@ PAGE = {
 
 
 def application(promoted: Path, token: str = "", local: bool = True) -> Starlette:
-    """Make the application that serves the versions under ``promoted`` (``…/data/07_promoted``) and pictures of the
+    """Make the application that serves the versions under ``promoted`` (``…/data/07_promoted``) and the reports of the
     runs beside it (``06_models``).
 
     ``token``: required in every request, "" for none. ``local``: the service is bound to this machine only.
@@ -64,10 +64,8 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
     def openapi(request: Request) -> Response:
         return json_answer(description())
 
-    def shown_picture(request: Request) -> Response:
-        return picture(
-            catalogue.folder.parent.parent, request.path_params["path"], request.query_params.get("width", "")
-        )
+    def run_report(request: Request) -> Response:
+        return report_page(catalogue.folder.parent.parent, request.path_params["path"])
 
     routes = [
         *(Route(path, show) for path in PAGE),
@@ -79,7 +77,7 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
             Route(f"/v1/{{dataset}}/{{model}}/{{version}}/{each.name}", _answering(catalogue, each))
             for each in ENDPOINTS
         ),
-        Route("/pictures/{path:path}", shown_picture),
+        Route("/reports/{path:path}", run_report),
     ]
     return Starlette(
         routes=routes,
