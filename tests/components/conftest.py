@@ -15,9 +15,10 @@ import pytest
 
 from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.orchestration.io_managers import ArtifactStore
-from graphmill.orchestration.page import HARD_BREAK, SERVICE_VARIABLE
+from graphmill.orchestration.page import HARD_BREAK
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
+from graphmill.serving.addresses import SERVICE_VARIABLE
 
 HEADER = [
     "relation",

@@ -10,13 +10,13 @@ from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import PAGE_BYTES, PICTURE_BYTES, Picture
 from graphmill.orchestration.page import (
     INLINE_CHARACTERS,
-    SERVICE_VARIABLE,
     asset_page,
     change,
     in_words,
     links,
     sparkline,
 )
+from graphmill.serving.addresses import SERVICE_VARIABLE
 from tests.orchestration.test_metadata import noise
 
 KEY = dg.AssetKey(["toy", "graph"])

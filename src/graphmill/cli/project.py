@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import app
+from graphmill.cli.entry import PROJECT, app
 from graphmill.cli.output import print_json
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(help="The new project's folder; or a Dagster project that is there")] = Path(
         "."

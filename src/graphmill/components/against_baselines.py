@@ -16,7 +16,7 @@ from graphmill.reports.verdict import run_verdict
 BEATS_BASELINES = Check(
     "beats_baselines",
     "The model ranks held-out links or items better than every baseline (degree, nearest neighbours, ComplEx, …). If "
-    "not: use the baseline, or tune the model (docs/how-to/search_settings.md). The bound is "
+    "not: use the baseline, or search better settings (`graphmill search`). The bound is "
     "checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"

@@ -71,7 +71,7 @@ def drift_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"numpy", "markdown"},
         description=(
             f"How far the vectors moved from the live version of {plan.name}, in multiples of the effect of another seed. "
-            "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
+            "Look here before you promote a run; `graphmill drift` compares any two."
         ),
         settings=plan.drift,
         checks=[each.check for each in DRIFT_CHECKS],

@@ -52,7 +52,7 @@ ALIVE = Check(
 )
 SPREAD = Check(
     "not_collapsed",
-    "The rows are not all nearly the same vector. If they are: docs/reference/checks.md says what to change first.",
+    "The rows are not all nearly the same vector. If they are: the validation says what to change first.",
     blocking=True,
 )
 BEST = Check(

@@ -44,6 +44,8 @@ ABOUT = {
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
+SHOWN_METRICS = 6
+"""Number of metrics in a table, which then fits a window of 1,440 pixels; `ranking.json` has the others."""
 
 
 def page(step: Step, report: Mapping[str, Any]) -> Page:
@@ -80,12 +82,17 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         + (", whose epoch was chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
-    table = [{"full ranking": ABOUT.get(name, name), **values} for name, values in everyone.items()]
-    under = [{"protocol": "full ranking (primary)", **model}]
+    columns = list(dict.fromkeys([judged, *plotted, *model]))[:SHOWN_METRICS]
+
+    def row(first: str, name: str, values: Mapping[str, float]) -> dict[str, Any]:
+        return {first: name, **{metric: values.get(metric) for metric in columns if metric in model}}
+
+    table = [row("full ranking", ABOUT.get(name, name), values) for name, values in everyone.items()]
+    under = [row("protocol", "full ranking (primary)", model)]
     for name, values in protocols.items():
-        under.append({"protocol": PROTOCOLS[name], **values})
+        under.append(row("protocol", PROTOCOLS[name], values))
         under += [
-            {"protocol": f"the same: {ABOUT.get(who, who)}", **figures_of[rival]}
+            row("protocol", f"the same: {ABOUT.get(who, who)}", figures_of[rival])
             for rival, (protocol, who) in apart.items()
             if protocol == name
         ]

@@ -127,7 +127,7 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
     if verdict.word == "unranked":
-        text = f"{text} The check verdict compares it with simple ways when {plan.name}_ranking is made."
+        text = f"The verdict is the check of this name: {plan.name}_ranking makes it.\n\n{text}"
     else:
         text = f"{verdict.text}\n\n{text}"
     if len(losses) < FEWEST_DRAWN:

@@ -33,7 +33,7 @@ SIGNAL_QUERIES = 200
 FOLDER = "validation"
 NAMED = Check(
     "no_named_failure",
-    "The report finds no named failure. If it does: docs/reference/checks.md says what to change.",
+    "The report finds no named failure. If it does: the summary says what to change.",
 )
 
 
@@ -45,7 +45,7 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"numpy", "markdown"},
         description=(
             f"Whether the vectors of {plan.name} are healthy. If not, the summary names the failure, and each "
-            "check says what to change (docs/reference/checks.md). Next: the ranking."
+            "check says what to change. Next: the ranking."
         ),
         checks=checks_of(plan),
         page=_page,

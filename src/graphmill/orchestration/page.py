@@ -5,7 +5,6 @@ Longer texts are behind a button.
 """
 
 import math
-import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import Picture, picture, records, rounded, scalars
 from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT, describe_run
+from graphmill.serving.addresses import service_address
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 INLINE_CHARACTERS = 999
@@ -31,10 +31,6 @@ GLUE = "\0"
 """Replaces a space at which a line must not break."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
-SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
-"""The address of ``graphmill serve``, which serves the explorer and the reports of runs. Empty: where ``make ui`` has it."""
-DEFAULT_PORT = 3000
-"""Port of the UI. The service uses the next port."""
 
 
 def asset_page(
@@ -70,7 +66,7 @@ def asset_page(
 def links(asset: dg.AssetKey, root: Path = Path(), run_dir: str = "") -> str:
     """Markdown that links to the explorer's page on this asset, and to the report of the run. Beside them is a command
     that works when a stored link no longer answers."""
-    address = os.environ.get(SERVICE_VARIABLE) or f"http://127.0.0.1:{DEFAULT_PORT + 1}"
+    address = service_address()
     text = f"[explorer]({address}/#/{'/'.join(quote(part) for part in asset.path)})"
     if not run_dir:
         return text

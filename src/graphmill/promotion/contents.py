@@ -30,6 +30,8 @@ from graphmill.parquet import write_parquet
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
+from graphmill.reports.card_files import read_card_files
+from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
@@ -89,6 +91,7 @@ def fill_from(
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),
+            "verdict": card_verdict(read_card_files(folder)).to_dict(),
             "metrics": {n: v for n, v in report["metrics"].items() if isinstance(v, int | float)},
             "graph": {
                 "content_hash": graph.content_hash,

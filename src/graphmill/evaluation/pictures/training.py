@@ -30,9 +30,10 @@ def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> byt
         weighted.pop(next(name for name in weighted if name != "total"))
     figure, ax = blank(columns=1 + bool(raw))
     panels = list(ax) if raw else [ax]
+    places = {name: place for place, name in enumerate(weighted)}
     for panel, rows in zip(panels, (weighted, raw), strict=False):
-        for place, (name, own) in enumerate(rows.items()):
-            _curve(panel, place, name.replace("/", " "), own)
+        for name, own in rows.items():
+            _curve(panel, places.get(name, len(places)), name.replace("/", " "), own)
     if raw:
         labelled(figure, panels[1], "Before weighting", x)
     title = _loss_title(weighted.get("total", []), weighted, x)
