@@ -215,20 +215,6 @@ def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -
     ]
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_umap_keeps_clusters_together(client: TestClient, make: MakeVersion) -> None:
-    pytest.importorskip("umap")
-    make()
-    found = get(client, f"{LIVE}/projection", method="umap")
-    assert (found["method"], found["explained"]) == ("umap", [])
-    places = np.array([found["points"]["x"], found["points"]["y"]]).T
-    assert places.shape == (90, 2)
-    gaps = np.linalg.norm(places[:, None] - places[None], axis=2)
-    same = np.arange(90)[:, None] % 6 == np.arange(90) % 6  # the centres that the vectors were drawn around
-    assert gaps[same].mean() < 0.5 * gaps[~same].mean()
-
-
 MISTAKES = [
     (f"{LIVE}/explain?id=DR5&target=DI1", 400, "give the relation"),
     (f"{LIVE}/explain?id=DR5&relation=indication", 400, "give the id of the link's target node"),
@@ -262,7 +248,6 @@ MISTAKES = [
     (f"{LIVE}/links?id=DR5&offset=3", 400, "offset needs one relation"),
     (f"{LIVE}/links?id=DR5&known=yes", 400, "known=yes: it is true or false"),
     (f"{LIVE}/recommendations?id=DR5", 404, "holds no recommendations"),
-    (f"{LIVE}/projection?method=tsne", 400, "method=tsne: it is one of pca, umap"),
     (f"{LIVE}/search?q={'x' * 600}", 400, "q has 600 characters; at most 512 are read"),
     (f"{LIVE}/vector?id={'x' * 5000}", 414, "at most 4096 are read"),
     ("/v2", 404, "there is nothing at this address"),

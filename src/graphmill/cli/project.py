@@ -53,7 +53,11 @@ def init(
     for line in made.to_do:
         print(f"to do: {line}")
     go = "" if made.root.resolve() == Path.cwd() else f"cd {made.root} && "
-    run = "make demo" if made.new else f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
+    makefile = made.root / "Makefile"
+    if makefile.is_file() and "\ndemo:" in makefile.read_text(encoding="utf-8"):
+        run = "make demo" if made.new or not made.dataset else f"make demo CHAIN={made.dataset}"
+    else:
+        run = f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
     print(f"next: {go}dg check defs && {run}")
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=TRAIN)
 def train(
-    settings: Annotated[
-        Path, typer.Argument(help="settings.yaml, or a system such as hgt")
-    ],
+    settings: Annotated[Path, typer.Argument(help="settings.yaml, or a system such as hgt")],
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,

@@ -91,7 +91,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     if not step.report.result:
         nothing = "there is no live version to compare with"
         name = step.plan.name
-        text = f"{name} has no live version to compare with. `graphmill promote` makes one live."
+        text = f"{name} has no live version to compare with. `graphmill promote {step.run_dir}` makes this run live."
         return step.result(
             {"run_dir": step.run_dir, "against": "", "multiple": None},
             step.page(text, {"finding": nothing}),

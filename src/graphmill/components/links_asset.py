@@ -7,7 +7,7 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
-from graphmill.evaluation.markdown import escaped
+from graphmill.evaluation.markdown import escaped, number
 from graphmill.evaluation.pictures.reliability import reliability_diagram
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
@@ -52,7 +52,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
         "frequent_tails": records(frequent),
-        "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
         **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
@@ -138,20 +137,8 @@ def _relation_row(each: Mapping[str, Any]) -> dict[str, Any]:
         "distinct tails": each["diversity"][-1]["distinct_tails"],
         "have the most frequent tail": each["diversity"][0]["top_tail_share"],
         "with a path": f"{each['supported_rows']:,} of {each['looked_for_paths']:,}",
-        "calibration error": each["calibration"].get("ece_top"),
+        "calibration error": number(each["calibration"].get("ece_top")) or each["calibration"].get("why", ""),
     }
-
-
-def _about_probabilities(relations: Sequence[Mapping[str, Any]]) -> str:
-    calibrated = [each for each in relations if "ece" in each["calibration"]]
-    negatives = relations[0]["calibration"]["negatives"]
-    lines = [f"Isotonic regression for each relation, on validation links. Negatives: {negatives}."]
-    if calibrated:
-        lines.append("links.json has the base rate that each relation assumes; `links.base_rate` sets another.")
-    without = {each["calibration"]["why"] for each in relations if "why" in each["calibration"]}
-    if without:
-        lines.append(f"{len(relations) - len(calibrated)} relations have none ({'; '.join(sorted(without)[:3])}).")
-    return " ".join(lines)
 
 
 def _check_results(

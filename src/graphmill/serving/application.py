@@ -23,13 +23,16 @@ from graphmill.serving.guard import Guard
 from graphmill.serving.openapi import description
 from graphmill.serving.parameters import read_query
 from graphmill.serving.problem import RequestError
-from graphmill.serving.run_reports import report_page
+from graphmill.serving.runs import finished_runs, report_page
 
 log = logging.getLogger("graphmill.serving")
 PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
     "/charts.js": ("charts.js", "text/javascript"),
+    "/lists.js": ("lists.js", "text/javascript"),
+    "/around.js": ("around.js", "text/javascript"),
+    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
     "/explorer.css": ("explorer.css", "text/css"),
 }
 
@@ -52,6 +55,10 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         read_query((), request.query_params.multi_items())
         return json_answer({"models": catalogue.models()})
 
+    def runs(request: Request) -> Response:
+        read_query((), request.query_params.multi_items())
+        return json_answer({"runs": finished_runs(catalogue.folder.parent.parent)})
+
     def versions(request: Request) -> Response:
         read_query((), request.query_params.multi_items())
         at = request.path_params
@@ -72,6 +79,7 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         Route("/healthz", health),
         Route("/openapi.json", openapi),
         Route("/v1", models),
+        Route("/v1/runs", runs),
         Route("/v1/{dataset}/{model}", versions),
         *(
             Route(f"/v1/{{dataset}}/{{model}}/{{version}}/{each.name}", _answering(catalogue, each))
