@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.baselines.neighbours import (
     TUNING_QUERIES,
     NeighbourScorer,
@@ -41,7 +42,6 @@ from graphmill.runs.train import train
 from graphmill.systems.complex.memory import scores_per_link
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.systems.complex.system import ComplexScorer
-from graphmill.training.files import write_atomically
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
