@@ -25,10 +25,10 @@ from graphmill.graph.typed_paths import NONE
 from graphmill.predictions.table import schema
 from graphmill.promotion.versions import Versions
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE
-from graphmill.systems.complex import exported as complex_export
-from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.conve import exported as conve_export
 from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.factor import exported as complex_export
+from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported as hgt_export
 from graphmill.systems.hgt import softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
@@ -67,7 +67,7 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     if system == "contrastive":
         return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM, "distmult", True), links)
     if system == "complex":
-        return complex_export.scoring_arrays(ComplEx(90, 2 * len(RELATIONS), DIM, "complex", True), links)
+        return complex_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, "complex", True), links)
     if system == "conve":
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
         return conve_export.scoring_arrays(ConvE(config), TrainingLinks(links.outgoing, links.offsets))

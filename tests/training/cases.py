@@ -198,13 +198,17 @@ _CONVE = {
     "evaluation": {"eval_every": 2},
 }
 
-_COMPLEX = {
+_FACTOR = {
     "model": {"embedding_dim": 12},
     "objective": {"candidates": 20, "n3": 0.1},
     "training": {"epochs": 4, "steps_per_epoch": 5},
     "acceleration": {"batch_size": 60},
     "evaluation": {"eval_every": 2},
 }
+
+_DISTANCE = merge(
+    {name: each for name, each in _FACTOR.items() if name != "objective"}, {"objective": {"candidates": 20}}
+)
 
 _NBFNET = {
     "model": {"hidden_dim": 8, "num_layers": 2, "nodes_per_layer": 12},
@@ -270,18 +274,14 @@ CASES = {
     "conve-slcwa": Case(
         "conve", merge(_CONVE, {"objective": {"loop": "slcwa", "negatives_per_positive": 4}}), row_split=False
     ),
-    "complex": Case("complex", _COMPLEX),
-    "complex-distmult": Case(
-        "complex",
-        merge(
-            _COMPLEX,
-            {
-                "model": {"scoring": "distmult"},
-                "objective": {"candidates": 0},
-                "training": {"learning_rate": 0.01},
-            },
-        ),
+    "complex": Case("complex", _FACTOR),
+    "distmult": Case(
+        "distmult",
+        merge(_FACTOR, {"objective": {"candidates": 0}, "training": {"learning_rate": 0.01}}),
     ),
+    "rotate": Case("rotate", merge(_DISTANCE, {"objective": {"candidates": 0}})),
+    "transe": Case("transe", _DISTANCE),
+    "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(

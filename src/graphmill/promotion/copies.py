@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import GraphmillError
 from graphmill.export.remote import copy_folder, read_pointer, remove_folder, write_pointer
 from graphmill.promotion.versions import Versions, now
-from graphmill.training.files import write_atomically, writing
 from graphmill.verified_files import VERSION
 
 FILE = "copies.json"

@@ -1,4 +1,4 @@
-"""The system of ComplEx: for typed links, a softmax over the nodes of the target's type."""
+"""The system of ComplEx, DistMult, RotatE and TransE: for typed links, a softmax over the nodes of the target's type."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_system import TableSystem
-from graphmill.systems.complex.batch import N3, NODES, SOFTMAX, ComplexBatch
-from graphmill.systems.complex.exported import scoring_arrays
-from graphmill.systems.complex.model import ComplEx, products
-from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.factor.batch import N3, NODES, SOFTMAX, FactorBatch
+from graphmill.systems.factor.exported import scoring_arrays
+from graphmill.systems.factor.model import FactorTables, joined, scores_of_all, scores_of_pairs
+from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
 
-class ComplexSystem(TableSystem[ComplEx]):
+class FactorSystem(TableSystem[FactorTables]):
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
     In training, a target's degree does not count the link itself.
@@ -40,9 +40,9 @@ class ComplexSystem(TableSystem[ComplEx]):
     algorithm_version = 1
     can_checkpoint = False
 
-    def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:
+    def __init__(self, graph: TypedGraph, settings: FactorSettings, batching: str) -> None:
         super().__init__(graph, settings)
-        self.settings: ComplexSettings = settings
+        self.settings: FactorSettings = settings
         self.edges = TrainEdges(graph)
         types = {t.name: number for number, t in enumerate(graph.node_types)}
         offset = {t.name: t.offset for t in graph.node_types}
@@ -74,19 +74,21 @@ class ComplexSystem(TableSystem[ComplEx]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> ComplEx:
+    def build(self, execution: Execution) -> FactorTables:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(execution)
         m = self.settings.model
-        return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
+        return FactorTables(
+            self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.score, m.popularity
+        )
 
-    def parameter_groups(self, model: ComplEx, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
         """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
 
     # ---------------------------------------------------------------- a step
 
-    def step(self, phase: Phase, epoch: int, index: int) -> ComplexBatch:
+    def step(self, phase: Phase, epoch: int, index: int) -> FactorBatch:
         """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type in the step."""
         chosen = self.rows_of_step(epoch, index)
         head, relation, tail, kind = self.links[chosen].T
@@ -109,13 +111,13 @@ class ComplexSystem(TableSystem[ComplEx]):
             every = np.arange(node_type.offset, node_type.offset + node_type.count)
             read.append(candidates.get(number, every))
         nodes = np.unique(np.concatenate(read))
-        return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], nodes, candidates, degree)
+        return FactorBatch(head, relation, tail, kind, self.own_degree[chosen], nodes, candidates, degree)
 
-    def encode(self, model: ComplEx, batch: ComplexBatch) -> Encoded | None:
+    def encode(self, model: FactorTables, batch: FactorBatch) -> Encoded | None:
         """The vectors of all nodes that the step reads, [nodes, d]: their gradient is added to the table once a step."""
         return Encoded({NODES: table_rows(model.entities, self._tensor(batch.nodes))})
 
-    def terms(self, model: ComplEx, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: FactorTables, chunk: FactorBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy summed over links, and the cubes of their vectors."""
         assert encoded is not None
         vectors = encoded.tensors[NODES]
@@ -124,20 +126,23 @@ class ComplexSystem(TableSystem[ComplEx]):
         of_kinds = [_arrays_of(chunk, kind) for kind in kinds]
         copied = iter(self._tensors(*ends, chunk.relation, *chain(*of_kinds)))
         head, tail, relation = islice(copied, 3)
-        parts = vectors[head], model.relations[relation], vectors[tail]
-        x = products(*parts[:2], model.scoring)
+        parts = vectors[head], model.relation_vectors(relation), vectors[tail]
+        x = joined(*parts[:2], model.score)
         loss = x.sum() * 0.0  # a process may hold no link
         for kind, arrays in zip(kinds, of_kinds, strict=True):
             own = list(islice(copied, len(arrays)))
             loss = loss + self._cross_entropy(model, chunk, kind, own, x, parts[2], vectors)
-        norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
         count = float(len(chunk))
-        return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
+        terms = [Term(SOFTMAX, loss, count)]
+        if model.score in ("complex", "distmult"):
+            norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
+            terms.append(Term(N3, norm, count, self.settings.objective.n3))
+        return terms
 
     def _cross_entropy(
         self,
-        model: ComplEx,
-        chunk: ComplexBatch,
+        model: FactorTables,
+        chunk: FactorBatch,
         kind: int,
         arrays: list[Tensor],
         x: Tensor,
@@ -146,7 +151,7 @@ class ComplexSystem(TableSystem[ComplEx]):
     ) -> Tensor:
         """Σ −log softmax over the links whose targets are of one type.
 
-        ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head times relation, and the
+        ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head and relation joined, and the
         target's vector. ``vectors``: of ``chunk.nodes``. A sampled candidate counts for several nodes; the target itself is
         not among the candidates.
         """
@@ -155,11 +160,11 @@ class ComplexSystem(TableSystem[ComplEx]):
         x, first = x[rows], node_type.offset
         if kind not in chunk.candidates:
             nodes, start = None, int(np.searchsorted(chunk.nodes, first))
-            others = x @ vectors[start : start + node_type.count].T
+            others = scores_of_all(x, vectors[start : start + node_type.count], model.score)
         else:
             nodes, place = islice(given, 2)
-            others = x @ vectors[place].T
-        others, own = wide(others), wide((x * target[rows]).sum(1, keepdim=True))
+            others = scores_of_all(x, vectors[place], model.score)
+        others, own = wide(others), scores_of_pairs(x, target[rows], model.score)[:, None]
         if model.popularity is not None:
             place, relation, degrees, own_degree = given
             weight = wide(model.popularity[relation])[:, None]
@@ -174,19 +179,19 @@ class ComplexSystem(TableSystem[ComplEx]):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    def scorer(self, model: ComplEx) -> ComplexScorer:
+    def scorer(self, model: FactorTables) -> FactorScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
-        return ComplexScorer(model, self.edges)
+        return FactorScorer(model, self.edges)
 
-    def scoring(self, model: ComplEx) -> dict[str, np.ndarray]:
-        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
+    def scoring(self, model: FactorTables) -> dict[str, np.ndarray]:
+        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
         return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
 
-    def evaluate(self, model: ComplEx, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+    def evaluate(self, model: FactorTables, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
         queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
         return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
@@ -196,10 +201,10 @@ class ComplexSystem(TableSystem[ComplEx]):
         return "links", self.rows / self.steps_of_rows
 
 
-class ComplexScorer:
+class FactorScorer:
     """Scores every candidate of a relation or an inverse relation."""
 
-    def __init__(self, model: ComplEx, edges: TrainEdges, poll: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, model: FactorTables, edges: TrainEdges, poll: Callable[[], None] = lambda: None) -> None:
         self.model = model.eval()
         self.edges = edges
         self.poll = poll
@@ -210,8 +215,9 @@ class ComplexScorer:
         source, target = self.edges.ends(relation)
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
-            x = self.model(rows, torch.full_like(rows, self.edges.known_as(relation)))
-            scores = wide(x) @ wide(self.model.entities[target.offset : target.offset + target.count]).T
+            heads_, own = self.model.entities[rows], self.model.relation_vectors([self.edges.known_as(relation)])
+            targets = wide(self.model.entities[target.offset : target.offset + target.count])
+            scores = scores_of_all(joined(wide(heads_), wide(own), self.model.score), targets, self.model.score)
             if self.model.popularity is None:
                 return scores
             return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
@@ -221,7 +227,7 @@ class ComplexScorer:
         return torch.from_numpy(np.log1p(links)).to(like)
 
 
-def _arrays_of(chunk: ComplexBatch, kind: int) -> list[np.ndarray]:
+def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
     """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
     candidates and their places in ``chunk.nodes``, if there are any; with degrees, the links' rows of ``degree``, their
     relations, ``degree`` and ``own_degree``."""

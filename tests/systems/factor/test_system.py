@@ -1,4 +1,4 @@
-"""ComplEx and DistMult: scores and losses against loops, inverses, candidates, and settings that are refused."""
+"""ComplEx, DistMult, RotatE and TransE: scores and losses against loops, inverses, candidates, and settings that are refused."""
 
 import math
 
@@ -9,8 +9,10 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.settings import parse
-from graphmill.systems.complex.settings import ComplexSettings
-from graphmill.systems.complex.system import ComplexSystem
+from graphmill.systems.factor.exported import scorer_of
+from graphmill.systems.factor.model import scores_of_all, scores_of_pairs
+from graphmill.systems.factor.settings import FactorSettings
+from graphmill.systems.factor.system import FactorSystem
 from graphmill.training.contract import Execution
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import typed_graph
@@ -26,28 +28,49 @@ def triples(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return random_graph(tmp_path_factory.mktemp("triples") / "graph")
 
 
-def system_on(graph: TypedGraph, **sections) -> ComplexSystem:
-    values = {"system": "complex", "model": {"embedding_dim": 6}, "preset": "none"}
+def system_on(graph: TypedGraph, name: str = "complex", **sections) -> FactorSystem:
+    values = {"model": {"embedding_dim": 6}, "preset": "none"}
     values = {name: {**values.get(name, {}), **section} for name, section in sections.items()} | {
         name: value for name, value in values.items() if name not in sections
     }
-    return ComplexSystem(graph, parse(ComplexSettings, values, "test"), "full")
+    return FactorSystem(graph, parse(FactorSettings, {"system": name, **values}, "test"), "full")
 
 
-def score_by_hand(model, scoring: str, head: int, relation: int, tail: int) -> float:
+def complex_numbers(*vectors: np.ndarray) -> list[np.ndarray]:
+    return [x[: len(x) // 2] + 1j * x[len(x) // 2 :] for x in vectors]
+
+
+def score_by_hand(model, score: str, head: int, relation: int, tail: int) -> float:
     h, r, t = (
         x.detach().double().numpy() for x in (model.entities[head], model.relations[relation], model.entities[tail])
     )
-    if scoring == "distmult":
+    if score == "distmult":
         return float((h * r * t).sum())
-    z = [x[:3] + 1j * x[3:] for x in (h, r, t)]
-    return float((z[0] * z[1] * z[2].conj()).sum().real)
+    if score == "transe_l1":
+        return -float(np.abs(h + r - t).sum())
+    if score == "transe_l2":
+        return -float(np.linalg.norm(h + r - t))
+    if score == "rotate":
+        h, t = complex_numbers(h, t)
+        return -float(np.linalg.norm(h * np.exp(1j * r) - t))
+    h, r, t = complex_numbers(h, r, t)
+    return float((h * r * t.conj()).sum().real)
 
 
-@pytest.mark.parametrize("scoring", ["complex", "distmult"])
+FORMS = {
+    "complex": ("complex", {}),
+    "distmult": ("distmult", {}),
+    "rotate": ("rotate", {}),
+    "transe_l1": ("transe", {"distance": "l1"}),
+    "transe_l2": ("transe", {}),
+}
+
+
+@pytest.mark.parametrize("score", FORMS)
 @pytest.mark.parametrize("popularity", [True, False])
-def test_scores_are_trilinear_products_and_popularity(typed: TypedGraph, scoring: str, popularity: bool) -> None:
-    system = system_on(typed, model={"scoring": scoring, "popularity": popularity})
+def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score: str, popularity: bool) -> None:
+    name, model_settings = FORMS[score]
+    system = system_on(typed, name, model={"popularity": popularity, **model_settings})
     model = system.build(Execution())
     if popularity:
         torch.nn.init.normal_(model.popularity)
@@ -58,11 +81,49 @@ def test_scores_are_trilinear_products_and_popularity(typed: TypedGraph, scoring
         assert found.shape == (2, target.count)
         for row, head in enumerate((0, 3)):
             for tail in (1, 5):
-                expected = score_by_hand(model, scoring, source.offset + head, relation.index, target.offset + tail)
+                expected = score_by_hand(model, score, source.offset + head, relation.index, target.offset + tail)
                 if popularity:
                     degree = len(set(edges.src[(edges.split == 0) & (edges.dst == tail)].tolist()))
                     expected += model.popularity[relation.index].item() * math.log1p(degree)
                 assert float(found[row, tail]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("score", FORMS)
+def test_an_export_scores_as_the_model(typed: TypedGraph, score: str) -> None:
+    name, model_settings = FORMS[score]
+    system = system_on(typed, name, model=model_settings)
+    model = system.build(Execution())
+    torch.nn.init.normal_(model.popularity)
+    exported = scorer_of(system.scoring(model), np.concatenate([b.vectors for b in system.embeddings(model)]))
+    heads = np.array([0, 3, 7])
+    for relation in typed.relations:
+        wanted = system.scorer(model).score_targets(relation.index, heads)
+        torch.testing.assert_close(exported.score_targets(relation.index, heads), wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("score", FORMS)
+def test_gradients_of_scores_are_their_slopes(score: str) -> None:
+    torch.manual_seed(0)
+    x, targets = (torch.randn(n, 6, dtype=torch.float64, requires_grad=True) for n in (3, 5))
+    assert torch.autograd.gradcheck(lambda a, b: scores_of_all(a, b, score), (x, targets))
+    pairs = scores_of_pairs(x, targets[:3], score)
+    torch.testing.assert_close(scores_of_all(x, targets, score)[:, :3].diagonal(), pairs)
+
+
+@pytest.mark.parametrize("name", ["rotate", "transe"])
+def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> None:
+    system = system_on(typed, name, objective={"candidates": 0}, model={"popularity": False})
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0).shard(0, 9)
+    (softmax,) = system.terms(model, batch, system.encode(model, batch))
+    loss = 0.0
+    for head, relation, tail, number in zip(batch.head, batch.relation, batch.tail, batch.kind, strict=True):
+        kind, score = typed.node_types[number], "rotate" if name == "rotate" else "transe_l2"
+        all_scores = [
+            score_by_hand(model, score, head, relation, n) for n in range(kind.offset, kind.offset + kind.count)
+        ]
+        loss += math.log(sum(math.exp(s) for s in all_scores)) - all_scores[tail - kind.offset]
+    assert float(softmax.sum) == pytest.approx(loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("candidates", [0, 7])
@@ -133,6 +194,12 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
     ("sections", "message"),
     [
         ({"model": {"embedding_dim": 7}}, "make it even"),
+        ({"system": "rotate", "model": {"embedding_dim": 7}}, "half of a vector of rotate is real; make it even"),
+        ({"system": "rotate", "model": {"distance": "l1"}}, "model.distance is not read with system: rotate"),
+        ({"system": "distmult", "model": {"distance": "l1"}}, "model.distance is not read with system: distmult"),
+        ({"system": "transe", "objective": {"n3": 0.1}}, "objective.n3 is not read with system: transe"),
+        ({"system": "rotate", "objective": {"n3": 0.1}}, "objective.n3 is not read with system: rotate"),
+        ({"model": {"scoring": "distmult"}}, "unknown setting 'model.scoring'"),
         ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
         ({"acceleration": {"edge_sample_size": 3}}, "unknown setting"),
         ({"acceleration": {"compile": "default"}}, "nothing to compile"),
@@ -142,4 +209,4 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
 )
 def test_what_it_cannot_honour_is_refused(sections, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        parse(ComplexSettings, {"system": "complex", **sections}, "test")
+        parse(FactorSettings, {"system": "complex", **sections}, "test")

@@ -1,4 +1,4 @@
-"""What a ComplEx training holds in memory."""
+"""What a training of ComplEx, DistMult, RotatE or TransE holds in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 _REVERSED: WeakKeyDictionary[TypedGraph, bool] = WeakKeyDictionary()
@@ -19,7 +19,7 @@ def has_reverses(graph: TypedGraph) -> bool:
     return _REVERSED[graph]
 
 
-def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
+def scores_per_link(graph: TypedGraph, settings: FactorSettings) -> float:
     """Candidates per link's target: the mean over the training edges in both directions."""
     counts = {t.name: t.count for t in graph.node_types}
     most = settings.objective.candidates or graph.num_nodes
@@ -27,7 +27,7 @@ def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
     return scores / max(2 * sum(r.edges for r in graph.relations), 1)
 
 
-def memory_parts(graph: TypedGraph, settings: ComplexSettings, setup: Setup) -> list[Part]:
+def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
     m, d = settings.model, settings.model.embedding_dim
     relations = (1 if has_reverses(graph) else 2) * len(graph.relations)

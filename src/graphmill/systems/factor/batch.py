@@ -1,4 +1,4 @@
-"""The data of one ComplEx step: links, and the candidates for their targets."""
+"""The data of one step: links, and the candidates for their targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOFTMAX, N3, NODES = "softmax", "n3", "nodes"
 
 
 @dataclass(frozen=True)
-class ComplexBatch(DividedBatch):
+class FactorBatch(DividedBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
     ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
@@ -41,7 +41,7 @@ class ComplexBatch(DividedBatch):
         """The number of links, for both terms."""
         return {SOFTMAX: float(len(self)), N3: float(len(self))}
 
-    def split(self, parts: int) -> Sequence[ComplexBatch]:
+    def split(self, parts: int) -> Sequence[FactorBatch]:
         """Contiguous chunks of links."""
         bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
         return [self.take(slice(a, b)) for a, b in pairwise(bounds.tolist())]
