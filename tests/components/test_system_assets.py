@@ -78,6 +78,7 @@ def names(definitions: dg.Definitions) -> set[str]:
     [
         ("hgt", {"links"}),
         ("complex", {"links"}),
+        ("transe", {"links"}),
         ("conve", {"influence", "links"}),
         ("sasrec", {"recommendations"}),
         ("tisasrec", {"recommendations"}),

@@ -279,7 +279,7 @@ CASES = {
         "distmult",
         merge(_FACTOR, {"objective": {"candidates": 0}, "training": {"learning_rate": 0.01}}),
     ),
-    "rotate": Case("rotate", merge(_DISTANCE, {"objective": {"candidates": 0}})),
+    "rotate": Case("rotate", merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}})),
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
