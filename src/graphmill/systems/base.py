@@ -113,7 +113,9 @@ class ClosedFormSettings(SystemSettings):
         why = f"{self.system}, which is computed in one step without gradients"
         read = ("device", "batching", "compile", "sharding", "memory_budget", "resume", "verify_graph")
         require_unset(self.training, sorted(set(TrainingSettings.model_fields) - {"seed"}), "training", why)
-        require_unset(self.acceleration, sorted(set(AccelerationSettings.model_fields) - set(read)), "acceleration", why)
+        require_unset(
+            self.acceleration, sorted(set(AccelerationSettings.model_fields) - set(read)), "acceleration", why
+        )
         return self
 
 

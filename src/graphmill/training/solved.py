@@ -34,6 +34,6 @@ class SolvedArrays(nn.Module):
         assert found is not None
         return found.numpy()
 
-    def _apply(self, fn: object, recurse: bool = True) -> SolvedArrays:  # noqa: ARG002 - torch's signature
+    def _apply(self, fn: object, recurse: bool = True) -> SolvedArrays:
         """Stay as they are: closed forms are computed and scored on the CPU."""
         return self

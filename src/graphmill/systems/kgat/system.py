@@ -131,6 +131,14 @@ class KgatSystem(RecommenderSystem[Kgat]):
         key = (self.settings.training.seed, KG, epoch, index)
         return FactBatch(*self.facts.draw(phase.batch_size, *key))
 
+    def candidates(self) -> np.ndarray:
+        """Items with a training interaction or a fact, from which their vectors follow."""
+        first, facts = self.view.item_offset, knowledge_view(self.graph)
+        known = self.view.train_by_item.counts > 0
+        for ends in (facts.head - first, facts.tail - first):
+            known[ends[(ends >= 0) & (ends < len(known))]] = True
+        return np.flatnonzero(known)
+
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
         return batch.users + self.view.user_offset, batch.items + self.view.item_offset

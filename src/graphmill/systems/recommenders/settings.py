@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining, SystemSettings
+from graphmill.systems.base import ClosedFormSettings, SteadyTraining, SystemSettings
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr", "ndcg_kgat")
@@ -68,6 +68,14 @@ class RecommenderSettings(SystemSettings):
     objective: RecommenderObjective = setting(RecommenderObjective(), "The loss")
     training: SteadyTraining = setting(SteadyTraining(), "Length and optimizer")
     acceleration: RecommenderAcceleration = setting(RecommenderAcceleration(), "How the arithmetic is done")
+    evaluation: RecommenderEvaluation = setting(
+        RecommenderEvaluation(), "What is measured while training", identity=False
+    )
+
+
+class ClosedFormRecommenderSettings(ClosedFormSettings):
+    """The settings of recommenders in closed form."""
+
     evaluation: RecommenderEvaluation = setting(
         RecommenderEvaluation(), "What is measured while training", identity=False
     )
