@@ -121,7 +121,7 @@ FUZZED = (
     "hgt-full",
     "conve-kvsall",
     "complex",
-    "bpr-mf",
+    "mf",
     "lightgcn",
     "kgat",
     "mmgcn",

@@ -45,7 +45,7 @@ def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
     _, system = case.build(graphs[name])
     found = system.compilables(case.model(system))
     asked = {"acceleration": {"compile": mode}}
-    assert bool(found) == (case.system not in ("bpr_mf", "complex", "kgat", "lightgcn", "nbfnet"))
+    assert bool(found) == (case.system not in ("mf", "complex", "kgat", "lightgcn", "nbfnet"))
     if found:
         assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
     else:

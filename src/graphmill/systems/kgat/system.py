@@ -103,7 +103,7 @@ class KgatSystem(RecommenderSystem[Kgat]):
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), own)
 
     def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
-        """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row
+        """Keys of tables are node type and id (with MF's labels), keys of relations are names; layers have no row
         keys."""
         ids = self.ids("all")
         out: dict[str, tuple[str, list[str]]] = {name: (name, []) for name, _ in model.named_parameters()}
