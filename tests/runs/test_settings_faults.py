@@ -123,7 +123,7 @@ FUZZED = (
     "complex",
     "rotate",
     "transe",
-    "bpr-mf",
+    "mf",
     "lightgcn",
     "kgat",
     "mmgcn",

@@ -237,7 +237,7 @@ _RECOMMENDERS = {
 _KGAT = merge(_RECOMMENDERS, {"model": {"layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
 
 CASES = {
-    "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
+    "mf": Case("mf", _RECOMMENDERS, graph=recommender_graph),
     "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
