@@ -8,6 +8,6 @@ ENTRIES = {
         "HgtSettings",
         "system_of",
         "Heterogeneous Graph Transformer on a typed graph",
-        place="softmax",
+        system_module="softmax",
     ),
 }
