@@ -338,11 +338,11 @@ def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> Non
     from tests.training.cases import CASES
     from tests.training.runs import settings_of
 
-    case = CASES["bpr-mf"]
+    case = CASES["mf"]
     path = train(settings_of(case, case.graph(tmp_path / "graph")), "test", root=str(tmp_path / "runs"))["run_dir"]
     restored = restore(path)
     export_run(restored)
-    store = Versions(tmp_path / "toy" / "bpr_mf")
+    store = Versions(tmp_path / "toy" / "mf")
     promote_run(path, store, PromotionSettings(when="checks_pass", recommendations=3), **BY)
     written = Path(recommend_run(restored, 3)["file"]).read_bytes()
     assert (live(store).path / "recommendations.parquet").read_bytes() == written

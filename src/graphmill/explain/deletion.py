@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 from graphmill.systems.hgt.pair_features import PairFeatures
 from graphmill.systems.hgt.softmax import HgtSoftmaxSystem
 from graphmill.systems.hgt.softmax_decoder import Ends

@@ -23,7 +23,7 @@ from graphmill.explain.pairs import PairShares
 from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.explain.sums import Shares, SpectralShares
 from graphmill.settings import Settings, setting
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 from graphmill.systems.hgt.softmax import HgtSoftmaxSystem
 from graphmill.systems.hgt.softmax_decoder import PARTS
 from graphmill.systems.hgt.system import HgtSystem

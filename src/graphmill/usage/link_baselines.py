@@ -39,9 +39,9 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.train import train
-from graphmill.systems.complex.memory import scores_per_link
-from graphmill.systems.complex.settings import ComplexSettings
-from graphmill.systems.complex.system import ComplexScorer
+from graphmill.systems.factor.memory import scores_per_link
+from graphmill.systems.factor.settings import FactorSettings
+from graphmill.systems.factor.system import FactorScorer
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
@@ -151,7 +151,7 @@ class LinkBaselines:
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         form, found = self._best_complex()
         restored = restore(found["run_dir"])
-        scorer = ComplexScorer(restored.model, self.edges, self.poll)  # type: ignore[arg-type]
+        scorer = FactorScorer(restored.model, self.edges, self.poll)  # type: ignore[arg-type]
         return scorer, {"width": WIDTH, **FORMS[form], "epoch": restored.epoch}
 
     def _best_complex(self) -> tuple[str, dict[str, Any]]:
@@ -180,14 +180,14 @@ class LinkBaselines:
             "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES},
             "export": {"csv": False},
         }
-        settings = ComplexSettings.model_validate(values)
+        settings = FactorSettings.model_validate(values)
         scores = settings.step_size() * scores_per_link(self.graph, settings)
         # Three products of scores and vectors; ten passes over the scores, and eight over all vectors.
         seconds = (
             6 * scores * WIDTH / FLOP_A_SECOND + (10 * scores + 8 * self.graph.num_nodes * WIDTH) * 4 / BYTES_A_SECOND
         )
         links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
-        steps = min(60 * MINUTES / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
+        steps = min(60 * MINUTES / seconds, MOST_PASSES * math.ceil(links / FactorSettings.base_batch))
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
         return values
 
