@@ -163,7 +163,7 @@ def _sources() -> str:
     parts.append("\n".join(f"{line} *{', '.join(names)}*." for line, names in shared.items()) + "\n")
     for name, format in FORMATS.items():
         model = format.settings
-        parts.append(f"## Format `{name}`\n\n{model.__doc__}\n")
+        parts.append(f"## Format `{name}`\n")
         own = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
         parts += [_list(model, own)] if own else []
         parts += _nested(f"`{name}`", model)
@@ -191,14 +191,24 @@ def _settings_in(annotation: Any) -> type[Settings] | None:
 
 
 def _list(model: type[Settings], names: Iterable[str]) -> str:
-    return "\n".join(_line(model, name) for name in names) + "\n"
+    """A line each; a setting of the head and that of the tail have one, where they say the same."""
+    lines, left = [], {name: _line(model, name) for name in names}
+    for name, line in left.items():
+        twin = name.replace("tail", "head")
+        if twin != name and left.get(twin, "").replace("head", "tail") == line:
+            continue
+        tail = name.replace("head", "tail")
+        both = tail != name and left.get(tail) == line.replace("head", "tail")
+        ends, about = f"`{name}`, `{tail}", line.removeprefix(f"- `{name}").replace("head", "end")
+        lines.append(f"- {ends}{about}" if both else line)
+    return "\n".join(lines) + "\n"
 
 
 def _line(model: type[Settings], name: str, section: str = "") -> str:
-    """``- `name` = `default` (other, values): meaning``."""
+    """``- `name: default` (other, values): meaning``."""
     field = model.model_fields[name]
     default, mark = _shown(_default(field)), "" if is_identity(model, name) else "°"
-    text = f"- `{section}{name}`{mark}" + (f" = `{default}`" if default else "") + _others(field.annotation, default)
+    text = f"- `{section}{name}{f': {default}' if default else ''}`{mark}{_others(field.annotation, default)}"
     about = (field.description or "").rstrip(".")
     return f"{text}: {about}."
 
