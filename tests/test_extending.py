@@ -60,7 +60,7 @@ def test_a_system_takes_five_files(repository: Path) -> None:
 
 
 def test_every_folder_of_a_system_is_found() -> None:
-    assert {"bpr_mf", "hgt", "lightgcn", "sasrec", "tisasrec"} < set(SYSTEMS)
+    assert {"mf", "hgt", "lightgcn", "sasrec", "tisasrec"} < set(SYSTEMS)
     assert SYSTEMS["lightgcn"].module == "graphmill.systems.lightgcn"
 
 

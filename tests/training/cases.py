@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from graphmill.systems import registry
 from graphmill.training.contract import Execution, System
 from graphmill.training.engine import Engine
 from graphmill.training.reporting import TrainingListener
+from tests.systems.conve.graphs import random_graph
 
 
 def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:
@@ -235,7 +237,7 @@ _RECOMMENDERS = {
 _KGAT = merge(_RECOMMENDERS, {"model": {"layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
 
 CASES = {
-    "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
+    "mf": Case("mf", _RECOMMENDERS, graph=recommender_graph),
     "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
@@ -279,7 +281,11 @@ CASES = {
         "distmult",
         merge(_FACTOR, {"objective": {"candidates": 0}, "training": {"learning_rate": 0.01}}),
     ),
-    "rotate": Case("rotate", merge(_DISTANCE, {"objective": {"candidates": 0}})),
+    "rotate": Case(
+        "rotate",
+        merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}}),
+        graph=partial(random_graph, entities=40, relations=4, triples=400),
+    ),
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),

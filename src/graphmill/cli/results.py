@@ -33,7 +33,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare a run's ranking with all its baselines; ComplEx, BPR-MF and HGT without messages are trained for it."""
+    """Compare a run's ranking with all its baselines; ComplEx, MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.usage.ranking import rank_any
 

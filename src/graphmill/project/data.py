@@ -171,7 +171,7 @@ def dataset_of(
     for model in models:
         own = model["attributes"]
         own["dataset"] = attributes["name"]
-        if features and own["system"] == "bpr_mf":
+        if features and own["system"] == "mf":
             own["system"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"

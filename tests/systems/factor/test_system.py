@@ -1,4 +1,4 @@
-"""ComplEx, DistMult, RotatE and TransE: scores and losses against loops, inverses, candidates, and settings that are refused."""
+"""ComplEx, DistMult, RotatE and TransE: scores and losses against loops, inverses, candidates, refused settings."""
 
 import math
 
@@ -123,7 +123,7 @@ def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> No
             score_by_hand(model, score, head, relation, n) for n in range(kind.offset, kind.offset + kind.count)
         ]
         loss += math.log(sum(math.exp(s) for s in all_scores)) - all_scores[tail - kind.offset]
-    assert float(softmax.sum) == pytest.approx(loss, rel=1e-4)
+    assert softmax.sum.item() == pytest.approx(loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("candidates", [0, 7])
@@ -155,6 +155,29 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
     assert float(softmax.sum) == pytest.approx(loss, rel=1e-4)
     assert float(norm.sum) == pytest.approx(cubes, rel=1e-4)
     assert norm.coefficient == 0.1
+
+
+@pytest.mark.parametrize("score", FORMS)
+def test_the_relation_is_predicted_among_all_of_a_graph_of_triples(triples: TypedGraph, score: str) -> None:
+    name, model_settings = FORMS[score]
+    system = system_on(triples, name, objective={"relation_weight": 0.5}, model=model_settings)
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0).shard(0, 9)
+    term = system.terms(model, batch, system.encode(model, batch))[-1]
+    loss = 0.0
+    for head, relation, tail in zip(batch.head, batch.relation, batch.tail, strict=True):
+        scores = [score_by_hand(model, score, head, r, tail) for r in range(system.num_relations)]
+        loss += math.log(sum(map(math.exp, scores))) - scores[relation]
+    assert (term.name, term.coefficient) == ("relation", 0.5)
+    assert term.sum.item() == pytest.approx(loss, rel=1e-4)
+
+
+def test_a_relation_alone_between_its_types_needs_no_prediction(typed: TypedGraph) -> None:
+    system = system_on(typed, objective={"relation_weight": 0.5})
+    model = system.build(Execution())
+    batch = system.step(system.phases[0], 0, 0)
+    assert len({(r.source, r.target) for r in typed.relations}) == len(typed.relations)
+    assert system.terms(model, batch, system.encode(model, batch))[-1].sum.item() == pytest.approx(0.0, abs=1e-4)
 
 
 def test_what_the_loss_reads_goes_to_the_device_in_one_copy(typed: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.systems.base_system import DividedBatch
 
-SOFTMAX, N3, NODES = "softmax", "n3", "nodes"
+SOFTMAX, N3, RELATION, NODES = "softmax", "n3", "relation", "nodes"
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class FactorBatch(DividedBatch):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The number of links, for both terms."""
-        return {SOFTMAX: float(len(self)), N3: float(len(self))}
+        """The number of links, for each term."""
+        return dict.fromkeys((SOFTMAX, N3, RELATION), float(len(self)))
 
     def split(self, parts: int) -> Sequence[FactorBatch]:
         """Contiguous chunks of links."""

@@ -44,7 +44,7 @@ class FactorTables(nn.Module):
         # In a softmax, log(degree) with weight 1 is the best score by popularity alone: training starts there.
         self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
 
-    def relation_vectors(self, rows: Tensor | slice = slice(None)) -> Tensor:
+    def relation_vectors(self, rows: Tensor | slice | list[int] = slice(None)) -> Tensor:
         """The vectors [B, d] of relations; for rotate of numbers of modulus 1."""
         chosen = self.relations[rows]
         return torch.cat([chosen.cos(), chosen.sin()], dim=1) if self.score == "rotate" else chosen
@@ -86,6 +86,22 @@ def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     return -difference.square().sum(1).clamp(min=SHORTEST).sqrt()
 
 
+def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, score: Score) -> Tensor:
+    """Scores [B, R] of all ``relations`` [R, d] between heads and targets [B, d], without popularity."""
+    if score.startswith("transe"):
+        return scores_of_all(targets - heads, relations, score)
+    if score == "distmult":
+        return (heads * targets) @ relations.T
+    a, b = heads.chunk(2, dim=1)
+    between = products(torch.cat([a, -b], dim=1), targets, "complex")
+    if score == "complex":
+        return between @ relations.T
+    with torch.autocast(heads.device.type, enabled=False):
+        lengths = wide(heads).square().sum(1) + wide(targets).square().sum(1)
+        squares = lengths[:, None] - 2 * wide(between) @ wide(relations).T
+        return -squares.clamp(min=SHORTEST).sqrt()
+
+
 def products(left: Tensor, right: Tensor, score: Product) -> Tensor:
     """[B, d] each, or one of them [1, d] → [B, d]: products of entries, or of complex numbers (a row's first half is
     real)."""
@@ -100,12 +116,12 @@ class _ManhattanDistances(torch.autograd.Function):
     """Σ_k |x_k − y_k| of all pairs, in blocks of rows that are computed again in the backward pass."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(x, y)
         return torch.cdist(x, y, p=1.0)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
         x, y = ctx.saved_tensors
         of_x, of_y = torch.empty_like(x), torch.zeros_like(y)
         rows = max(1, BLOCK // max(y.numel(), 1))

@@ -35,6 +35,12 @@ class FactorObjective(Settings):
         "0.02 suits a small graph with many links a node",
         ge=0.0,
     )
+    relation_weight: float = setting(
+        0.0,
+        "λ of the cross-entropy of a link's relation, given head and target, over the relations between the same types "
+        "(Chen et al. 2021); 0 = none",
+        ge=0.0,
+    )
 
 
 class FactorTraining(SteadyTraining):

@@ -20,15 +20,16 @@ from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_system import TableSystem
-from graphmill.systems.factor.batch import N3, NODES, SOFTMAX, FactorBatch
+from graphmill.systems.factor.batch import N3, NODES, RELATION, SOFTMAX, FactorBatch
 from graphmill.systems.factor.exported import scoring_arrays
-from graphmill.systems.factor.model import FactorTables, joined, scores_of_all, scores_of_pairs
+from graphmill.systems.factor.model import FactorTables, joined, scores_of_all, scores_of_pairs, scores_of_relations
 from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
 
 class FactorSystem(TableSystem[FactorTables]):
-    """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
+    """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links. With
+    ``objective.relation_weight`` it adds the cross-entropy of the relation among those between the same types.
 
     In training, a target's degree does not count the link itself.
 
@@ -70,6 +71,8 @@ class FactorSystem(TableSystem[FactorTables]):
         if not len(self.links):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
+        ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
+        self.ends_of_relation = np.array([ends.index(each) for each in ends], np.int64)
         self.plan_steps(len(self.links))
 
     # ---------------------------------------------------------------- model
@@ -137,6 +140,9 @@ class FactorSystem(TableSystem[FactorTables]):
         if model.score in ("complex", "distmult"):
             norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
             terms.append(Term(N3, norm, count, self.settings.objective.n3))
+        if self.settings.objective.relation_weight:
+            among = self._relation_cross_entropy(model, relation, parts[0], parts[2])
+            terms.append(Term(RELATION, among, count, self.settings.objective.relation_weight))
         return terms
 
     def _cross_entropy(
@@ -177,6 +183,14 @@ class FactorSystem(TableSystem[FactorTables]):
         others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
         return F.cross_entropy(torch.cat([own, others], dim=1), torch.zeros_like(tail), reduction="sum")
 
+    def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
+        """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""
+        (ends,) = self._tensors(self.ends_of_relation)
+        scores = wide(scores_of_relations(head, target, model.relation_vectors(), model.score))
+        return F.cross_entropy(
+            scores.masked_fill(ends[relation][:, None] != ends, -math.inf), relation, reduction="sum"
+        )
+
     # ---------------------------------------------------------------- evaluation and export
 
     def scorer(self, model: FactorTables) -> FactorScorer:
@@ -215,9 +229,10 @@ class FactorScorer:
         source, target = self.edges.ends(relation)
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
-            heads_, own = self.model.entities[rows], self.model.relation_vectors([self.edges.known_as(relation)])
-            targets = wide(self.model.entities[target.offset : target.offset + target.count])
-            scores = scores_of_all(joined(wide(heads_), wide(own), self.model.score), targets, self.model.score)
+            vectors = self.model.entities
+            own = self.model.relation_vectors([self.edges.known_as(relation)])
+            x = joined(wide(vectors[rows]), wide(own), self.model.score)
+            scores = scores_of_all(x, wide(vectors[target.offset : target.offset + target.count]), self.model.score)
             if self.model.popularity is None:
                 return scores
             return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)

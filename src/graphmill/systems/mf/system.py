@@ -1,9 +1,9 @@
-"""The system of BPR-MF. Its vectors are a baseline for other recommenders, and initial vectors for KGAT (``init_from``)."""
+"""The system of matrix factorisation. Its vectors are where KGAT, MMGCN and DRAGON can start (``init_from``)."""
 
 from __future__ import annotations
 
-from graphmill.systems.bpr_mf.model import BprMf
-from graphmill.systems.bpr_mf.settings import BprMfSettings
+from graphmill.systems.mf.model import MatrixFactorisation
+from graphmill.systems.mf.settings import MfSettings
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.system import ITEMS, USERS, RecommenderSystem
 from graphmill.training.contract import Encoded, Term
@@ -11,22 +11,22 @@ from graphmill.training.contract import Encoded, Term
 NORM = "norm"
 
 
-class BprMfSystem(RecommenderSystem[BprMf]):
-    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; averaged over several j."""
+class MfSystem(RecommenderSystem[MatrixFactorisation]):
+    """L = mean loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples, the norm averaged over j."""
 
-    settings: BprMfSettings
+    settings: MfSettings
     term_names = (NORM,)
     can_checkpoint = False
 
-    def make_model(self) -> BprMf:
+    def make_model(self) -> MatrixFactorisation:
         """The two tables."""
-        return BprMf(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
+        return MatrixFactorisation(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
 
-    def encode(self, model: BprMf, batch: PairBatch) -> Encoded:
+    def encode(self, model: MatrixFactorisation, batch: PairBatch) -> Encoded:
         """The tables themselves."""
         return Encoded({USERS: model.user, ITEMS: model.item})
 
-    def terms(self, model: BprMf, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+    def terms(self, model: MatrixFactorisation, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
         assert encoded is not None
         loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))

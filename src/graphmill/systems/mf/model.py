@@ -1,4 +1,4 @@
-"""BPR-MF: a vector for each user and each item; the score is their dot product."""
+"""Matrix factorisation: a vector for each user and each item; the score is their dot product."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class BprMf(nn.Module):
+class MatrixFactorisation(nn.Module):
     """``user`` [U, d] and ``item`` [I, d], Xavier-uniform as in KGAT's and NGCF's pretraining."""
 
     def __init__(self, num_users: int, num_items: int, dim: int) -> None:

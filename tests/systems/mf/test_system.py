@@ -1,4 +1,4 @@
-"""BPR-MF: its loss by hand, with one negative of each pair and with several."""
+"""MF: its loss by hand, with one negative of each pair and with several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
     tmp_path: Path, loss: str, negatives: int
 ) -> None:
     objective = {"loss": loss, "negatives_per_positive": negatives, "regularisation": 0.5}
-    system = system_of("bpr_mf", small_graph(tmp_path), objective=objective)
+    system = system_of("mf", small_graph(tmp_path), objective=objective)
     model = system.build(Execution()).double()
     batch = system.step(system.phases[0], 0, 0)
     assert batch.negatives.shape == ((len(batch),) if negatives == 1 else (len(batch), negatives))
@@ -38,7 +38,7 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
 
 
 def test_no_negative_is_an_item_of_its_user(tmp_path: Path) -> None:
-    system = system_of("bpr_mf", small_graph(tmp_path), objective={"negatives_per_positive": 5})
+    system = system_of("mf", small_graph(tmp_path), objective={"negatives_per_positive": 5})
     batch, train = system.step(system.phases[0], 1, 0), system.view.train
     own = {(int(u), int(i)) for u, i in zip(train.row, train.columns, strict=True)}
     rows = np.repeat(batch.users, 5)

@@ -1,14 +1,14 @@
-"""What a BPR-MF training holds in memory."""
+"""What a training of matrix factorisation holds in memory."""
 
 from __future__ import annotations
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.bpr_mf.settings import BprMfSettings
+from graphmill.systems.mf.settings import MfSettings
 from graphmill.systems.recommenders.memory import evaluation_part, pairs_part, sizes_of
 from graphmill.training.planning import Part, Setup
 
 
-def memory_parts(graph: TypedGraph, settings: BprMfSettings, setup: Setup) -> list[Part]:
+def memory_parts(graph: TypedGraph, settings: MfSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
     size, d = sizes_of(graph), settings.model.embedding_dim
     table = size.nodes * d
