@@ -100,6 +100,10 @@ class BaseSystem(Generic[M]):
         """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
 
+    def part_runs(self) -> dict[str, dict[str, Any]]:
+        """By default, none."""
+        return {}
+
     def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""
 

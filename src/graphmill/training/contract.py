@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
+    """One kind of optimizer step; ``steps_per_epoch`` 0: nothing is trained by steps. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
     ``training``: settings of the phase's own optimizer, rate and decay; None means the run's.
     """
@@ -153,6 +153,9 @@ class System(Protocol):
 
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
+
+    def part_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings of the trainings, by name of their system, whose models are parts of this one; they are trained first."""
 
     def to(self, device: Any) -> None:
         """Move constants (graph, features) to the device."""

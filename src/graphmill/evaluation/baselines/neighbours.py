@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache as cached
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,7 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
+from graphmill.graph.spectral import unit_rows
 
 if TYPE_CHECKING:
     import torch
@@ -57,9 +58,39 @@ class NeighbourSetting:
     shrinkage: float = 3.0
     damping: float = 0.0
 
+    @property
+    def weight(self) -> float:
+        """What the similarities are multiplied by."""
+        return self.strength or 1.0
+
+    @property
+    def popularity(self) -> float:
+        """What log(1 + degree) is multiplied by."""
+        return 1.0 if self.strength else _TIE_BREAK
+
     def to_dict(self) -> dict[str, Any]:
         """The setting as plain values."""
         return asdict(self)
+
+
+class Ends(Protocol):
+    """The nodes of a type: global number of the first, and how many."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+
+class Links(Protocol):
+    """What a scorer reads of the training links: those of a graph, in both directions, or those of an export."""
+
+    def matrix(self, relation: int) -> sp.csr_matrix:
+        """float32 [sources, targets]: 1 for each training link."""
+
+    def ends(self, relation: int) -> tuple[Ends, Ends]:
+        """The sources and targets of a relation."""
 
 
 class NeighbourScorer:
@@ -72,7 +103,7 @@ class NeighbourScorer:
 
     def __init__(
         self,
-        edges: TrainEdges,
+        edges: Links,
         rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
@@ -90,15 +121,25 @@ class NeighbourScorer:
 
     def mixed(self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting) -> Float32:
         """float32 (B × candidates): the sum of the damped parts of the setting's side and the degree term."""
+        total = self.similarities(relation, heads, parts, setting)
+        total *= np.float32(setting.weight)
+        incoming = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
+        total += np.float32(setting.popularity) * np.log1p(incoming).astype(np.float32)
+        return total
+
+    def similarities(
+        self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting
+    ) -> Float32:
+        """float32 (B × candidates): the sum of the damped parts of the setting's side."""
         links = self.edges.matrix(relation)
-        incoming = np.asarray(links.sum(0)).ravel()
-        total = np.zeros((len(heads), len(incoming)), np.float32)
-        scales: dict[Side, Any] = {"source": incoming, "target": np.diff(links.indptr)[heads][:, None]}
+        total = np.zeros((len(heads), links.shape[1]), np.float32)
+        scales: dict[Side, Any] = {
+            "source": np.asarray(links.sum(0)).ravel(),
+            "target": np.diff(links.indptr)[heads][:, None],
+        }
         for side, known in scales.items():
             if setting.side in (side, "both"):
-                damped = (1.0 + known) ** -setting.damping * (setting.strength or 1.0)
-                total += parts[side] * damped.astype(np.float32)
-        total += np.float32(1.0 if setting.strength else _TIE_BREAK) * np.log1p(incoming).astype(np.float32)
+                total += parts[side] * ((1.0 + known) ** -setting.damping).astype(np.float32)
         return total
 
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
@@ -126,7 +167,7 @@ class NeighbourScorer:
 
 
 def choose(
-    edges: TrainEdges,
+    edges: Links,
     queries: LinkQueries,
     rows_of: Mapping[float, Callable[[], ScoredRows]],
     *,
@@ -165,20 +206,18 @@ def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
 def spectral_rows(
     edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
 ) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], with the lengths
-    of their neighbourhoods.
+    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
+    (shorter for small neighbourhoods) or all of length 1.
 
     ``poll``: as in :func:`graphmill.graph.spectral.factors`.
     """
     vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
+    return {shrinkage: lambda shrinkage=shrinkage: of_length(vectors(), shrinkage) for shrinkage in SHRINKAGES["spectral"]}
 
-    def scaled(shrinkage: float) -> Float32:
-        rows = edges.neighbourhoods(shrinkage)
-        length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)))
-        found: Float32 = (vectors() * length).astype(np.float32)
-        return found
 
-    return {shrinkage: partial(scaled, shrinkage) for shrinkage in SHRINKAGES["spectral"]}
+def of_length(vectors: Float32, shrinkage: float) -> Float32:
+    """Spectral vectors [nodes, width] as they are, or with a ``shrinkage`` of 0 of length 1."""
+    return vectors if shrinkage else unit_rows(vectors)
 
 
 def _mean_reciprocal_ranks(
