@@ -1,4 +1,4 @@
-"""Spectral vectors with a basis that is kept: of the nodes it was made from, of these without some pairs, and of new nodes."""
+"""Spectral vectors with a basis that is kept: of its own nodes, of these without some pairs, and of new nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from graphmill.graph.spectral import Neighbourhoods, factors, scaled
 
 SHORTENING = 0.3
-"""Keeps vectors shorter than 1, most of all those of small neighbourhoods: length l becomes √(l / (l + this))."""
+"""In :func:`shortened`."""
 _ALMOST_ZERO = 1e-4
 """Share of the largest singular value below which a direction is rounding error."""
 
 
 class SpectralVectors:
-    """A node's vector is the sum of its neighbours' columns (right singular vectors), shortened.
+    """A node's vector is the sum of its neighbours' columns (right singular vectors), short for a small neighbourhood.
 
     ``left`` float32 [nodes, width]: left singular vectors times ``values`` [width], of the scaled matrix of ``entries``.
     """
@@ -40,7 +40,7 @@ class SpectralVectors:
         if without is not None:
             matrix = matrix.copy()
             matrix.data[without[self.entries.pair]] = 0.0
-        return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32))
+        return np.asarray(scaled(matrix) @ self.columns, dtype=np.float32)
 
     def projected(self, matrix: sp.csr_matrix) -> np.ndarray:
         """float32 [rows, width]: vectors of nodes outside the basis, from their neighbourhoods [rows, columns].
@@ -48,7 +48,7 @@ class SpectralVectors:
         A basis keeps more of the rows that it was made from than of other rows. Scores compare the two, so the other rows
         are multiplied by the mean ratio.
         """
-        return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32) * self._lost_by_others)
+        return np.asarray(scaled(matrix) @ self.columns, dtype=np.float32) * self._lost_by_others
 
     @cached_property
     def _lost_by_others(self) -> np.float32:
@@ -74,8 +74,8 @@ def _kept(rows: sp.csr_matrix, columns: np.ndarray) -> float:
     return float(np.mean(np.linalg.norm(np.asarray(rows @ columns), axis=1) / length)) if len(length) else 0.0
 
 
-def _shortened(vectors: np.ndarray) -> np.ndarray:
-    """Rows of length √(l / (l + :data:`SHORTENING`)) instead of l; changes ``vectors``."""
+def shortened(vectors: np.ndarray) -> np.ndarray:
+    """Rows of length √(l / (l + :data:`SHORTENING`)) instead of l, which differ less in length."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
-    return vectors
+    found: np.ndarray = vectors / np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6).astype(np.float32)
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,8 @@ from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 
 
-class NodeRange(NamedTuple):
+@dataclass(frozen=True)
+class NodeRange:
     """The nodes of a type: global number of the first, and how many."""
 
     offset: int

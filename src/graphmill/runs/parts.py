@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Message, Outlet
-from graphmill.runs.resolve import fingerprint, resolve, run_root
+from graphmill.runs.resolve import fingerprint, resolve
+from graphmill.systems import registry
 from graphmill.training.contract import System
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.schedule import SHORT
@@ -37,13 +39,18 @@ class PartOutlet:
 
 
 def train_parts(
-    system: System, run: RunDirectory, train: Train, outlets: Sequence[Outlet], stop: StopRequest | None
+    system: System,
+    graph: TypedGraph,
+    run: RunDirectory,
+    train: Train,
+    outlets: Sequence[Outlet],
+    stop: StopRequest | None,
 ) -> dict[str, nn.Module]:
     """The models of :meth:`System.part_runs`, trained, resumed or copied; by name."""
     found = {}
     for name, values in system.part_runs().items():
         where, root = f"the part {name}", run.path / PARTS / name
-        taken = finished_run(system.trained[name], values, where, [root, *roots_beside(run.path.parent, name)])
+        taken = finished_run(graph, values, where, [root, *roots_beside(run.path.parent, name)])
         if taken is not None and taken.parent != root:
             copy(taken, root / taken.name)
         passed = [PartOutlet(outlet) for outlet in outlets]
@@ -53,17 +60,18 @@ def train_parts(
 
 
 def roots_beside(root: Path, name: str) -> Iterator[Path]:
-    """Folders with runs of the system ``name`` beside those of another system: its own runs, baselines, and parts of runs."""
+    """Folders that may hold runs of the system ``name``: its own beside ``root``, baselines, and parts of other runs."""
     yield root.parent / name
     for other in sorted(path for path in root.parent.glob("*") if path.is_dir()):
         yield other / "baselines" / name
         yield from sorted(other.glob(f"*/{PARTS}/{name}"))
 
 
-def finished_run(system: System, values: Mapping[str, Any], where: str, roots: Sequence[Path]) -> Path | None:
-    """A finished run of ``system`` with these settings in one of ``roots``; None if there is none."""
+def finished_run(graph: TypedGraph, values: Mapping[str, Any], where: str, roots: Sequence[Path]) -> Path | None:
+    """A finished run with these settings in one of ``roots``; None if there is none."""
     job = resolve(values, where)
-    digest = fingerprint(job, system.graph.content_hash, system.algorithm_version)  # type: ignore[attr-defined]
+    system = registry.create(job.settings.system, graph, job.settings, job.batching)
+    digest = fingerprint(job, graph.content_hash, system.algorithm_version)
     return next((p for root in roots if _finished(p := root / digest[:SHORT], digest, job.settings)), None)
 
 
@@ -72,7 +80,7 @@ def _finished(run: Path, digest: str, settings: Any) -> bool:
         return False
     try:
         report = RunDirectory(run).read_json("report.json")
-    except Exception:  # noqa: BLE001 - a damaged run is none to copy
+    except Exception:
         return False
     return report["fingerprint"] == digest and report["epochs_done"] >= settings.training.epochs
 

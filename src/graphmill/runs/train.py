@@ -190,7 +190,7 @@ def _fit(
     parts = {}
     if start == "fresh":
         listener.send({"kind": "started", "reused": False, "resumed_from_epoch": 0, **about})
-        parts = train_parts(system, run, train, outlets, stop)
+        parts = train_parts(system, prepared.graph, run, train, outlets, stop)
     engine = Engine(
         system,
         settings.training,
@@ -207,8 +207,7 @@ def _fit(
         initialise=prepared.warm_start.applied_to(system) if prepared.warm_start else None,
         before_save=run.metrics.sync,
     )
-    for name, model in parts.items():
-        engine.model.trained[name].load_state_dict(model.state_dict())
+    system.take_parts(engine.model, parts)
     notes = list(job.notes)
     if acceleration.gradient_checkpointing and not system.can_checkpoint:
         notes.append(

@@ -23,7 +23,8 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
-from graphmill.graph.spectral import unit_rows
+from graphmill.graph.spectral import SHRINKAGE
+from graphmill.graph.spectral_vectors import shortened
 
 if TYPE_CHECKING:
     import torch
@@ -34,12 +35,12 @@ ScoredRows: TypeAlias = sp.csr_matrix | Float32
 """A row per node in global order, sparse [nodes, columns] or dense [nodes, width]. The similarity is the dot product of
 two rows."""
 
-SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
+SHRINKAGES = (1.0, 3.0)
 """Values added to a neighbourhood's squared length. Larger values reduce the similarities of nodes with few neighbours."""
 SIDES: tuple[Side, ...] = ("both", "source", "target")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
 """Weights of the similarities relative to log(1 + degree). 0: similarity alone, with ties broken by degree."""
-DAMPINGS = (0.0, 0.5)
+DAMPINGS = (0.0, 0.5, 0.7)
 """Exponents p: a sum over n known nodes is divided by (1 + n)^p."""
 TUNING_QUERIES = 500
 """Number of validation queries per relation for the choice of settings."""
@@ -77,10 +78,12 @@ class Ends(Protocol):
     """The nodes of a type: global number of the first, and how many."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """Global number of the first."""
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """How many."""
 
 
 class Links(Protocol):
@@ -200,24 +203,28 @@ def choose(
 
 def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
     """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
-    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
+    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES}
 
 
 def spectral_rows(
     edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
 ) -> dict[float, Callable[[], ScoredRows]]:
     """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
-    (shorter for small neighbourhoods) or all of length 1.
+    (short for small neighbourhoods) or :func:`shortened`.
 
     ``poll``: as in :func:`graphmill.graph.spectral.factors`.
     """
     vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
-    return {shrinkage: lambda shrinkage=shrinkage: of_length(vectors(), shrinkage) for shrinkage in SHRINKAGES["spectral"]}
+
+    def rows(shrinkage: float) -> Float32:
+        return of_length(vectors(), shrinkage)
+
+    return {shrinkage: partial(rows, shrinkage) for shrinkage in SHRINKAGES}
 
 
 def of_length(vectors: Float32, shrinkage: float) -> Float32:
-    """Spectral vectors [nodes, width] as they are, or with a ``shrinkage`` of 0 of length 1."""
-    return vectors if shrinkage else unit_rows(vectors)
+    """Spectral vectors [nodes, width], whose lengths are those by a shrinkage of 3; with less they are :func:`shortened`."""
+    return vectors if shrinkage >= SHRINKAGE else shortened(vectors)
 
 
 def _mean_reciprocal_ranks(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +21,20 @@ WITHOUT_DEGREE = 30.0
 """Weight of similarities that rank best without a degree beside them."""
 
 
-class Part(Protocol):
+class Part(ABC):
     """``alone``: its amount and popularity's with which it ranks as the baseline of its name does. ``amounts``: those that
     are tried beside other parts."""
 
     alone: tuple[float, float]
     amounts: tuple[float, ...]
 
+    @abstractmethod
     def scores(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
 
 
 @dataclass
-class Popularity:
+class Popularity(Part):
     """log(1 + training links into the candidate)."""
 
     links: TrainingLinks
@@ -45,7 +47,7 @@ class Popularity:
         return torch.from_numpy(degree).expand(len(heads), -1)
 
 
-class Similarities:
+class Similarities(Part):
     """The similarities of a baseline, kNN or spectral vectors, without its degree term."""
 
     def __init__(self, scorer: NeighbourScorer, tried: tuple[float, ...]) -> None:
@@ -61,7 +63,7 @@ class Similarities:
 
 
 @dataclass
-class Trained:
+class Trained(Part):
     """The scores of a trained system: of its model in a run, or of its export."""
 
     scorer: Any

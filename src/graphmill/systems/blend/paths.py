@@ -19,7 +19,7 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_paths import NONE, TypedPaths
 from graphmill.sampling.keyed import generator
 from graphmill.systems.blend.paired_links import PairedLinks
-from graphmill.systems.blend.part import TIE_BREAK
+from graphmill.systems.blend.part import TIE_BREAK, Part
 
 CHANNELS = 64
 """Largest number of channels of a relation."""
@@ -62,7 +62,7 @@ class PathWeights(nn.Module):
         self.fitted.fill_(True)
 
 
-class Paths:
+class Paths(Part):
     """The part's scores, from the training links and the arrays of :class:`PathWeights`."""
 
     alone = (1.0, TIE_BREAK)

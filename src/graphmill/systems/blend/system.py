@@ -35,7 +35,7 @@ COMPLEX = "complex"
 
 
 class BlendSystem(BaseSystem[BlendModule]):
-    """Has no step of its own: its first evaluation fits the parts and their amounts. :meth:`part_runs` are trained before."""
+    """Has no step of its own: its evaluation fits the parts and their amounts. :meth:`part_runs` are trained before."""
 
     algorithm_version = 1
     can_checkpoint = False
@@ -69,6 +69,11 @@ class BlendSystem(BaseSystem[BlendModule]):
         sizes = self.graph.num_nodes, len(self.graph.relations), self.settings.model.embedding_dim, len(self.names)
         return BlendModule(*sizes, paths=PATHS in self.names, trained=models)
 
+    def take_parts(self, model: BlendModule, parts: Mapping[str, nn.Module]) -> None:
+        """:meth:`graphmill.training.contract.System.take_parts`."""
+        for name, part in parts.items():
+            model.trained[name].load_state_dict(part.state_dict())
+
     def to(self, device: torch.device) -> None:
         """The trained parts are scored on the device, the others on the host."""
         super().to(device)
@@ -81,7 +86,7 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     def row_keys(self, model: BlendModule) -> dict[str, tuple[str, list[str]]]:
         """Those of the trained parts."""
-        keys = {}
+        keys: dict[str, tuple[str, list[str]]] = {}
         for name, system in self.trained.items():
             own = system.row_keys(model.trained[name])
             keys |= {f"trained.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
@@ -89,9 +94,7 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- fitting
 
-    def evaluate(
-        self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]
-    ) -> dict[str, float]:
+    def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ... Fits the blend first, unless ``final``."""
         if not final:
             self.fit(model, poll)
@@ -113,7 +116,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         }
         for name, make in makers.items():
             if name in self.names:
-                rows_of = {shrinkage: partial(make, shrinkage) for shrinkage in SHRINKAGES[name]}
+                rows_of = {shrinkage: partial(make, shrinkage) for shrinkage in SHRINKAGES}
                 setting, _ = choose(self.links, valid, rows_of, poll=poll)
                 model.settings[self.names.index(name)] = torch.from_numpy(setting_row(setting))
         if model.paths is not None:
@@ -199,7 +202,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         return blocks_of(self.spectral(model).all())
 
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected neighbourhoods; ComplEx's vectors by regression."""
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
         vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
         links, tables = grown_links(later, self.links, self.graph), {}
         for name, system in self.trained.items():
