@@ -14,7 +14,7 @@ from graphmill.errors import StoppedError, TrainingError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge
 from graphmill.systems import registry
-from graphmill.systems.complex.settings import ComplexTraining
+from graphmill.systems.factor.settings import FactorTraining
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import ParameterGroup
@@ -238,7 +238,7 @@ def test_a_step_skipped_on_the_device_leaves_every_bit(name: str, on: str, monke
 
 
 def test_adagrad_with_weight_decay_cannot_skip_by_itself() -> None:
-    settings = ComplexTraining(weight_decay=0.1)
+    settings = FactorTraining(weight_decay=0.1)
     parameter = torch.nn.Parameter(torch.ones(2))
     for decay, guards in ((1.0, False), (0.0, True)):
         groups = [ParameterGroup(["a"], [parameter], decay)]

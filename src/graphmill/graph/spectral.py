@@ -44,8 +44,9 @@ class Neighbourhoods:
 
 
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
-    """The training neighbours of each node, with one column per (relation, neighbour). Repeated edges count once, and columns
-    without an edge are left out.
+    """The training neighbours of each node, with one column per (relation, neighbour).
+
+    Repeated edges count once, and columns without an edge are left out.
 
     If the graph does not hold a relation's edges in both directions, the relation is read in both.
     """

@@ -241,7 +241,7 @@ def _examine(path: str) -> IngestReport:
     graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
     settings = InteractionsCsvSettings(delimiter=mark)
     return examined(
-        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "bpr_mf",
+        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "mf",
         columns=columns, graph=lambda result: graph,
     )  # fmt: skip
 

@@ -193,7 +193,7 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
 
 def _examine(path: str) -> IngestReport:
     return examined(
-        path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, lambda r: "mmgcn" if r.features else "bpr_mf"
+        path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, lambda r: "mmgcn" if r.features else "mf"
     )
 
 

@@ -32,7 +32,7 @@ from graphmill.ingest.csv_blocks import (
 )
 from graphmill.ingest.csv_careful import checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
-from graphmill.ingest.files import PARQUET, Source, first_lines, lines_of, shown
+from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, lines_of, shown
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -233,28 +233,22 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _parquet_file(path: str | Path, name: str) -> ParquetTable:
-    if _is_plain_parquet(path):
+def parquet_file(path: str | Path, name: str) -> ParquetTable:
+    """The Parquet file, mapped if it is local and not compressed. Raises :class:`InputError` if it is damaged, or too large
+    for the memory."""
+    if is_plain(path, PARQUET):
         return ParquetTable(path, name, mapped=True)
     with Source(path, text=False) as source:
-        return ParquetTable(pa.BufferReader(source.read()), name)
-
-
-def _is_plain_parquet(path: str | Path) -> bool:
-    """Whether the file is local and not compressed, so that it need not be entirely in memory."""
-    if "://" in str(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
+        return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
 def _parquet_names(path: str | Path, name: str) -> list[str]:
-    return list(_parquet_file(path, name).names)
+    return list(parquet_file(path, name).names)
 
 
 def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
     line = 1
-    for batch in _parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+    for batch in parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
         try:
             columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
         except pa.ArrowException as error:

@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation import markdown
 from graphmill.evaluation.pictures.canvas import small_png
 from graphmill.orchestration.io_managers import REMEDY
@@ -145,8 +146,7 @@ def picture(image: Picture, root: Path, max_bytes: int = INLINE_IMAGE_BYTES) -> 
 
     The bound applies to the stored text: the image in base64, its title and the path.
     """
-    (root / image.path).parent.mkdir(parents=True, exist_ok=True)
-    (root / image.path).write_bytes(image.png)
+    write_atomically(root / image.path, image.png)
     encoded = _small_png(image.png, max_bytes - len(image.title) - len(image.path) - 100)
     inline = f"![{image.title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
     return dg.MetadataValue.md(f"{inline}Full size: `{image.path}`")

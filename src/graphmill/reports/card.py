@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
 from graphmill.systems.registry import SYSTEMS
-from graphmill.training.files import write_atomically
 from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"

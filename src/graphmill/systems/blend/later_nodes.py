@@ -10,7 +10,7 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import Neighbourhoods
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 
 
 def neighbourhoods_of(later: LaterNodes, graph: TypedGraph, entries: Neighbourhoods) -> sp.csr_matrix:

@@ -65,8 +65,8 @@ class SequenceEvaluator:
         ``final``: all metrics; metrics without targets whose time is tied, so that their order is that of the file
         (``untied_``); if there are targets that their user has met before: their share (``repeat_share``), metrics of
         these targets among all items (``repeated_``) and of the other targets among the items new to their user
-        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``item_knn_``,
-        ``replay_``), also with repeats separately.
+        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``session_knn_``,
+        ``repeats_``), also with repeats separately.
         """
         evaluation = self.settings.evaluation
         asked = self.split(split)
