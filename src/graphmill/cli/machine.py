@@ -26,20 +26,24 @@ def prune(
 
 @app.command(rich_help_panel=PROJECT)
 def doctor(
+    project: Annotated[
+        Path | None,
+        typer.Argument(help="A project, such as `.`: look at its processes, locks, files and versions instead"),
+    ] = None,
     processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Show which devices, kernels and extras this machine can use, and the reason for each that it cannot."""
+    """Show which devices, kernels and extras this machine can use, or what is wrong in a project, and what to do."""
     from graphmill.diagnostics.doctor import examine
+    from graphmill.project.examination import examine_project
 
-    found = examine(processes)
+    found = examine(processes) if project is None else examine_project(project)
     if as_json:
         print_json([vars(f) for f in found])
     else:
-        print_table(
-            "This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found]
-        )
-    if any(f.required and not f.ok for f in found):
+        title = "This machine" if project is None else str(project)
+        print_table(title, ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found])
+    if any(not f.ok and (f.required or project is not None) for f in found):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

@@ -128,6 +128,9 @@ def rollback(
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+        if found["not_written"]:
+            where = f"{', '.join(found['not_written'])}, which only {found['before']} itself names"
+            print(f"note: not written to {where}; graphmill export {store.label} TARGET writes there", file=sys.stderr)
         if found["tracker"]:
             print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
         if found["copy"]:

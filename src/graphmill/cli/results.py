@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.cli.entry import JUDGE, USE, Json, app, overrides
 from graphmill.cli.output import (
     number,
@@ -33,7 +34,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare a run's ranking with all its baselines; ComplEx, BPR-MF and HGT without messages are trained for it."""
+    """Compare a run's ranking with all its baselines; ComplEx, MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.usage.ranking import rank_any
 
@@ -308,7 +309,8 @@ def compare(
 
     found = compare_runs(run_a, run_b)
     if picture is not None:
-        picture.write_bytes(compare_picture(run_a, run_b))
+        with writing(picture):
+            write_atomically(picture, compare_picture(run_a, run_b))
     if as_json:
         print_json(found.to_dict())
         return

@@ -36,9 +36,10 @@ ABOUT = {
     "popularity": "popularity",
     "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
-    "replay": "the items that the user has taken most often and most recently",
+    "session_knn": "similar items to the last ones (item-kNN over sessions)",
+    "repeats": "the items that the user has taken most often and most recently",
     "ease": "EASE",
-    "bpr_mf": "BPR-MF, trained on the same data",
+    "mf": "matrix factorisation, trained on the same data",
 }
 
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")

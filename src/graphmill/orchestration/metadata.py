@@ -15,6 +15,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation import markdown
 from graphmill.evaluation.pictures.canvas import png_width, small_png
 from graphmill.orchestration.io_managers import REMEDY
@@ -144,8 +145,7 @@ def picture(image: Picture, root: Path, pictures: int = 1) -> dg.MetadataValue:
 
     If its text would be too long, it gets fewer colours, and then a smaller size, with the file's path beside it.
     """
-    (root / image.path).parent.mkdir(parents=True, exist_ok=True)
-    (root / image.path).write_bytes(image.png)
+    write_atomically(root / image.path, image.png)
     room = min(PICTURE_BYTES, PAGE_BYTES // max(pictures, 1)) - len(image.title) - len(image.path) - 100
     png, share, colours = image.png, 1.0, 64
     while len(png) * 4 > room * 3:

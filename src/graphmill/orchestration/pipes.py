@@ -1,7 +1,7 @@
 """Runs the worker process from a Dagster step, with live figures while it works. A cancelled run leaves no process.
 
 Dagster's own subprocess client signals only the direct child, and passes on custom messages only at the end. So this
-module has its own loop. ``docs/explanation/dagster.md``, "The worker", describes the worker's side.
+module has its own loop. ``docs/how-to/train_elsewhere.md`` describes the worker's side.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
-from graphmill.promotion.copies import copy_live, note_target
+from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
@@ -91,6 +91,7 @@ def promote_run(
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
                 return {**found, **kept, "copy": copy_live(store)}
             write_sinks(version, settings.sinks, champion)
+            note_sinks(store, settings.sinks)
             store.switch(version, kind="promoted", by=by, why=found["reason"])
             removed = store.prune(settings.keep)
         copy_run(restored)
@@ -118,8 +119,11 @@ def export_trial(run_dir: str | Path) -> Restored:
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
     """Make an older version live: ``wanted``, or the one before.
 
-    Returns ``version``, ``path``, ``before``, ``reason``, ``tracker`` and ``copy`` (why the tracker was not told and
-    the copy not made, or "").
+    The sinks of the last promotion get its vectors. Sinks that only a version's own file names are not written, because
+    the version may come from someone else: they are in ``not_written``.
+
+    Returns ``version``, ``path``, ``before``, ``reason``, ``not_written``, ``tracker`` and ``copy`` (why the tracker was
+    not told and the copy not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is already live, or there is no earlier one.
@@ -133,14 +137,15 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
             raise InputError(f"{target.name} is the live version of {store.label} already")
         target.verify()
         reason = why or "rolled back by hand"
-        live = store.current()
-        write_sinks(target, live.about.get("sinks", ()) if live else (), live)
+        live, sinks = store.current(), sinks_of(store)
+        write_sinks(target, sinks, live)
         store.switch(target, kind="rolled back", by=by, why=reason)
     return {
         "version": target.name,
         "path": str(target.path),
         "before": before,
         "reason": reason,
+        "not_written": [each for each in (live.about["sinks"] if live else []) if each not in sinks],
         "tracker": mirror_alias(target.path, target.about),
         "copy": copy_live(store),
     }

@@ -26,9 +26,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from graphmill.atomic_files import sync_directory, write_atomically
 from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
 from graphmill.export.manifests import VERSION_FORMAT, read_version
-from graphmill.training.files import sync_directory, write_atomically
 from graphmill.verified_files import (
     REMEDIES,
     VERSION,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
@@ -18,7 +19,6 @@ from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
-from graphmill.training.files import write_atomically
 from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"

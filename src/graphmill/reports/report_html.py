@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill.atomic_files import os_error_in_a_sentence, write_atomically
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
 from graphmill.reports.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.verdict import card_verdict
-from graphmill.training.files import os_error_in_a_sentence, write_atomically
 from graphmill.training.metrics_log import MetricsLog
 
 REPORT = "report.html"

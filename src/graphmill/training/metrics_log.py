@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from graphmill.atomic_files import os_error_in_a_sentence, write_all, write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat, readable
-from graphmill.training.files import os_error_in_a_sentence, write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
 WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"

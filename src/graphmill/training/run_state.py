@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.errors import InputError
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.schedule import Schedule
+from graphmill.training.solved import SolvedArrays
 
 
 @dataclass
@@ -89,6 +90,9 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
         raise InputError(
             f"{path} does not fit this model: {', '.join(odd)} on one side only; train with acceleration.resume: never"
         )
+    if isinstance(model, SolvedArrays):
+        model.put(stored)
+        return
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != stored[name].shape:
