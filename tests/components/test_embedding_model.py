@@ -49,8 +49,8 @@ def export(project: Project, vectors: np.ndarray, nodes: pa.Table) -> dict[str, 
     folder = project.root / RUN / "embeddings"
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
-    for kind, name in ((ParquetEmbeddings, "embeddings.parquet"), (CsvEmbeddings, "embeddings.csv")):
-        writer = kind(folder / name, vectors.shape[1])
+    parquet = ParquetEmbeddings(folder / "embeddings.parquet", vectors.shape[1], nodes.num_rows)
+    for writer, name in ((parquet, "embeddings.parquet"), (CsvEmbeddings(folder / "embeddings.csv"), "embeddings.csv")):
         writer.write(nodes, vectors)
         writer.commit()
         files[name] = {"bytes": (folder / name).stat().st_size}
