@@ -107,7 +107,7 @@ def markdown() -> str:
         "| address | answer |",
         "|---|---|",
         *(f"| `GET {path}` | {about} |" for path, about in OTHERS.items()),
-        "| `GET /pictures/{path}?width=N` | A picture of a run directory, as Dagster's asset pages show it. |",
+        "| `GET /reports/{path}` | The `report.html` of a run directory; Dagster's asset pages link to it. |",
         "",
     ]
     uses = Counter(p for each in ENDPOINTS for p in each.parameters)
