@@ -94,6 +94,10 @@ def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> 
     }
 
 
+def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> None:
+    assert names(project.model(system="ease")) == {f"ease_{part}" for part in ("model", "ranking", "recommendations")}
+
+
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
