@@ -121,6 +121,8 @@ FUZZED = (
     "hgt-full",
     "conve-kvsall",
     "complex",
+    "rotate",
+    "transe",
     "mf",
     "lightgcn",
     "kgat",

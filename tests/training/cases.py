@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from graphmill.systems import registry
 from graphmill.training.contract import Execution, System
 from graphmill.training.engine import Engine
 from graphmill.training.reporting import TrainingListener
+from tests.systems.conve.graphs import random_graph
 
 
 def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:
@@ -146,13 +148,15 @@ def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
 class Case:
     """A system in one mode, on a graph that it can learn something from in seconds.
 
-    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows.
+    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows. ``steps``: whether it trains by
+    gradient steps.
     """
 
     system: str
     settings: dict[str, Any]
     graph: Callable[[Path], TypedGraph] = typed_graph
     row_split: bool = True
+    steps: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
 
     def job(self, graph: TypedGraph, **sections: dict[str, Any]) -> Job:
@@ -198,13 +202,17 @@ _CONVE = {
     "evaluation": {"eval_every": 2},
 }
 
-_COMPLEX = {
+_FACTOR = {
     "model": {"embedding_dim": 12},
     "objective": {"candidates": 20, "n3": 0.1},
     "training": {"epochs": 4, "steps_per_epoch": 5},
     "acceleration": {"batch_size": 60},
     "evaluation": {"eval_every": 2},
 }
+
+_DISTANCE = merge(
+    {name: each for name, each in _FACTOR.items() if name != "objective"}, {"objective": {"candidates": 20}}
+)
 
 _NBFNET = {
     "model": {"hidden_dim": 8, "num_layers": 2, "nodes_per_layer": 12},
@@ -276,19 +284,20 @@ CASES = {
     "conve-slcwa": Case(
         "conve", merge(_CONVE, {"objective": {"loop": "slcwa", "negatives_per_positive": 4}}), row_split=False
     ),
-    "complex": Case("complex", _COMPLEX),
-    "complex-distmult": Case(
-        "complex",
-        merge(
-            _COMPLEX,
-            {
-                "model": {"scoring": "distmult"},
-                "objective": {"candidates": 0},
-                "training": {"learning_rate": 0.01},
-            },
-        ),
+    "complex": Case("complex", _FACTOR),
+    "distmult": Case(
+        "distmult",
+        merge(_FACTOR, {"objective": {"candidates": 0}, "training": {"learning_rate": 0.01}}),
     ),
+    "rotate": Case(
+        "rotate",
+        merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}}),
+        graph=partial(random_graph, entities=40, relations=4, triples=400),
+    ),
+    "transe": Case("transe", _DISTANCE),
+    "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
+    "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
@@ -347,6 +356,10 @@ CASES = {
         graph=sequence_graph,
     ),
 }
+
+
+STEPPED = {name: case for name, case in CASES.items() if case.steps}
+"""What the suites of the training mathematics run on: a system without gradient steps has none."""
 
 
 def trained(job: Job, system: System) -> Engine:
