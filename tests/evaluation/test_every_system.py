@@ -56,6 +56,8 @@ class Trained:
 @pytest.fixture(scope="module", params=[name for name in registry.SYSTEMS if name != REFUSING])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     system: str = request.param
+    if system == "ials":
+        pytest.importorskip("implicit")
     kind, folder = kind_of(system), tmp_path_factory.mktemp(system)
     graph = planted_graph(kind, folder / "graph")
     settings = next((case.settings for case in (*CASES.values(), *CLOSED_FORMS.values()) if case.system == system), {})
