@@ -385,6 +385,7 @@ _NEXT = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "ndcg
 CLOSED_FORMS = {
     "ease": Case("ease", _ITEMS, graph=recommender_graph),
     "item_knn": Case("item_knn", _ITEMS, graph=recommender_graph),
+    "ials": Case("ials", merge(_ITEMS, {"model": {"embedding_dim": 8}}), graph=recommender_graph),
     "popularity": Case("popularity", _ITEMS, graph=recommender_graph),
     "markov": Case("markov", _NEXT, graph=sequence_graph),
     "session_knn": Case("session_knn", _NEXT, graph=sequence_graph),

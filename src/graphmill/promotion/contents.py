@@ -38,6 +38,7 @@ from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, re
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, System
 from graphmill.training.run_files import RunSettings, shaped
+from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
@@ -214,6 +215,11 @@ def load_champion(version: Version, like: Restored) -> Champion:
             model.load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
+    elif isinstance(model, SolvedArrays):
+        raise InputError(
+            f"{version.name} was computed in closed form on another graph, which it cannot rank: compare the metrics of the "
+            "two by hand"
+        )
     else:
         start = read_champion(version.path)
         start.applied_to(system)(model)
