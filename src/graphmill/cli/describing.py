@@ -76,7 +76,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain a predicted link by the edges and paths that led to its score; for conve by training triples (TracIn)."""
-    from graphmill.explain.links import ExplainSettings
+    from graphmill.explain.explanation import ExplainSettings
     from graphmill.usage.explain import explain_link
 
     asked = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
+    """One kind of optimizer step; ``steps_per_epoch`` 0: nothing is trained by steps.
 
-    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's. ``closed_form``: the one
-    step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients and no optimizer.
+    ``batch_size / base_batch_size`` is the k of learning-rate scaling. ``training``: settings of the phase's own optimizer,
+    rate and decay; None means the run's. ``closed_form``: the one step of the phase computes the model's arrays
+    (:class:`SolvedSystem`); there are no gradients and no optimizer.
     """
 
     name: str
@@ -167,6 +168,12 @@ class System(Protocol):
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
 
+    def part_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings of the trainings, by name of their system, whose models are parts of this one; they are trained first."""
+
+    def take_parts(self, model: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        """Copy the trained models of :meth:`part_runs` into the model."""
+
     def to(self, device: Any) -> None:
         """Move constants (graph, features) to the device."""
 
@@ -191,6 +198,9 @@ class System(Protocol):
 
     def scorer(self, model: nn.Module) -> Scorer:
         """Scores for ranking, from the model in eval mode."""
+
+    def baselines(self, model: nn.Module) -> Mapping[str, Scorer]:
+        """The parts of the model that are baselines of its ranking, by name."""
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Metrics on a split ("valid", "test"), unrounded. It calls ``poll`` often; ``poll`` may raise to stop.

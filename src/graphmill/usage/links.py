@@ -105,7 +105,7 @@ def link_model(run: str | Path) -> LinkModel:
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
             f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
-            "HGT, ConvE and ComplEx"
+            "a blend, HGT, ConvE and ComplEx"
         )
     restored = restore(path)
     if entry(restored.system.name).recommends:
@@ -114,9 +114,9 @@ def link_model(run: str | Path) -> LinkModel:
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
-    checkpoint, on their own device, if they have one."""
-    return manifest["system"] == "hgt" or not (path / "checkpoints").is_dir()
+    """Whether to score from the export. For HGT this avoids message passing, for a blend the making of its parts. Other
+    runs are scored from their checkpoint, on their own device, if they have one."""
+    return manifest["system"] in ("blend", "hgt") or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
@@ -253,7 +253,10 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     """The edges that explain the best links, if the system's scores are sums over edges."""
     from graphmill.usage.explain import EdgeEvidence
 
-    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] != "hgt":
+    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] not in (
+        "blend",
+        "hgt",
+    ):
         return []
     names = model.graph.node_table()["name"]
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]

@@ -22,16 +22,14 @@ from graphmill.verified_files import REMEDIES, verified_file
 
 if TYPE_CHECKING:
     from graphmill.graph.training_links import TrainingLinks
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.blend.scorer import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.exported import Run
 
 _AGAIN = REMEDIES["graphmill-embeddings"]
 
 
-def scorer_of_export(
-    folder: Path, manifest: Mapping[str, Any], embeddings: Embeddings
-) -> ExportedScorer | SoftmaxScorer:
+def scorer_of_export(folder: Path, manifest: Mapping[str, Any], embeddings: Embeddings) -> ExportedScorer | BlendScorer:
     """The scorer of links from an export: its manifest, its vectors, and its arrays in ``folder``.
 
     Raises:
@@ -39,7 +37,7 @@ def scorer_of_export(
     """
     if SCORING not in manifest["files"]:
         raise InputError(
-            f"{folder} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
+            f"{folder} has vectors and no {SCORING}: links are scored from exports of a blend, HGT, ConvE and ComplEx"
         )
     path = verified_file(folder, SCORING)
     arrays = load_safetensors(path, "np", _AGAIN)
