@@ -383,4 +383,11 @@ CLOSED_FORMS = {
     "session_knn": Case("session_knn", _NEXT, graph=sequence_graph),
     "repeats": Case("repeats", _NEXT, graph=sequence_graph),
 }
-"""Systems without gradient steps: one step computes the model (``test_closed_forms.py``)."""
+"""Recommenders without gradient steps: one step computes the model (``test_closed_forms.py``)."""
+
+_LINKS = {"evaluation": {"baselines": []}}
+CLOSED_LINKS = {
+    "knn": Case("knn", _LINKS),
+    "spectral": Case("spectral", merge(_LINKS, {"model": {"embedding_dim": 16}})),
+}
+"""Systems that score links, without gradient steps."""

@@ -22,22 +22,24 @@ from graphmill.training.contract import Execution, SolvedSystem
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
-from tests.training.cases import CLOSED_FORMS
+from tests.training.cases import CLOSED_FORMS, CLOSED_LINKS
+
+ALL = {**CLOSED_FORMS, **CLOSED_LINKS}
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
     folder = tmp_path_factory.mktemp("graphs")
-    made = {make: make(folder / make.__name__) for make in {case.graph for case in CLOSED_FORMS.values()}}
-    return {name: made[case.graph] for name, case in CLOSED_FORMS.items()}
+    made = {make: make(folder / make.__name__) for make in {case.graph for case in ALL.values()}}
+    return {name: made[case.graph] for name, case in ALL.items()}
 
 
 def trained(name: str, graph: TypedGraph, root: Path, **sections: Any) -> dict[str, Any]:
-    values = CLOSED_FORMS[name].job(graph, **sections).settings.model_dump()
+    values = ALL[name].job(graph, **sections).settings.model_dump()
     return dict(train(values, "test", root=str(root)))
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
+@pytest.mark.parametrize("name", ALL)
 def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path
 ) -> None:
@@ -46,7 +48,7 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert (report["steps_done"], report["epochs_done"], report["best_epoch"]) == (1, 1, 1)
     found = restore(report["run_dir"])
     assert isinstance(found.system, SolvedSystem)
-    job, system = CLOSED_FORMS[name].build(graph)
+    job, system = ALL[name].build(graph)
     assert isinstance(system, ClosedFormSystem)
     model = system.build(Execution())
     system.solve(model, lambda: None)

@@ -256,6 +256,8 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] not in (
         "blend",
         "hgt",
+        "knn",
+        "spectral",
     ):
         return []
     names = model.graph.node_table()["name"]
