@@ -1,6 +1,7 @@
 """Runs become versions: by policy and by hand, compared on the same queries, taken back, and never half."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -311,6 +312,23 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
         promote_run(live_run, store, PromotionSettings(sinks=[sink]), person=True, force=True, **BY)
     with pytest.raises(InputError, match="'nowhere' is not a target"):
         promote_run(better, store, PromotionSettings(sinks=["nowhere"]), **BY)
+
+
+def test_a_rollback_writes_to_no_place_that_only_files_of_someone_else_name(
+    store: Versions, first: Path, better: Path, tmp_path: Path
+) -> None:
+    sink, copied = tmp_path / "live.csv", tmp_path / "copies"
+    settings = PromotionSettings(when="checks_pass", sinks=[str(sink)], copy_to=str(copied))
+    for run in (first, better):
+        promote_run(run, store, settings, **BY)
+    theirs = Versions(tmp_path / "theirs" / "toy" / "hgt")
+    shutil.copytree(store.path, theirs.path, symlinks=True)
+    sink.unlink()
+    shutil.rmtree(copied)
+    done = roll_back(theirs, by="me")
+    assert (done["not_written"], sink.exists(), copied.exists()) == ([str(sink)], False, False)
+    done = roll_back(store, by="me")
+    assert (done["not_written"], sink.exists(), copied.exists()) == ([], True, True)
 
 
 def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> None:

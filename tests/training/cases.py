@@ -152,13 +152,15 @@ def triples_graph(out: Path) -> TypedGraph:
 class Case:
     """A system in one mode, on a graph that it can learn something from in seconds.
 
-    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows.
+    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows. ``steps``: whether it trains by
+    gradient steps.
     """
 
     system: str
     settings: dict[str, Any]
     graph: Callable[[Path], TypedGraph] = typed_graph
     row_split: bool = True
+    steps: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
 
     def job(self, graph: TypedGraph, **sections: dict[str, Any]) -> Job:
@@ -299,6 +301,7 @@ CASES = {
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
+    "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
@@ -357,6 +360,10 @@ CASES = {
         graph=sequence_graph,
     ),
 }
+
+
+STEPPED = {name: case for name, case in CASES.items() if case.steps}
+"""What the suites of the training mathematics run on: a system without gradient steps has none."""
 
 
 def trained(job: Job, system: System) -> Engine:

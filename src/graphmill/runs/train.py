@@ -190,7 +190,7 @@ def _fit(
     parts = {}
     if start == "fresh":
         listener.send({"kind": "started", "reused": False, "resumed_from_epoch": 0, **about})
-        parts = train_parts(system, prepared.graph, run, train, outlets, stop)
+        parts = train_parts(prepared, train, outlets, stop)
     engine = Engine(
         system,
         settings.training,

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer step; ``steps_per_epoch`` 0: nothing is trained by steps.
+    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
-    ``batch_size / base_batch_size`` is the k of learning-rate scaling. ``training``: settings of the phase's own optimizer,
-    rate and decay; None means the run's. ``closed_form``: the one step of the phase computes the model's arrays
-    (:class:`SolvedSystem`); there are no gradients and no optimizer.
+    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's. ``closed_form``: the one
+    step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients and no optimizer.
     """
 
     name: str

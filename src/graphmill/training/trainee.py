@@ -82,7 +82,9 @@ class Trainee:
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
-        for phase in (each for each in self.system.phases if each.steps_per_epoch and not each.closed_form):
+        for phase in self.system.phases:
+            if phase.closed_form:
+                continue
             groups = self.system.parameter_groups(self.model, phase)
             self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
         self.state = TrainState(

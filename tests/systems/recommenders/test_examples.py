@@ -22,7 +22,7 @@ def test_all_of_them_have_examples() -> None:
 
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
-    """Its figures stand in benchmarks/LOG.md."""
+    """Its figures stand in benchmarks/LOG_2026.md."""
     from benchmarks.recommenders import EPOCHS, OWN, START, STARTS
 
     start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("mf_bpr", "kgat"))

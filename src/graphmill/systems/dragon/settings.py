@@ -82,7 +82,7 @@ class DragonSettings(RecommenderSettings):
 
 
 # large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality
-# (benchmarks/LOG.md, large batches).
+# (benchmarks/LOG_2026.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "large_batch": {
