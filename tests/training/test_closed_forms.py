@@ -22,17 +22,19 @@ from graphmill.training.contract import Execution, SolvedSystem
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
-from tests.training.cases import CLOSED_FORMS
+from tests.training.cases import CLOSED_FORMS, CLOSED_LINKS
+
+ALL = {**CLOSED_FORMS, **CLOSED_LINKS}
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
     folder = tmp_path_factory.mktemp("graphs")
-    made = {make: make(folder / make.__name__) for make in {case.graph for case in CLOSED_FORMS.values()}}
-    return {name: made[case.graph] for name, case in CLOSED_FORMS.items()}
+    made = {make: make(folder / make.__name__) for make in {case.graph for case in ALL.values()}}
+    return {name: made[case.graph] for name, case in ALL.items()}
 
 
-@pytest.fixture(params=CLOSED_FORMS)
+@pytest.fixture(params=ALL)
 def name(request: pytest.FixtureRequest) -> str:
     if request.param == "ials":
         pytest.importorskip("implicit")
@@ -40,7 +42,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def trained(name: str, graph: TypedGraph, root: Path, **sections: Any) -> dict[str, Any]:
-    values = CLOSED_FORMS[name].job(graph, **sections).settings.model_dump()
+    values = ALL[name].job(graph, **sections).settings.model_dump()
     return dict(train(values, "test", root=str(root)))
 
 
@@ -52,7 +54,7 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert (report["steps_done"], report["epochs_done"], report["best_epoch"]) == (1, 1, 1)
     found = restore(report["run_dir"])
     assert isinstance(found.system, SolvedSystem)
-    job, system = CLOSED_FORMS[name].build(graph)
+    job, system = ALL[name].build(graph)
     assert isinstance(system, ClosedFormSystem)
     model = system.build(Execution())
     system.solve(model, lambda: None)
