@@ -16,7 +16,7 @@ import pytest
 
 from graphmill.errors import SettingsError
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
-from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -168,7 +168,7 @@ def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, faili
     assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
     assert "| 10 to 99 | 80 |" in shown["by_degree"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
-    assert len(shown["mrr_by_relation"]) <= INLINE_IMAGE_BYTES
+    assert len(shown["mrr_by_relation"]) <= PICTURE_BYTES
 
 
 def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
@@ -437,7 +437,7 @@ def test_configurations_stand_side_by_side(project: Project) -> None:
     assert "| accelerated | 0.5 | 4 | 256 |  | 0.5 | yes | ok |" in shown["table"]
     assert "| acceleration.precision=fp16 |  |  |  |  |  | NO | a loss is not finite |" in shown["table"]
     assert "data:image/png;base64," in shown["bars"]
-    assert len(shown["bars"]) <= INLINE_IMAGE_BYTES
+    assert len(shown["bars"]) <= PICTURE_BYTES
     found = checks(result)
     assert found["accelerated_runs"].passed
     assert not found["all_are_finite"].passed

@@ -32,7 +32,7 @@ GENE = COUNTS["drug"]
 GENES = COUNTS["gene"]
 DISEASE = COUNTS["drug"] + COUNTS["gene"]
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "blend": {"model": {"embedding_dim": 32}},
+    "blend": {"model": {"embedding_dim": 32, "parts": ["spectral", "knn", "paths"]}},
     "hgt": {
         "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
         "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4},

@@ -236,10 +236,16 @@ _RECOMMENDERS = {
     "evaluation": {"eval_every": 2, "baselines": [], "top_k": [5], "selection_metric": "recall@5"},
 }
 
+_PUBLISHED_BPR = {"loss": "bpr", "negatives_per_positive": 1}
 _KGAT = merge(_RECOMMENDERS, {"model": {"layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
 
 CASES = {
-    "mf": Case("mf", _RECOMMENDERS, graph=recommender_graph),
+    "mf": Case(
+        "mf", merge(_RECOMMENDERS, {"objective": {**_PUBLISHED_BPR, "regularisation": 0.01}}), graph=recommender_graph
+    ),
+    "mf-softmax": Case(
+        "mf", merge(_RECOMMENDERS, {"objective": {"negatives_per_positive": 8}}), graph=recommender_graph
+    ),
     "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
@@ -371,3 +377,17 @@ def trained(job: Job, system: System) -> Engine:
     )
     engine.fit()
     return engine
+
+
+_ITEMS = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "recall@5"}}
+_NEXT = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "ndcg@5"}}
+
+CLOSED_FORMS = {
+    "ease": Case("ease", _ITEMS, graph=recommender_graph),
+    "item_knn": Case("item_knn", _ITEMS, graph=recommender_graph),
+    "popularity": Case("popularity", _ITEMS, graph=recommender_graph),
+    "markov": Case("markov", _NEXT, graph=sequence_graph),
+    "session_knn": Case("session_knn", _NEXT, graph=sequence_graph),
+    "repeats": Case("repeats", _NEXT, graph=sequence_graph),
+}
+"""Systems without gradient steps: one step computes the model (``test_closed_forms.py``)."""

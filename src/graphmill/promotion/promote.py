@@ -23,6 +23,7 @@ from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decid
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
+from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
@@ -91,7 +92,7 @@ def promote_run(
                 return {**found, **kept, "copy": copy_live(store)}
             write_sinks(version, settings.sinks, champion)
             note_sinks(store, settings.sinks)
-            store.switch(version, kind="promoted", by=by, why=decision.reason)
+            store.switch(version, kind="promoted", by=by, why=found["reason"])
             removed = store.prune(settings.keep)
         copy_run(restored)
         return {
@@ -313,7 +314,7 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
     metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
     return {
         "outcome": decision.outcome,
-        "reason": decision.reason,
+        "reason": f"{decision.reason}; the model is {run_verdict(restored.run.path).short}",
         "version": champion.name if champion else "",
         "path": str(champion.path) if champion else "",
         "champion": champion.name if champion else "",

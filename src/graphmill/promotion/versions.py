@@ -358,6 +358,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
                 "kind": last.kind if last else "never live",
                 "why": last.why if last else "",
                 "by": last.by if last else "",
+                "verdict": about.get("verdict") or {},
                 "metric": metric,
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),

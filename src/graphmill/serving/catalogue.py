@@ -44,13 +44,15 @@ class Catalogue:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def models(self) -> list[dict[str, Any]]:
-        """Every model with its live version ("" if none) and its number of versions."""
+        """Every model with its live version ("" if none), its number of versions, and of the live version ``when`` it went
+        live, its verdict and its metric on validation and test."""
         found = []
         for dataset, model, store in self._stores():
-            if names := store.names():
-                found.append(
-                    {"dataset": dataset, "model": model, "current": store.current_name(), "versions": len(names)}
-                )
+            if rows := version_rows(store):
+                live: dict[str, Any] = next((row for row in rows if row["live"]), {})
+                about = {name: live.get(name) for name in ("when", "verdict", "metric", "valid", "test")}
+                named = {"dataset": dataset, "model": model, "current": live.get("version", "")}
+                found.append({**named, "versions": len(rows), **about})
         return found
 
     def versions(self, dataset: str, model: str) -> list[dict[str, Any]]:

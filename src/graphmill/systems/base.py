@@ -63,7 +63,7 @@ class SystemSettings(Settings):
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(
                 f"acceleration.sharding: rows is not for {self.system}, whose tables are held whole by each process; "
-                "set it none (docs/reference/settings.md says which systems divide theirs)"
+                "set it none"
             )
         self.evaluation.require_measured()
         return self

@@ -163,8 +163,8 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
     """Advice to use a simpler model if one is better; "" if none is.
 
     Validation decides. If the data have no validation split, ``test`` does, and the advice says so. There is no advice
-    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the training of mf
-    training, or {}. ``test``: the metrics on the test split by scorer.
+    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the
+    training of ``mf``, or {}. ``test``: the metrics on the test split by scorer.
     """
     metric = str(restored.job.settings.evaluation.selection_metric)
     if not (restored.run.path / "report.json").is_file():
