@@ -21,7 +21,9 @@ def train(
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,
-    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/how-to/train_elsewhere.md)", min=1)] = 1,
+    nodes: Annotated[
+        int, typer.Option(help="Machines that train together (docs/how-to/train_elsewhere.md)", min=1)
+    ] = 1,
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
