@@ -32,7 +32,7 @@ from tests.evaluation.planted import (
 )
 from tests.training.cases import CASES, CLOSED_FORMS
 
-EPOCHS = 24
+EPOCHS = 16
 REFUSING = "repeats"
 """It refuses data where nobody takes an item again, as in the planted graph (``tests/training/test_closed_forms.py``)."""
 SURE = 4.0
@@ -60,7 +60,12 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.importorskip("implicit")
     kind, folder = kind_of(system), tmp_path_factory.mktemp(system)
     graph = planted_graph(kind, folder / "graph")
-    settings = next((case.settings for case in (*CASES.values(), *CLOSED_FORMS.values()) if case.system == system), {})
+    known = [*CASES.values(), *CLOSED_FORMS.values()]
+    settings = next((case.settings for case in known if case.system == system), None)
+    if settings is None:
+        chosen = registry.settings_model(system)().evaluation.selection_metric.partition("@")[0]
+        few = {"top_k": [5], "selection_metric": f"{chosen}@5"}
+        settings = {"evaluation": few} if kind == "items" else {}
     values = merge({"system": system, "data": str(graph.path), "preset": "none"}, settings)
     values = merge(values, {"acceleration": {"device": "cpu"}})
     if "epochs" in values.get("training", {}):

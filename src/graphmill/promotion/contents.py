@@ -77,7 +77,8 @@ def fill_from(
         save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-        _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))
+        own = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
+        _write(folder / SETTINGS, own)
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")

@@ -188,9 +188,11 @@ class Catalogue:
                     log.exception("%s/%s/%s", *key)
                 reason = error if isinstance(error, GraphmillError | OSError) else one_line(error)
                 why = f"{'/'.join(key)} cannot be read: {reason}"
-                log.warning("%s", why)
                 with self._lock:
+                    _, before = self._failed.get(key, (0.0, ""))
                     self._failed[key] = (time.monotonic(), why)
+                if why != before:
+                    log.warning("%s", why)
                 raise RequestError(503, why) from None
             with self._lock:
                 self._failed.pop(key, None)
