@@ -181,7 +181,7 @@ def positive(
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles in the file."""
-    chosen = {}
+    chosen: dict[str, str] = {}
     for role in KNOWN_NAMES:
         asked = getattr(columns, role)
         if asked == "none" and role not in ("user", "item"):

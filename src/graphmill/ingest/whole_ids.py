@@ -17,12 +17,21 @@ from graphmill.ingest.tables import MAX_SHOWN
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(?P<point>\.0+)?|[+-]?[0-9](\.[0-9]+)?(?P<power>[eE]\+[0-9]+)")
 SAMPLE_ROWS = 5000
+PREVIEW_ROWS = 100
 
 
 def are_decimals(cells: Sequence[str]) -> bool:
     """Whether texts are whole numbers, of which some are written as decimals."""
     found = [_WHOLE.fullmatch(cell) for cell in cells if cell]
     return all(found) and any(each and (each["point"] or each["power"]) for each in found)
+
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9:.,]+ *([+-][0-9:]+|Z|UTC)?)?|[0-9]{1,2}:[0-9]{2}(:[0-9.]+)?")
+
+
+def are_dates(cells: Sequence[str]) -> bool:
+    """Whether texts are dates or times of the day."""
+    return bool(cells) and all(_DATE.fullmatch(cell) for cell in cells)
 
 
 def whole_number(text: str) -> tuple[str, str]:
