@@ -160,7 +160,12 @@ class RowFile:
         self.require([column.name for column in columns])
         layout = self._layout(columns, self.names)
         decimal = self._typed_names([column.name for column in columns if column.names])
-        whole: Digest[T] = (lambda block: digest(with_whole_ids(block, decimal, self._decimals))) if decimal else digest
+
+        def whole(block: CsvBlock) -> T:
+            if not decimal:
+                return digest(block)
+            return digest(with_whole_ids(block, decimal, self._decimals, self.kind == "parquet"))
+
         if self._source:
             yield from read_blocks(self._pieces(self._source, layout), layout, whole)
             return

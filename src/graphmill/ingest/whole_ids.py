@@ -52,10 +52,12 @@ def whole_number(text: str) -> tuple[str, str]:
     return str(int(number)), ""
 
 
-def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]]) -> CsvBlock:
+def with_whole_ids(
+    block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool
+) -> CsvBlock:
     """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
 
-    ``decimals``: gets each column with the number of its decimals.
+    ``decimals``: gets each column with the number of its decimals; ``every``: all its numbers are.
     """
     keep, table = np.ones(block.table.num_rows, bool), block.table
     for name in names:
@@ -70,7 +72,7 @@ def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[s
             fault, value = found[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
             block.rejects.append(Reject(block.line(row), name, fault, value))
         keep &= ~wrong
-        if number := int((changed[codes] & ~wrong).sum()):
+        if number := int(((every | changed)[codes] & ~wrong).sum()):
             decimals.append((name, number))
         new = pa.DictionaryArray.from_arrays(coded.indices, pa.array([text for text, _ in found], pa.string()))
         new = new.dictionary_decode()
