@@ -66,7 +66,7 @@ class TestOtherEdgeFiles:
         assert [c["part"] for c in found.columns] == ["head id", "relation", "tail id", "tail type"]
         assert found.remarks == [
             "the fields are separated by ';'",
-            "there seems to be no column for the head's type: all are of type node; change it",
+            "there seems to be no column for the type of heads: all are of type node; change it",
         ]
         source = source_of(found.defs)
         assert (source.pop("name"), source.pop("format"), source.pop("path")) == ("edges", "kg_csv", str(path))

@@ -52,9 +52,7 @@ def whole_number(text: str) -> tuple[str, str]:
     return str(int(number)), ""
 
 
-def with_whole_ids(
-    block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool
-) -> CsvBlock:
+def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> CsvBlock:
     """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
 
     ``decimals``: gets each column with the number of its decimals; ``every``: all its numbers are.
