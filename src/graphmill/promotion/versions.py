@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import time
@@ -116,7 +117,7 @@ class Versions:
             if name == self.current_name():
                 break
         raise InputError(
-            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {self.label} VERSION` sets it"
+            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {shlex.quote(self.label)} VERSION` sets it"
         )
 
     def current_name(self) -> str:

@@ -41,8 +41,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
-    if not path.exists() and str(path) in registry.SYSTEMS:
-        return {"system": str(path)}
+    if not path.exists() and (name := registry.called(str(path))) in registry.SYSTEMS:
+        return {"system": name}
     if not path.is_file():
         raise InputError(
             f"settings file {path} does not exist; its sections are model, objective, training, acceleration, evaluation"
@@ -63,7 +63,8 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     if "recipe" in values:
         raise SettingsError(f"{where}: recipe is called system: write system: {shown(values['recipe'])}")
-    name = str(values.get("system", "hgt"))
+    name = registry.called(str(values.get("system", "hgt")))
+    values = {**values, "system": name} if "system" in values else values
     preset = str(values.get("preset", "auto"))
     filled: Mapping[str, Any] = values
     if preset != "auto":

@@ -107,7 +107,9 @@ def link_model(run: str | Path) -> LinkModel:
         )
     restored = restore(path)
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} predicts no links but recommends items: recommend() gives them")
+        raise SettingsError(
+            f"{restored.system.name} predicts no links but recommends items: graphmill recommend (run.recommend) gives them"
+        )
     return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
 
 
