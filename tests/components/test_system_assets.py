@@ -95,6 +95,10 @@ def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> 
     }
 
 
+def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> None:
+    assert names(project.model(system="ease")) == {f"ease_{part}" for part in ("model", "ranking", "recommendations")}
+
+
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
@@ -254,7 +258,7 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
-    assert "MF, trained on the same data" in check.description
+    assert "matrix factorisation, trained on the same data" in check.description
     shown = project.metadata("toy/mf_ranking")
     assert shown["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
