@@ -4,7 +4,7 @@ the same table in another file format, and in another order, gives the same grap
 import io
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.public_readers import Tables
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-IDS = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"], exclude_characters="#!"),
-    min_size=1,
-    max_size=6,
-)
-WICKED = ["007", "7", "1e5", "NA", "null", "None", "true", "=1+1", "a,b", 'say "x"', "a/b", "..", "%20", "é", "e\u0301",
-          "\U0001f916", "日本", "x" * 300, "0x1F", "-1", "a;b", "a|b", "O'Hara", "<b>", "&amp;", "{}", "$HOME", "1_000"]  # fmt: skip
+LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"], exclude_characters="#!")
+IDS = st.text(LETTERS, min_size=1, max_size=6)
+WICKED = [
+    *("007", "7", "1e5", "NA", "null", "None", "true", "=1+1", "a,b", 'say "x"', "a/b", "..", "%20", "é", "e\u0301"),
+    *("\U0001f916", "日本", "x" * 300, "0x1F", "-1", "a;b", "a|b", "O'Hara", "<b>", "&amp;", "{}", "$HOME", "1_000"),
+]
 
 
 def excel(frame: pd.DataFrame, path: Path) -> None:
@@ -60,6 +59,12 @@ def tables(name: str) -> st.SearchStrategy[pd.DataFrame]:
     ]
     rows = st.lists(st.tuples(*cells), min_size=3, max_size=12)
     return rows.map(lambda drawn: pd.DataFrame(drawn, columns=list(columns), dtype=str))
+
+
+def with_ids(columns: Sequence[str], ids: Sequence[str]) -> pd.DataFrame:
+    """A table with these ids in each column of ids, and the column's own name in the others."""
+    of_ids = [column for column in columns if column.endswith("_id") or column in ("user", "item")]
+    return pd.DataFrame({column: ids if column in of_ids else [column] * len(ids) for column in columns})
 
 
 @contextmanager
@@ -139,12 +144,8 @@ INSERTED: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_inserted_changes_nothing(tmp_path: Path, name: str, what: str) -> None:
     columns, read = TABLES[name]
-    rows = [
-        [f"{column[0]}{n % 3}" if "id" in column or len(columns) == 2 else column for column in columns]
-        for n in range(6)
-    ]
     text = io.StringIO()
-    pd.DataFrame(rows, columns=list(columns)).to_csv(text, index=False)
+    with_ids(columns, [f"n{n % 3}" for n in range(6)]).to_csv(text, index=False)
     (tmp_path / "x.csv").write_text(text.getvalue(), encoding="utf-8")
     (tmp_path / "y.csv").write_text(INSERTED[what](text.getvalue()), encoding="utf-8", newline="")
     assert content(read(tmp_path / "x.csv")) == content(read(tmp_path / "y.csv"))
@@ -153,18 +154,13 @@ def test_what_is_inserted_changes_nothing(tmp_path: Path, name: str, what: str) 
 @pytest.mark.parametrize("name", TABLES)
 def test_wicked_ids_survive_into_the_graph(tmp_path: Path, name: str) -> None:
     columns, read = TABLES[name]
-    frame = pd.DataFrame(
-        [[each if "id" in c or len(columns) == 2 else c for c in columns] for each in WICKED], columns=list(columns)
-    )
+    frame = with_ids(columns, WICKED)
     for kind, write in WRITERS.items():
         write(frame, tmp_path / f"x.{kind}")
         found = read(tmp_path / f"x.{kind}")
         assert set(found.nodes["id"].to_pylist()) == set(WICKED), kind
-    graph = build_graph(
-        read(frame),
-        tmp_path / "graph",
-        split={"method": "random"} if len(columns) == 2 else {"valid": 0.0, "test": 0.0},
-    )
+    split = {"method": "random"} if len(columns) == 2 else {"valid": 0.0, "test": 0.0}
+    graph = build_graph(read(frame), tmp_path / "graph", split=split)
     assert set(graph.node_table()["id"].to_pylist()) == set(WICKED)
 
 
