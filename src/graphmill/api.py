@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphmill.atomic_files import copy_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
@@ -197,16 +198,14 @@ def generate_hgt_embeddings_batched(
     Returns:
         total_nodes, output_file, embedding_dim, run_dir, metrics, seconds.
     """
-    import shutil
-
     output = Path(output_csv)
     folder = Path(work_dir) if work_dir else output.with_suffix(".graphmill")
     tables = read_edges(edges_csv, "kg_csv", limit_nodes=limit_nodes)
     graph = build_graph(tables, folder / "graph", include_node_types=list(include_node_types))
     given: dict[str, Any] = {**sections, "model": {"embedding_dim": embedding_dim, **sections.get("model", {})}}
     run = train(graph, "hgt", epochs=num_epochs, device=device, seed=seed, progress=False, **given)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run.path / "embeddings" / "embeddings.csv", output)
+    with writing(output):
+        copy_atomically(run.path / "embeddings" / "embeddings.csv", output)
     about = {"total_nodes": len(run), "output_file": str(output), "embedding_dim": run.manifest["dim"]}
     report = read_run_file(run.path, "report.json")
     return about | {"run_dir": str(run.path), "metrics": report["metrics"], "seconds": report["seconds"]}

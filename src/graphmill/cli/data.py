@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.entry import DATA, Json, app, overrides
 from graphmill.cli.output import print_json
 from graphmill.errors import EXIT_USER_ERROR, SettingsError
 
@@ -42,7 +42,7 @@ def _ask(question: str, answers: Sequence[str]) -> str:
     return answers[int(typer.prompt(question, type=click.IntRange(1, len(answers)), err=True)) - 1]
 
 
-@app.command("ingest-report")
+@app.command("ingest-report", rich_help_panel=DATA)
 def ingest_report(
     path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
     format_: Annotated[
@@ -69,7 +69,7 @@ def ingest_report(
         raise typer.Exit(EXIT_USER_ERROR)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def build(
     files: Annotated[
         list[str], typer.Argument(help="Edges (several files, with nodes) or interactions, and features of nodes")
@@ -113,7 +113,7 @@ def _settings(source: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in source.items() if name not in ("name", "format", "path")}
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def sample(
     chain: Annotated[str, typer.Argument(help="biomed, kg_bench, music or watch")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],

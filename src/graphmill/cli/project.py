@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.data import Columns, Force, asking, named_columns
-from graphmill.cli.entry import app
+from graphmill.cli.entry import PROJECT, app
 from graphmill.cli.output import print_json
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(help="The new project's folder; or a Dagster project that is there")] = Path(
         "."
@@ -55,5 +55,9 @@ def init(
     for line in made.to_do:
         print(f"to do: {line}")
     go = "" if made.root.resolve() == Path.cwd() else f"cd {shlex.quote(str(made.root))} && "
-    run = "make demo" if made.new else f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
+    makefile = made.root / "Makefile"
+    if makefile.is_file() and "\ndemo:" in makefile.read_text(encoding="utf-8"):
+        run = "make demo" if made.new or not made.dataset else f"make demo CHAIN={made.dataset}"
+    else:
+        run = f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
     print(f"next: {go}dg check defs && {run}")

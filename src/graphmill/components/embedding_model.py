@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field, model_validator
 
 from graphmill.components.abilities import Abilities
 from graphmill.components.acceleration_asset import acceleration_asset
@@ -156,6 +156,20 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """The model of the YAML, which refuses ``recipe``, the former word, in a sentence."""
+
+        class EmbeddingModelAttributes(super().model()):  # type: ignore[misc]
+            @model_validator(mode="before")
+            @classmethod
+            def _named(cls, values: Any) -> Any:
+                if isinstance(values, Mapping) and "recipe" in values:
+                    raise ValueError(f"recipe is called system: write system: {values['recipe']}")
+                return values
+
+        return EmbeddingModelAttributes
+
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
         given, fresh, data = self.settings, self.freshness, f"{OUTPUTS}/{self.dataset}/graph"
@@ -204,7 +218,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         if self.schedule:
             schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
         made = dg.Definitions(
-            assets=[*assets, acceleration_asset(plan).build(plan)],
+            assets=[*assets, *([] if plan.abilities.closed_form else [acceleration_asset(plan).build(plan)])],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),

@@ -29,7 +29,7 @@ from graphmill.ingest.csv_blocks import (
     without_comments,
 )
 from graphmill.ingest.csv_parsers import Column, CsvLayout
-from graphmill.ingest.files import PARQUET, Source, first_lines, shown
+from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
 from graphmill.ingest.json_rows import LIST_MARK, checked_block, json_blocks, json_names
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
@@ -88,7 +88,7 @@ class RowFile:
                 raise
             self.comments = self.header.comments
         else:
-            found = _parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
+            found = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
             self.header = Header(tuple(found), 1, bom=False, crlf=False)
         if names and (not header_line or len(names) == len(self.names)):
             self.header = replace(self.header, names=tuple(names))
@@ -187,7 +187,7 @@ class RowFile:
         columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
         self._dated = {name: cells[0] for name in names if are_dates(cells := list(filter(None, columns[name])))}
         if self.kind == "parquet":
-            schema = _parquet_file(self._path, self.name).schema
+            schema = parquet_file(self._path, self.name).schema
             return [name for name in names if pa.types.is_floating(schema.field(name).type)]
         if self.kind == "jsonl":
             return []  # each value has its type
@@ -273,24 +273,18 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _parquet_file(path: str | Path, name: str) -> ParquetTable:
-    if _is_plain_parquet(path):
+def parquet_file(path: str | Path, name: str) -> ParquetTable:
+    """The Parquet file, mapped if it is local and not compressed. Raises :class:`InputError` if it is damaged, or too large
+    for the memory."""
+    if is_plain(path, PARQUET):
         return ParquetTable(path, name, mapped=True)
     with Source(path, text=False) as source:
-        return ParquetTable(pa.BufferReader(source.read()), name)
-
-
-def _is_plain_parquet(path: str | Path) -> bool:
-    """Whether the file is local and not compressed, so that it need not be entirely in memory."""
-    if "://" in str(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
+        return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
 def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int) -> Iterator[CsvBlock]:
     line = 1
-    for batch in _parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+    for batch in parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
         try:
             columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
         except pa.ArrowException as error:

@@ -179,6 +179,9 @@ def _advise(made: Created, project: DgProject) -> None:
     settings = [project.root / file for file in ("pyproject.toml", "requirements.txt", "setup.py")]
     if not any(file.is_file() and "graphmill" in file.read_text(encoding="utf-8") for file in settings):
         made.to_do.append('add "graphmill[numba]" to the dependencies of the project')
+    instance = project.root / "dagster.yaml"
+    if instance.is_file() and "default_limit" in instance.read_text(encoding="utf-8"):
+        return
     made.to_do.append(
         "give the pool 'accelerator' a limit, so that one training runs at a time: "
         "concurrency: {pools: {default_limit: 1}} in your dagster.yaml"

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
@@ -120,16 +121,22 @@ class Places:
         return f"{RAW}/{source.name}"
 
     def copy(self) -> list[str]:
-        """Copies the requested files, each as a whole or not at all. Returns the paths below the root."""
+        """Copies the requested files, each file as a whole or not at all. Returns the paths below the root."""
         for source, target in self._copies.items():
-            part = target.with_name(f".{target.name}.part")
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (shutil.copytree if source.is_dir() else shutil.copyfile)(source, part)
-                part.replace(target)
+                if source.is_dir():
+                    shutil.copytree(source, target, copy_function=_copy)
+                else:
+                    copy_atomically(source, target)
             except OSError as error:
+                if source.is_dir():
+                    shutil.rmtree(target, ignore_errors=True)
                 raise InputError(f"{source} cannot be copied to {target}: {error.strerror or error}") from None
         return [target.relative_to(self._root).as_posix() for target in self._copies.values()]
+
+
+def _copy(source: str, target: str) -> None:
+    copy_atomically(Path(source), Path(target))
 
 
 def _beside(source: Path, format: str) -> list[Path]:
@@ -201,7 +208,7 @@ def dataset_of(
     for model in models:
         own = model["attributes"]
         own["dataset"] = attributes["name"]
-        if features and own["system"] == "bpr_mf":
+        if features and own["system"] == "mf":
             own["system"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"

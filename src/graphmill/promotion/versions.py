@@ -27,9 +27,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from graphmill.atomic_files import sync_directory, write_atomically
 from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
-from graphmill.export.manifests import VERSION_FORMAT, read_version
-from graphmill.training.files import sync_directory, write_atomically
+from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
 from graphmill.verified_files import (
     REMEDIES,
     VERSION,
@@ -252,7 +252,14 @@ class Versions:
                 if version.about["content"] == content:
                     return version
             number = max((version.number for version in known), default=0) + 1
-            about = {"format": VERSION_FORMAT, "version": 1, "made": now(), "content": content, "files": files, **about}
+            about = {
+                "format": VERSION_FORMAT,
+                "version": FORMAT_NUMBER,
+                "made": now(),
+                "content": content,
+                "files": files,
+                **about,
+            }
             text = json.dumps(sealed(about), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
             (scratch / VERSION).write_text(text + "\n", encoding="utf-8")
             for path in scratch.iterdir():
@@ -360,6 +367,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
                 "kind": last.kind if last else "never live",
                 "why": last.why if last else "",
                 "by": last.by if last else "",
+                "verdict": about.get("verdict") or {},
                 "metric": metric,
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),

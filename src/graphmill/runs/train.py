@@ -21,6 +21,7 @@ from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
+from graphmill.runs.parts import train_parts
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
@@ -31,7 +32,7 @@ from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champ
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, System
+from graphmill.training.contract import Execution, SolvedSystem, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
@@ -186,6 +187,10 @@ def _fit(
     began = time.time()
     if ranks.main:
         _write_head(prepared, ranks, threads)
+    parts = {}
+    if start == "fresh":
+        listener.send({"kind": "started", "reused": False, "resumed_from_epoch": 0, **about})
+        parts = train_parts(prepared, train, outlets, stop)
     engine = Engine(
         system,
         settings.training,
@@ -202,6 +207,7 @@ def _fit(
         initialise=prepared.warm_start.applied_to(system) if prepared.warm_start else None,
         before_save=run.metrics.sync,
     )
+    system.take_parts(engine.model, parts)
     notes = list(job.notes)
     if acceleration.gradient_checkpointing and not system.can_checkpoint:
         notes.append(
@@ -216,7 +222,8 @@ def _fit(
         listener.attach_tensorboard(engine.state.steps)
         if start == "fresh":
             listener.on_rewind(0, -1)
-    listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
+    if start == "resume":
+        listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
     if prepared.warm_start is not None and start == "fresh":
         notes.append(prepared.warm_start.summary)
     for note in notes if ranks.main else ():
@@ -333,7 +340,11 @@ def _final_figures(
 ) -> tuple[dict[str, float], int]:
     """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
-    loaded = engine.load_weights("last" if state.best_metric is None else "best")
+    loaded = None
+    if isinstance(engine.system, SolvedSystem):
+        epoch = state.epoch  # the only one, and in memory
+    else:
+        loaded = engine.load_weights("last" if state.best_metric is None else "best")
     if loaded is not None:
         epoch = loaded.epoch
         for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):

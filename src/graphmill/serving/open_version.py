@@ -26,7 +26,7 @@ from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
-from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
+from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
 from graphmill.serving.links import LinkTable, PredictedLinks
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD, *DRIFT_PICTURES)
+SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD)
 """The small files that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
@@ -233,6 +233,17 @@ class OpenVersion:
         [found] = self.edges.best(row, np.array([target]), count)
         return [self._path(self.edges, path) for path in found]
 
+    def known_edges(self, row: int) -> list[dict[str, Any]]:
+        """The training edges of a node: the relation, whether it begins there, and the other node; those with few edges
+        first. Raises :class:`RequestError` 404 if the version does not hold the training edges."""
+        if self.edges is None:
+            raise RequestError(404, f"{self.name} does not hold the edges that it was trained on")
+        near = self.edges.of(row)
+        order = near[np.argsort(self.edges.degree[near], kind="stable")]
+        found = [(self.edges.relation_between(row, int(other)), int(other)) for other in order]
+        keys = self.run.manifest["relations"]
+        return [{"relation": str(keys[n][1]), "forward": ahead, **self.node(other)} for (n, ahead), other in found]
+
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
         if self._no_links:
             raise RequestError(503, f"{self.name} predicts no links: {self._no_links}")
@@ -241,8 +252,7 @@ class OpenVersion:
                 raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
             raise RequestError(
                 404,
-                f"{self.name} has vectors and no {SCORING}: links come from HGT, ConvE and ComplEx; a version of an earlier "
-                "release has them when its run is exported and promoted again",
+                f"{self.name} has vectors and no {SCORING}: they are not of a system that predicts links",
             )
         keys = [[str(part) for part in key] for key in self.run.manifest["relations"]]
         named = [(n, key) for n, key in enumerate(keys) if relation in ("", key[1], "|".join(key))]
@@ -289,7 +299,7 @@ class OpenVersion:
     @property
     def answers(self) -> list[str]:
         """The endpoints that this version can answer."""
-        found = ["vector", "neighbors"]
+        found = ["vector", "neighbors"] + ["edges"] * (self.edges is not None)
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
     def json(self, name: str) -> Any:

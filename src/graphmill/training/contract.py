@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Phase:
     """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
-    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's.
+    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's. ``closed_form``: the one
+    step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients and no optimizer.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Phase:
     batch_size: int = 1
     base_batch_size: int = 1
     training: TrainingSettings | None = None
+    closed_form: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,17 @@ class Compilable:
     attribute: str
 
 
+@runtime_checkable
+class SolvedSystem(Protocol):
+    """A system with a phase in closed form."""
+
+    def solve(self, model: Any, poll: Callable[[], None]) -> None:
+        """Compute the arrays of ``model``. It calls ``poll`` between parts of the work; ``poll`` may raise to stop."""
+
+    def seconds_to_solve(self) -> float:
+        """An estimate of the seconds that :meth:`solve` takes on this machine, measured on a small part of the work."""
+
+
 class System(Protocol):
     """One system, as the engine sees it. ``data`` is the result of the system's own loader on the typed graph."""
 
@@ -153,6 +166,12 @@ class System(Protocol):
 
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
+
+    def part_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings of the trainings, by name of their system, whose models are parts of this one; they are trained first."""
+
+    def take_parts(self, model: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        """Copy the trained models of :meth:`part_runs` into the model."""
 
     def to(self, device: Any) -> None:
         """Move constants (graph, features) to the device."""
@@ -178,6 +197,9 @@ class System(Protocol):
 
     def scorer(self, model: nn.Module) -> Scorer:
         """Scores for ranking, from the model in eval mode."""
+
+    def baselines(self, model: nn.Module) -> Mapping[str, Scorer]:
+        """The parts of the model that are baselines of its ranking, by name."""
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Metrics on a split ("valid", "test"), unrounded. It calls ``poll`` often; ``poll`` may raise to stop.

@@ -1,4 +1,4 @@
-"""Explains a predicted link by edges and paths (HGT, NBFNet) or by training triples (ConvE, TracIn); by id or name."""
+"""Explains a predicted link by edges and paths (blend, HGT, NBFNet) or by training triples (ConvE), by id or name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.deletion import score_without
-from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.graph.node_names import NodeNames
@@ -65,7 +65,9 @@ class ExplainedLink:
 
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`. It needs a run of HGT.
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`.
+
+    It needs a run of HGT or a blend.
 
     ``name_of``: row of the node table → the node's name.
     """
@@ -73,7 +75,7 @@ class EdgeEvidence:
     schema = pa.schema([("because", pa.string())])
 
     def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
-        self._explainer = LinkExplainer(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
+        self._explainer = explainer_of(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
         self._name_of, self.most = name_of, most
 
     def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
@@ -96,7 +98,7 @@ def explain_link(
     """Explain one link of a run.
 
     ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
-    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT).
+    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT, a blend).
 
     Raises:
         SettingsError: the system predicts no links, or its links cannot be explained.
@@ -104,13 +106,13 @@ def explain_link(
     """
     settings = settings or ExplainSettings()
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} recommends items; links are explained for hgt and conve")
+        raise SettingsError(f"{restored.system.name} recommends items; links are explained for blend, hgt and conve")
     found, h, t = resolve_link(restored.graph, head, relation, tail)
     if entry(restored.system.name).traces:
         return _traced(restored, found, h, t, settings)
     if isinstance(restored.system, NbfnetSystem):
         return _propagated(restored, found, h, t, settings, verify)
-    explainer = LinkExplainer(restored.system, restored.model, settings)
+    explainer = explainer_of(restored.system, restored.model, settings)
     [why] = explainer.named([explainer.explain(found.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
     told = [*why.evidence, *reversed(why.against)]
@@ -136,7 +138,7 @@ def explain_link(
         paths,
         why.parts,
         why.whole,
-        _deletion(restored, found, h, t, why.evidence) if verify else {},
+        _deletion(explainer, found, h, t, why.evidence) if verify else {},
     )
 
 
@@ -215,15 +217,17 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     return float(scores[0, t - target.offset])
 
 
-def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]) -> dict[str, float]:
+def _deletion(
+    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]
+) -> dict[str, float]:
     """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
     listed = np.array([e.pair for e in evidence], np.int64)
-    others = np.setdiff1d(pairs_around(restored.graph, h, t), listed)
+    others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
     rng = generator(0, "explain", "deletion")
     drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
 
     def score(pairs: np.ndarray) -> float:
-        return score_without(restored.system, restored.model, relation.index, h, t, pairs)
+        return explainer.score_without(relation.index, h, t, pairs)
 
     return {
         "edges": len(listed),

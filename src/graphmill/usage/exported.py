@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
     from graphmill.reports.card import Markdown
     from graphmill.runs.export import Restored
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.blend.scorer import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.explain import ExplainedLink
     from graphmill.usage.links import LinkModel
@@ -136,7 +136,7 @@ class Run:
         return found
 
     @cached_property
-    def scorer(self) -> ExportedScorer | SoftmaxScorer:
+    def scorer(self) -> ExportedScorer | BlendScorer:
         """The scorer of links from this export alone. Raises :class:`InputError` if the export cannot score."""
         from graphmill.usage.links_of_export import scorer_of_export
 
@@ -310,7 +310,7 @@ class Run:
             SettingsError: the system's links cannot be explained, or an unknown setting.
             InputError: no such node or relation.
         """
-        from graphmill.explain.links import ExplainSettings
+        from graphmill.explain.explanation import ExplainSettings
         from graphmill.settings import parse
         from graphmill.usage.explain import explain_link
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from graphmill.systems.complex.memory import has_reverses
-from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.factor.memory import has_reverses
+from graphmill.systems.factor.settings import FactorSettings
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -18,12 +18,12 @@ PASSES = 5
 """Largest number of passes over the links in an epoch: on a graph of few links, more steps would overfit."""
 
 
-def complex_settings(graph: TypedGraph, settings: HgtSettings) -> ComplexSettings:
+def complex_settings(graph: TypedGraph, settings: HgtSettings) -> FactorSettings:
     """Settings of the ComplEx system: width, steps and seed as in HGT's settings, its own optimizer."""
     edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
     links = edges if has_reverses(graph) else 2 * edges
-    steps = min(settings.training.complex_steps, math.ceil(PASSES * links / ComplexSettings.base_batch))
-    return ComplexSettings.model_validate(
+    steps = min(settings.training.complex_steps, math.ceil(PASSES * links / FactorSettings.base_batch))
+    return FactorSettings.model_validate(
         {
             "system": "complex",
             "data": settings.data,

@@ -19,7 +19,7 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import Neighbourhoods
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.settings import INFERENCE_ROWS

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.complex.memory import memory_parts as complex_parts
+from graphmill.systems.factor.memory import memory_parts as complex_parts
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.planning import Part, Setup

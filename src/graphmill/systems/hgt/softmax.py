@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.complex.batch import ComplexBatch
-from graphmill.systems.complex.model import ComplEx
-from graphmill.systems.complex.system import ComplexSystem
+from graphmill.systems.factor.batch import FactorBatch
+from graphmill.systems.factor.model import FactorTables
+from graphmill.systems.factor.system import FactorSystem
 from graphmill.systems.hgt.batch import LINK, HgtBatch
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.later_nodes import grown_factors, grown_links, learned_later, neighbourhoods_of
@@ -55,7 +55,7 @@ class SoftmaxModule(nn.Module):
         table: SpectralTable,
         encoder: HGT | None,
         decoder: SoftmaxDecoder,
-        factors: ComplEx | None = None,
+        factors: FactorTables | None = None,
         paths: PathWeights | None = None,
     ) -> None:
         super().__init__()
@@ -87,9 +87,9 @@ class HgtSoftmaxSystem(HgtSystem):
         self._seen: tuple[Tensor | None, int] = (None, 0)
         self._features: PairFeatures | None = None
         self.chooses_score = bool(settings.complex_width or settings.model.pair_features) or self.chooses_score
-        self.complex: ComplexSystem | None = None
+        self.complex: FactorSystem | None = None
         if settings.complex_width:
-            self.complex = ComplexSystem(graph, complex_settings(graph, settings), "full")
+            self.complex = FactorSystem(graph, complex_settings(graph, settings), "full")
             own = self.complex.phases[0]
             training = self.complex.settings.training
             self.phases.append(Phase(COMPLEX, own.steps_per_epoch, own.batch_size, own.batch_size, training))
@@ -167,7 +167,7 @@ class HgtSoftmaxSystem(HgtSystem):
     def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded | None:  # type: ignore[override]
         """Spectral vectors of all nodes without the step's pairs, and learned vectors of the nodes that the step reads; in
         ComplEx's phase the vectors that it reads."""
-        if self.complex is not None and isinstance(batch, ComplexBatch):
+        if self.complex is not None and isinstance(batch, FactorBatch):
             return self.complex.encode(model.factors, batch)
         spectral = self.ends.vectors(self.spectral(model), batch.masked)
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
@@ -211,7 +211,7 @@ class HgtSoftmaxSystem(HgtSystem):
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The mean over relations of the mean over links of −log softmax; in ComplEx's phase its own terms."""
-        if self.complex is not None and isinstance(chunk, ComplexBatch):
+        if self.complex is not None and isinstance(chunk, FactorBatch):
             return list(self.complex.terms(model.factors, chunk, encoded))
         assert encoded is not None
         if not len(chunk.relation):
@@ -303,7 +303,7 @@ class HgtSoftmaxSystem(HgtSystem):
 
     def factors_of(self, model: nn.Module) -> Factors | None:
         """ComplEx's tables of nodes and of the graph's relations; None without a ComplEx part."""
-        tables: ComplEx | None = model.factors  # type: ignore[assignment]
+        tables: FactorTables | None = model.factors  # type: ignore[assignment]
         if tables is None:
             return None
         relations = tables.relations[: len(self.data.relations)]

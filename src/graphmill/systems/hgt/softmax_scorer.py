@@ -11,7 +11,7 @@ from torch import Tensor
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 from graphmill.systems.hgt.pair_features import CHANNELS, PairFeatures, PathWeights
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
