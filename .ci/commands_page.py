@@ -22,13 +22,13 @@ MANY = 3  # An option of so many commands, word for word the same, is explained 
 
 
 def _value(parameter: Any) -> str:
-    """What is written behind an option, as a word; nothing behind a flag."""
+    """What is written behind an option; nothing behind a flag."""
     if parameter.is_flag:
         return ""
     if choices := getattr(parameter.type, "choices", None):
-        return f" `{'|'.join(map(str, choices))}`"
+        return f"={'|'.join(map(str, choices))}"
     kind = parameter.type.name.split()[0]
-    return f" `{parameter.metavar or {'integer': 'N', 'float': 'X', 'path': 'PATH'}.get(kind, 'TEXT')}`"
+    return f"={parameter.metavar or {'integer': 'N', 'float': 'X', 'path': 'PATH'}.get(kind, 'TEXT')}"
 
 
 def _default(parameter: Any) -> str:
@@ -40,7 +40,7 @@ def _default(parameter: Any) -> str:
 
 def _line(parameter: Any) -> str:
     """An option with what it takes, its meaning and its default."""
-    names = ", ".join(f"`{each}`" for each in parameter.opts) + _value(parameter)
+    names = ", ".join(f"`{each}{_value(parameter) if each.startswith('--') else ''}`" for each in parameter.opts)
     return f"- {names}: {' '.join((parameter.help or '').split()).rstrip('.')}{_default(parameter)}."
 
 
@@ -56,7 +56,7 @@ def _command(name: str, command: Any, several: set[str]) -> list[str]:
     options = _options(command)
     usage += ["[OPTIONS]"] if any(_line(p) not in several for p in options) else []
     usage += [f"[{p.opts[0]}]" for p in options if _line(p) in several]
-    lines = [f"## `{name}`", "", " ".join((command.help or "").split()), "", "```", " ".join(usage), "```", ""]
+    lines = [f"## `{name}`", "", f"`{' '.join(usage)}`", "", " ".join((command.help or "").split()), ""]
     rows = [
         f"- `{word}`: {' '.join(p.help.split()).rstrip('.')}."
         for word, p in zip(words, arguments, strict=True)

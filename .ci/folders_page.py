@@ -132,7 +132,9 @@ def _list(names: list[str]) -> list[str]:
 
 
 def page(names: list[str], inner: list[str]) -> str:
-    """The page."""
+    """The page. Folders within folders need their sentence as well, which is only in the code."""
+    for name in inner:
+        sentence(name)
     lines = [
         "# Folders and imports",
         "",
@@ -146,9 +148,9 @@ def page(names: list[str], inner: list[str]) -> str:
         "",
         "## Folders within folders",
         "",
-        "![Which folder within a folder imports which](../images/subfolders.svg)",
+        "The docstring of each `__init__.py` says what may live there.",
         "",
-        *_list(inner),
+        "![Which folder within a folder imports which](../images/subfolders.svg)",
     ]
     return "\n".join([*lines, ""])
 

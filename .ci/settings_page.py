@@ -6,6 +6,7 @@ settings, and a page with those of the formats. Systems with the same module and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, get_args, get_origin
 from graphmill.ingest.formats import FORMATS
 from graphmill.settings import Settings, is_identity
 from graphmill.systems import registry
+from graphmill.systems.base import ClosedFormTraining
 from graphmill.training.settings import (
     AccelerationSettings,
     EvaluationSettings,
@@ -51,7 +53,7 @@ Written by `make pages`; do not edit. These are the keys of a source in a datase
 `format` and `path` ([files and formats](../ingestion.md)). In Python they are the fields of the reader's settings.
 Another value gives other data; a setting marked ° does not. A line is read as on the page of [settings](../settings.md).
 """
-MANY = 3  # A setting of so many systems, word for word the same, stands on the page of all.
+MANY = 3  # A setting of so many systems' modules, word for word the same, stands on the page of all.
 
 
 def written() -> dict[Path, str]:
@@ -59,10 +61,9 @@ def written() -> dict[Path, str]:
     pages, rows = {}, dict[str, str]()
     for names, tables in _groups():
         stem = names[0] if len(names) == 1 else registry.entry(names[0]).module.rpartition(".")[2]
-        about = "".join(f"{_about(name)}\n\n" for name in names)
         head = f"# Settings of {', '.join(f'`{name}`' for name in names)}\n\nWritten by `make pages`; do not edit. "
         head += "All other settings are [shared](../settings.md).\n\n"
-        pages[REFERENCE / "settings" / f"{stem}.md"] = head + about + tables
+        pages[REFERENCE / "settings" / f"{stem}.md"] = head + _about(names) + tables
         rows |= {name: f"- [`{name}`](settings/{stem}.md): {registry.entry(name).about}" for name in names}
     listed = "\n".join(rows[name] for name in registry.SYSTEMS)
     shared = [f"## `{name}`\n\n{model.__doc__}\n\n{_list(model, model.model_fields)}" for name, model in SHARED.items()]
@@ -83,16 +84,24 @@ def _groups() -> Iterable[tuple[list[str], str]]:
     return ((names, tables) for (_, tables), names in groups.items())
 
 
-def _about(system: str) -> str:
-    """The paragraph of a system: what it is, its optimizer, presets, and defaults that differ from the shared ones."""
-    model = registry.settings_model(system)
-    optimizer = getattr(model.model_fields["training"].annotation, "OPTIMIZER")  # noqa: B009
-    presets = ", ".join(f"`{name}`" for name in ("auto", *registry.presets(system)))
-    text = f"**`{system}`**: {registry.entry(system).about}. Optimizer: {optimizer}. Presets: {presets}."
-    if model.shards_rows:
-        text += " `acceleration.sharding: rows` can divide its tables over several processes."
-    defaults = [f"`{section}.{name}: {_shown(value)}`" for section, name, value in _other_defaults(model)]
-    return text + (f"\n\nIts defaults that differ: {', '.join(defaults)}." if defaults else "")
+def _about(systems: list[str]) -> str:
+    """What the systems of a page are, then what applies to several of them once."""
+    parts, lines = [], dict[str, list[str]]()
+    for system in systems:
+        parts.append(f"- **`{system}`**: {registry.entry(system).about}.")
+        model = registry.settings_model(system)
+        optimizer = getattr(model.model_fields["training"].annotation, "OPTIMIZER")  # noqa: B009
+        presets = ", ".join(f"`{name}`" for name in ("auto", *registry.presets(system)))
+        closed = issubclass(model.model_fields["training"].annotation, ClosedFormTraining)  # type: ignore[arg-type]
+        text = "One step computes the whole model." if closed else f"Optimizer: {optimizer}."
+        text += f" Presets: {presets}."
+        if model.shards_rows:
+            text += " `acceleration.sharding: rows` can divide its tables over several processes."
+        if defaults := [f"`{section}.{name}: {_shown(value)}`" for section, name, value in _other_defaults(model)]:
+            text += f"\n\nDefaults that differ: {', '.join(defaults)}."
+        lines.setdefault(text, []).append(f"`{system}`")
+    several = [(f"{', '.join(names)}. " if len(lines) > 1 else "") + text for text, names in lines.items()]
+    return "\n\n".join(["\n".join(parts), *several]) + "\n\n"
 
 
 def _other_defaults(model: type[Settings]) -> Iterable[tuple[str, str, Any]]:
@@ -122,7 +131,7 @@ def _several() -> dict[tuple[str, str], list[str]]:
             for name in names:
                 part = registry.settings_model(system).model_fields[section].annotation
                 uses.setdefault((section, _line(part, name, f"{section}.")), []).append(system)  # type: ignore[arg-type]
-    return {use: systems for use, systems in uses.items() if len(systems) >= MANY}
+    return {use: names for use, names in uses.items() if len({registry.entry(name).module for name in names}) >= MANY}
 
 
 def _tables(system: str) -> str:
@@ -151,17 +160,22 @@ def _sources() -> str:
     uses = dict[str, list[str]]()
     for name, format in FORMATS.items():
         for field in format.settings.model_fields:
-            uses.setdefault(_line(format.settings, field), []).append(name)
+            uses.setdefault(_any_file(_line(format.settings, field)), []).append(name)
     shared = {line: names for line, names in uses.items() if len(names) > 1}
     parts = [_SOURCES, "## Settings of several formats\n", "The names at the end are those of the formats.\n"]
     parts.append("\n".join(f"{line} *{', '.join(names)}*." for line, names in shared.items()) + "\n")
     for name, format in FORMATS.items():
         model = format.settings
-        parts.append(f"## Format `{name}`\n\n{model.__doc__}\n")
-        own = [field for field in model.model_fields if _line(model, field) not in shared]
+        parts.append(f"## Format `{name}`\n")
+        own = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
         parts += [_list(model, own)] if own else []
         parts += _nested(f"`{name}`", model)
     return "\n".join(parts)
+
+
+def _any_file(line: str) -> str:
+    """A line that formats of one file, of several files and of a folder share."""
+    return re.sub(r"(?i)refuse the (file|files|data set)\b", "refuse the source", line)
 
 
 def _nested(where: str, model: type[Settings]) -> list[str]:
@@ -180,14 +194,24 @@ def _settings_in(annotation: Any) -> type[Settings] | None:
 
 
 def _list(model: type[Settings], names: Iterable[str]) -> str:
-    return "\n".join(_line(model, name) for name in names) + "\n"
+    """A line each; a setting of the head and that of the tail have one, where they say the same."""
+    lines, left = [], {name: _line(model, name) for name in names}
+    for name, line in left.items():
+        twin = name.replace("tail", "head")
+        if twin != name and left.get(twin, "").replace("head", "tail") == line:
+            continue
+        tail = name.replace("head", "tail")
+        both = tail != name and left.get(tail) == line.replace("head", "tail")
+        ends, about = f"`{name}`, `{tail}", line.removeprefix(f"- `{name}").replace("head", "end")
+        lines.append(f"- {ends}{about}" if both else line)
+    return "\n".join(lines) + "\n"
 
 
 def _line(model: type[Settings], name: str, section: str = "") -> str:
-    """``- `name` = `default` (other, values): meaning``."""
+    """``- `name: default` (other, values): meaning``."""
     field = model.model_fields[name]
     default, mark = _shown(_default(field)), "" if is_identity(model, name) else "°"
-    text = f"- `{section}{name}`{mark}" + (f" = `{default}`" if default else "") + _others(field.annotation, default)
+    text = f"- `{section}{name}{f': {default}' if default else ''}`{mark}{_others(field.annotation, default)}"
     about = (field.description or "").rstrip(".")
     return f"{text}: {about}."
 

@@ -55,7 +55,7 @@ splits; the note says whether the product's own best baseline is reached, which 
 RIVAL = 0.3463
 """Best of the public implementation's epochs, chosen on the test, without pretrained vectors."""
 SEEDS = (0, 1, 2)
-START, EPOCHS = {"regularisation": 0.03, "negatives_per_positive": 4}, 180
+START, EPOCHS = {"loss": "bpr", "regularisation": 0.03, "negatives_per_positive": 4}, 180
 """The best factorisation by BPR, on validation: rates 0.001 to 0.01, λ 0.01 to 0.1, 1, 4, 16 negatives."""
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "tuned, masked": {

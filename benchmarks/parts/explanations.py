@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.link_quality import SETTINGS, graph_of
 from benchmarks.parts import card
-from graphmill.explain.deletion import score_without
-from graphmill.explain.links import ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import ExplainSettings
+from graphmill.explain.links import explainer_of
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, read_settings
@@ -56,7 +56,7 @@ def predicted(restored: Restored, count: int) -> list[tuple[int, int]]:
 def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray, float, float]:
     """float64 [links, 3]: fall of the score without the named edges, others at the ends, others around; seconds; bounded."""
     relation, rng = restored.graph.relation(*RELATION).index, np.random.default_rng(1)
-    explainer = LinkExplainer(restored.system, restored.model, ExplainSettings(edges=EDGES, paths=0))
+    explainer = explainer_of(restored.system, restored.model, ExplainSettings(edges=EDGES, paths=0))
     rows, seconds, whole = [], 0.0, 0
     for head, tail in links:
         began = time.perf_counter()
@@ -70,7 +70,7 @@ def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray,
             sets.append(rng.choice(others, min(len(named), len(others)), replace=False))
 
         def score(pairs: np.ndarray, head: int = head, tail: int = tail) -> float:
-            return score_without(restored.system, restored.model, relation, head, tail, pairs)
+            return explainer.score_without(relation, head, tail, pairs)
 
         before = score(np.zeros(0, np.int64))
         rows.append([before - score(pairs) for pairs in sets])

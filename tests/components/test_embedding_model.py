@@ -17,7 +17,7 @@ from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.systems.hgt.settings import PRESETS
 from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
@@ -49,8 +49,8 @@ def export(project: Project, vectors: np.ndarray, nodes: pa.Table) -> dict[str, 
     folder = project.root / RUN / "embeddings"
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
-    for kind, name in ((ParquetEmbeddings, "embeddings.parquet"), (CsvEmbeddings, "embeddings.csv")):
-        writer = kind(folder / name, vectors.shape[1])
+    parquet = ParquetEmbeddings(folder / "embeddings.parquet", vectors.shape[1], nodes.num_rows)
+    for writer, name in ((parquet, "embeddings.parquet"), (CsvEmbeddings(folder / "embeddings.csv"), "embeddings.csv")):
         writer.write(nodes, vectors)
         writer.commit()
         files[name] = {"bytes": (folder / name).stat().st_size}
@@ -256,7 +256,7 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
     assert built.data_version("toy/hgt_model") == "abc-40"
     for name in ("loss_curve", "memory_curve"):
         assert "data:image/png;base64," in shown[name]
-        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+        assert len(shown[name]) <= PICTURE_BYTES
     assert built.value("toy/hgt_model")["run_dir"] == RUN
 
 
@@ -387,9 +387,9 @@ def test_the_report_becomes_figures_checks_and_pictures(built: Project) -> None:
     assert found["mean_cosine"].passed
     assert found["rows_are_sound"].passed
     for check, name in (("mean_cosine", "cosines"), ("pca_variance", "spectrum"), ("types_vary", "pca")):
-        assert found[check].metadata["picture"].value == shown[name]
+        assert name in found[check].metadata["picture"].value
         assert "data:image/png;base64," in shown[name]
-        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+        assert len(shown[name]) <= PICTURE_BYTES
         assert (built.root / RUN / "validation" / f"{name}.png").stat().st_size > 1000
     health = json.loads((built.root / RUN / "validation" / "health.json").read_text())
     assert health["figures"]["rows"] == shown["rows"]
@@ -423,6 +423,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
         "mrr": {"model": mrr, "degree": 0.1, "knn": 0.2},
         "best": "knn",
         "average": "macro",
+        "queries": 40,
         "ratios": {"knn": {"value": mrr / 0.2, "low": mrr / 0.25, "high": mrr / 0.15}},
         "sentence": "kNN against the model.",
     }
@@ -456,7 +457,15 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     shown = built.metadata("toy/hgt_ranking")
     assert shown["mrr"] == mrr
     assert "optimistic_mrr" not in shown
-    assert shown["summary"] == "kNN against the model."
+    word = "Worse" if failing else "Better"
+    assert shown["summary"].startswith(f"**{word}.** macro MRR {mrr:g} against 0.2 of kNN")
+    instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    assert record.event is not None
+    said = record.event.dagster_event.asset_check_evaluation_data  # type: ignore[union-attr]
+    assert (said.passed, said.severity) == (not failing, dg.AssetCheckSeverity.WARN)
+    assert said.description is not None
+    assert f"**{word}.**" in said.description
     assert shown["mrr_over_best_baseline_low"] == pytest.approx(mrr / 0.25)
     assert re.search(
         rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", shown["mrr_by_scorer"]

@@ -191,10 +191,12 @@ def make(promoted: Path) -> MakeVersion:
         items: int = 0,
         first_name: str = "Drug 0",
         files: Mapping[str, bytes] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> Version:
         store = Versions(promoted / model)
         with store.lock():
-            version = store.add(fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {}))
+            write = fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {})
+            version = store.add(lambda folder: {**write(folder), **(about or {})})
             store.switch(version, kind="promoted", by="a test", why=f"seed {seed}")
         return version
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,17 +143,24 @@ def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), out, features)
 
 
+def triples_graph(out: Path) -> TypedGraph:
+    """Triples with several relations between the same nodes, and no reverses."""
+    return random_graph(out, entities=40, relations=4, triples=400)
+
+
 @dataclass(frozen=True)
 class Case:
     """A system in one mode, on a graph that it can learn something from in seconds.
 
-    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows.
+    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows. ``steps``: whether it trains by
+    gradient steps.
     """
 
     system: str
     settings: dict[str, Any]
     graph: Callable[[Path], TypedGraph] = typed_graph
     row_split: bool = True
+    steps: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
 
     def job(self, graph: TypedGraph, **sections: dict[str, Any]) -> Job:
@@ -234,10 +240,16 @@ _RECOMMENDERS = {
     "evaluation": {"eval_every": 2, "baselines": [], "top_k": [5], "selection_metric": "recall@5"},
 }
 
+_PUBLISHED_BPR = {"loss": "bpr", "negatives_per_positive": 1}
 _KGAT = merge(_RECOMMENDERS, {"model": {"layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
 
 CASES = {
-    "mf": Case("mf", _RECOMMENDERS, graph=recommender_graph),
+    "mf": Case(
+        "mf", merge(_RECOMMENDERS, {"objective": {**_PUBLISHED_BPR, "regularisation": 0.01}}), graph=recommender_graph
+    ),
+    "mf-softmax": Case(
+        "mf", merge(_RECOMMENDERS, {"objective": {"negatives_per_positive": 8}}), graph=recommender_graph
+    ),
     "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
@@ -284,11 +296,12 @@ CASES = {
     "rotate": Case(
         "rotate",
         merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}}),
-        graph=partial(random_graph, entities=40, relations=4, triples=400),
+        graph=triples_graph,
     ),
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
+    "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
@@ -349,6 +362,10 @@ CASES = {
 }
 
 
+STEPPED = {name: case for name, case in CASES.items() if case.steps}
+"""What the suites of the training mathematics run on: a system without gradient steps has none."""
+
+
 def trained(job: Job, system: System) -> Engine:
     """An engine that has trained ``system`` to its end in this process: fp32 on the CPU, nothing saved."""
     s = job.settings
@@ -364,3 +381,25 @@ def trained(job: Job, system: System) -> Engine:
     )
     engine.fit()
     return engine
+
+
+_ITEMS = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "recall@5"}}
+_NEXT = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "ndcg@5"}}
+
+CLOSED_FORMS = {
+    "ease": Case("ease", _ITEMS, graph=recommender_graph),
+    "item_knn": Case("item_knn", _ITEMS, graph=recommender_graph),
+    "ials": Case("ials", merge(_ITEMS, {"model": {"embedding_dim": 8}}), graph=recommender_graph),
+    "popularity": Case("popularity", _ITEMS, graph=recommender_graph),
+    "markov": Case("markov", _NEXT, graph=sequence_graph),
+    "session_knn": Case("session_knn", _NEXT, graph=sequence_graph),
+    "repeats": Case("repeats", _NEXT, graph=sequence_graph),
+}
+"""Recommenders without gradient steps: one step computes the model (``test_closed_forms.py``)."""
+
+_LINKS = {"evaluation": {"baselines": []}}
+CLOSED_LINKS = {
+    "knn": Case("knn", _LINKS),
+    "spectral": Case("spectral", merge(_LINKS, {"model": {"embedding_dim": 16}})),
+}
+"""Systems that score links, without gradient steps."""

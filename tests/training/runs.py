@@ -38,6 +38,9 @@ def settings_of(case: Case, graph: TypedGraph, *sections: dict[str, Any]) -> dic
     values = merge({"system": case.system, "data": str(graph.path), "preset": "none", **case.settings}, SHORT)
     for section in sections:
         values = merge(values, section)
+    if not case.steps:  # such a system refuses what only steps read
+        values["training"] = {name: value for name, value in values["training"].items() if name == "seed"}
+        del values["acceleration"]["micro_batches"]
     return values
 
 

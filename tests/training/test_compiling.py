@@ -17,7 +17,7 @@ from graphmill.systems import registry
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_functions
 from graphmill.training.contract import Compilable
-from tests.training.cases import CASES
+from tests.training.cases import CASES, STEPPED
 from tests.training.runs import outcome, run, settings_of
 
 
@@ -37,7 +37,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", list(STEPPED))
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
     name: str, mode: str, graphs: dict[str, TypedGraph]

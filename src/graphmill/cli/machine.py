@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import Json, app
+from graphmill.cli.entry import PROJECT, Json, app
 from graphmill.cli.output import on_its_device, print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def prune(
     root: Annotated[Path, typer.Argument(help="Folder of a model's runs")],
     keep: Annotated[int, typer.Option(help="Newest runs to keep", min=1)] = 5,
@@ -24,7 +24,7 @@ def prune(
     print("\n".join(f"removed {path}" for path in removed) or "nothing to remove")
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def doctor(
     project: Annotated[
         Path | None,
@@ -47,7 +47,7 @@ def doctor(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command("compare-devices")
+@app.command("compare-devices", rich_help_panel=PROJECT)
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
     """Run the same training on the CPU and the accelerator; compare time, memory, losses, metrics and neighbours."""
     from graphmill.diagnostics.compare_devices import compare
@@ -66,7 +66,7 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def demo(
     chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),

@@ -30,7 +30,7 @@ from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
-from graphmill.orchestration.page import asset_page, explorer_link, in_words
+from graphmill.orchestration.page import asset_page, in_words, links
 from graphmill.parquet import write_parquet
 
 TABLES_VERSION = "1"
@@ -276,8 +276,9 @@ def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) ->
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
     metadata: dict[str, Any] = {
-        "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
-        **explorer_link(previous.asset),
+        "summary": in_words(
+            "; ".join(map(_described, rows)) + "." if rows else "No node has features.", links(previous.asset)
+        ),
         "dagster/row_count": sum(row["nodes"] for row in rows),
         "by_type": records(rows),
         # There is no table of the files for features: there is a matrix per node type, with the set's name after the

@@ -7,6 +7,7 @@ layer's features.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
             "which this machine has: launcher: local"
             if fitting.workers * fitting.peak <= room
             else f"on {fitting.workers} machines or cards like this one: torchrun on each machine "
-            "(docs/how-to/train_elsewhere.md); launcher: k8s, ray or slurm puts all workers on one node"
+            "(graphmill train --nodes); launcher: k8s, ray or slurm puts all workers on one node"
         )
         return (
             f"It does not fit in one process; sharded by rows (acceleration.sharding: rows, processes: {fitting.workers}) "
@@ -176,7 +177,9 @@ def estimate_data(path: str) -> DataEstimate:
         InputError: their format is not known.
     """
     if (Path(path) / MANIFEST).is_file():
-        raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
+        raise InputError(
+            f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set {shlex.quote(f'data={path}')}`"
+        )
     formats = recognised(path)
     if not formats:
         raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` shows what was tried")

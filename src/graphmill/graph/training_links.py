@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -13,6 +14,14 @@ from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
+
+
+@dataclass(frozen=True)
+class NodeRange:
+    """The nodes of a type: global number of the first, and how many."""
+
+    offset: int
+    count: int
 
 
 class TrainingLinks:
@@ -45,6 +54,16 @@ class TrainingLinks:
         for number, (matrix, (source, target)) in enumerate(zip(self.outgoing, self.offsets, strict=True)):
             entries = matrix.tocoo()
             yield number, entries.row.astype(np.int64) + source, entries.col.astype(np.int64) + target
+
+    def ends(self, relation: int) -> tuple[NodeRange, NodeRange]:
+        """The sources and targets of a relation."""
+        (first, second), (sources, targets) = self.offsets[relation], self.outgoing[relation].shape
+        return NodeRange(first, sources), NodeRange(second, targets)
+
+    def matrix(self, relation: int) -> sp.csr_matrix:
+        """float32 [sources, targets]: 1 for each training link."""
+        own = self.outgoing[relation]
+        return sp.csr_matrix((np.ones(own.nnz, np.float32), own.indices, own.indptr), own.shape)
 
     def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Training targets of some heads (local numbers): for each link, the row of ``heads`` and the local target."""

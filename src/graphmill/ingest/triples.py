@@ -24,7 +24,6 @@ from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import in_buckets
 from graphmill.ingest.files import Source, first_lines, shown, text_lines
-from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
@@ -316,10 +315,6 @@ def _oddities(result: IngestResult) -> tuple[dict[str, int], list[str]]:
     return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "triples", lambda: read_triples(path), {}, "conve")
-
-
 def _recognises(look: Look) -> int:
     one = look.file("train.txt") if look.is_folder else look
     if one is None or not one.lines:
@@ -334,19 +329,32 @@ def _recognises(look: Look) -> int:
         return 0  # a header that says something else
     if look.is_folder:
         return 85
+    if _is_a_table(one):
+        return 0
     return 15 if any(cell.strip().replace(".", "").isdigit() for cell in lines[-1].split("\t")[1:]) else 55
+
+
+def _is_a_table(look: Look) -> bool:
+    """Whether three columns are two ends and something else: by a header that says so, or as the first two are of one kind
+    and the third is not."""
+    probe = look.probe
+    if probe is None or len(probe.names) != len(COLUMNS):
+        return False
+    if probe.header and not _header_order("\t".join(probe.names)):
+        return True
+    return probe.holds(2) != "ids" or (bool(probe.one_kind(0, 1)) and not probe.one_kind(0, 2))
 
 
 FORMAT = Format(
     "triples",
     TriplesSettings,
     "edges",
-    _examine,
     _recognises,
     read_triples,
     triples_files,
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
+    system=lambda result: "conve",
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

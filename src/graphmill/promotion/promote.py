@@ -23,6 +23,7 @@ from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decid
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
+from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
@@ -78,7 +79,7 @@ def promote_run(
             raise InputError(
                 f"{decision.reason}, and sinks are written when one goes live; graphmill export writes now"
             )
-        found = _told(decision, facts, champion, restored)
+        found = _told(decision, facts, champion, restored, why)
         note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
             return {**found, "copy": copy_live(store)}
@@ -91,7 +92,7 @@ def promote_run(
                 return {**found, **kept, "copy": copy_live(store)}
             write_sinks(version, settings.sinks, champion)
             note_sinks(store, settings.sinks)
-            store.switch(version, kind="promoted", by=by, why=decision.reason)
+            store.switch(version, kind="promoted", by=by, why=found["reason"])
             removed = store.prune(settings.keep)
         copy_run(restored)
         return {
@@ -308,12 +309,17 @@ def _by_hand(facts: Facts, why: str) -> Decision:
     return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
 
 
-def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored) -> dict[str, Any]:
+def _with_verdict(reason: str, restored: Restored) -> str:
+    verdict = run_verdict(restored.run.path)
+    return reason if verdict.word == "unranked" else f"{reason}; the model is {verdict.short}"
+
+
+def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored, why: str) -> dict[str, Any]:
     report = restored.run.read_json("report.json")
     metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
     return {
         "outcome": decision.outcome,
-        "reason": decision.reason,
+        "reason": decision.reason if why else _with_verdict(decision.reason, restored),
         "version": champion.name if champion else "",
         "path": str(champion.path) if champion else "",
         "champion": champion.name if champion else "",

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import time
@@ -116,7 +117,8 @@ class Versions:
             if name == self.current_name():
                 break
         raise InputError(
-            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {self.label} VERSION` sets it"
+            f"{self.path / CURRENT} leads to {name}, which is not there; "
+            f"`graphmill rollback {shlex.quote(self.label)} VERSION` sets it"
         )
 
     def current_name(self) -> str:
@@ -365,6 +367,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
                 "kind": last.kind if last else "never live",
                 "why": last.why if last else "",
                 "by": last.by if last else "",
+                "verdict": about.get("verdict") or {},
                 "metric": metric,
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),

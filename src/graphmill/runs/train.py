@@ -21,6 +21,7 @@ from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
+from graphmill.runs.parts import train_parts
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
@@ -186,6 +187,10 @@ def _fit(
     began = time.time()
     if ranks.main:
         _write_head(prepared, ranks, threads)
+    parts = {}
+    if start == "fresh":
+        listener.send({"kind": "started", "reused": False, "resumed_from_epoch": 0, **about})
+        parts = train_parts(prepared, train, outlets, stop)
     engine = Engine(
         system,
         settings.training,
@@ -202,6 +207,7 @@ def _fit(
         initialise=prepared.warm_start.applied_to(system) if prepared.warm_start else None,
         before_save=run.metrics.sync,
     )
+    system.take_parts(engine.model, parts)
     notes = list(job.notes)
     if acceleration.gradient_checkpointing and not system.can_checkpoint:
         notes.append(
@@ -216,7 +222,8 @@ def _fit(
         listener.attach_tensorboard(engine.state.steps)
         if start == "fresh":
             listener.on_rewind(0, -1)
-    listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
+    if start == "resume":
+        listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
     if prepared.warm_start is not None and start == "fresh":
         notes.append(prepared.warm_start.summary)
     for note in notes if ranks.main else ():

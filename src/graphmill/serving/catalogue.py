@@ -6,6 +6,7 @@ Names from requests are looked up among the existing folders and never become pa
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import time
 from collections import OrderedDict
@@ -44,13 +45,15 @@ class Catalogue:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def models(self) -> list[dict[str, Any]]:
-        """Every model with its live version ("" if none) and its number of versions."""
+        """Every model with its live version ("" if none), its number of versions, and of the live version ``when`` it went
+        live, its verdict and its metric on validation and test."""
         found = []
         for dataset, model, store in self._stores():
-            if names := store.names():
-                found.append(
-                    {"dataset": dataset, "model": model, "current": store.current_name(), "versions": len(names)}
-                )
+            if rows := version_rows(store):
+                live: dict[str, Any] = next((row for row in rows if row["live"]), {})
+                about = {name: live.get(name) for name in ("when", "verdict", "metric", "valid", "test")}
+                named = {"dataset": dataset, "model": model, "current": live.get("version", "")}
+                found.append({**named, "versions": len(rows), **about})
         return found
 
     def versions(self, dataset: str, model: str) -> list[dict[str, Any]]:
@@ -139,7 +142,8 @@ class Catalogue:
         name, key = store.current_name(), (dataset, model)
         if not name:
             raise RequestError(
-                404, f"no version of {store.label} is live: graphmill rollback {store.label} VERSION sets one"
+                404,
+                f"no version of {store.label} is live: graphmill rollback {shlex.quote(store.label)} VERSION sets one",
             )
         with self._lock:
             answering = self._answering.get(key)

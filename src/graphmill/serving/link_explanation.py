@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import GraphmillError
-from graphmill.explain.links import ExplainSettings
+from graphmill.explain.explanation import ExplainSettings
 from graphmill.promotion.versions import Version
 from graphmill.runs.fallback import once_more_for_a_run
 from graphmill.serving.problem import RequestError

@@ -23,7 +23,7 @@ from graphmill.predictions.table import schema
 from graphmill.usage.links import TABLE as LINKS
 
 if TYPE_CHECKING:
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.blend.scorer import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
 
 Int64 = NDArray[np.int64]
@@ -101,7 +101,7 @@ class LinkTable:
 class PredictedLinks:
     """Links that begin at a node, best first. All methods may be called by several threads at once."""
 
-    def __init__(self, scorer: ExportedScorer | SoftmaxScorer | None, table: LinkTable | None) -> None:
+    def __init__(self, scorer: ExportedScorer | BlendScorer | None, table: LinkTable | None) -> None:
         self._scorer, self._table = scorer, table
         self._scoring = threading.Lock()
 

@@ -17,7 +17,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
-from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
+from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase, Scorer
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
@@ -99,6 +99,17 @@ class BaseSystem(Generic[M]):
     def to(self, device: torch.device) -> None:
         """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
+
+    def part_runs(self) -> dict[str, dict[str, Any]]:
+        """By default, none."""
+        return {}
+
+    def take_parts(self, model: M, parts: Mapping[str, nn.Module]) -> None:
+        """By default there are none."""
+
+    def baselines(self, model: M) -> dict[str, Scorer]:
+        """By default, none."""
+        return {}
 
     def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.base import SystemSettings
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.blend.scorer import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.training.contract import System
 
@@ -30,6 +30,13 @@ def _found() -> dict[str, Entry]:
 
 
 SYSTEMS: dict[str, Entry] = _found()
+
+
+def called(name: str) -> str:
+    """The name of a system as it is registered, for a name in any case (``HGT``) and with blanks or hyphens; any other
+    text as it is."""
+    plain = {each.lower().replace("_", ""): each for each in SYSTEMS}
+    return name if name in SYSTEMS else plain.get("".join(c for c in name.lower() if c.isalnum()), name)
 
 
 def entry(name: str) -> Entry:
@@ -76,7 +83,7 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
     return chosen
 
 
-def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
+def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | BlendScorer:
     """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its system's ``scoring``."""
     return import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
 

@@ -167,6 +167,12 @@ class System(Protocol):
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
 
+    def part_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings of the trainings, by name of their system, whose models are parts of this one; they are trained first."""
+
+    def take_parts(self, model: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        """Copy the trained models of :meth:`part_runs` into the model."""
+
     def to(self, device: Any) -> None:
         """Move constants (graph, features) to the device."""
 
@@ -191,6 +197,9 @@ class System(Protocol):
 
     def scorer(self, model: nn.Module) -> Scorer:
         """Scores for ranking, from the model in eval mode."""
+
+    def baselines(self, model: nn.Module) -> Mapping[str, Scorer]:
+        """The parts of the model that are baselines of its ranking, by name."""
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Metrics on a split ("valid", "test"), unrounded. It calls ``poll`` often; ``poll`` may raise to stop.

@@ -240,6 +240,7 @@ class Engine(Trainee):
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
             state.counts[name] = state.counts.get(name, 0) + 1
+            state.coefficients |= {f"{name}/{term}": c for term, c in done.gradient.coefficients.items()}
             state.last_loss = losses["total"]
         else:
             self._on_nonfinite(done)

@@ -20,7 +20,7 @@ Kind = Literal["step", "epoch"]
 WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
-_TABLES = ("losses", "valid", "health", "per_second")
+_TABLES = ("losses", "coefficients", "valid", "health", "per_second")
 _ALWAYS = {"step": ("losses",), "epoch": ("losses", "seconds")}
 """Fields that every record of a kind has. Plots, tables and comparisons need them."""
 

@@ -1,4 +1,4 @@
-"""Explains a predicted link by edges and paths (HGT, NBFNet) or by training triples (ConvE, TracIn); by id or name."""
+"""Explains a predicted link by edges and paths (blend, HGT, NBFNet) or by training triples (ConvE), by id or name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.deletion import score_without
-from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
+from graphmill.graph.node_names import NodeNames
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.notebook import page, pairs, rows
+from graphmill.predictions.selection import relations_of
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
 from graphmill.systems.nbfnet.model import NBFNet
@@ -54,9 +57,17 @@ class ExplainedLink:
         """The explanation as plain values."""
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        edges = rows(("head", "relation", "tail", "share"), (tuple(each.values())[:4] for each in self.edges))
+        paths = rows(("path", "strength"), ((each["path"], each["strength"]) for each in self.paths))
+        title = f"{self.head} · {self.relation} · {self.tail}: score {self.score:.4g} ({self.method})"
+        return page(title, pairs(self.parts), edges, paths)
+
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`. It needs a run of HGT.
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`.
+
+    It needs a run of HGT or a blend.
 
     ``name_of``: row of the node table → the node's name.
     """
@@ -64,7 +75,7 @@ class EdgeEvidence:
     schema = pa.schema([("because", pa.string())])
 
     def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
-        self._explainer = LinkExplainer(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
+        self._explainer = explainer_of(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
         self._name_of, self.most = name_of, most
 
     def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
@@ -87,7 +98,7 @@ def explain_link(
     """Explain one link of a run.
 
     ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
-    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT).
+    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT, a blend).
 
     Raises:
         SettingsError: the system predicts no links, or its links cannot be explained.
@@ -95,13 +106,13 @@ def explain_link(
     """
     settings = settings or ExplainSettings()
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} recommends items; links are explained for hgt and conve")
+        raise SettingsError(f"{restored.system.name} recommends items; links are explained for blend, hgt and conve")
     found, h, t = resolve_link(restored.graph, head, relation, tail)
     if entry(restored.system.name).traces:
         return _traced(restored, found, h, t, settings)
     if isinstance(restored.system, NbfnetSystem):
         return _propagated(restored, found, h, t, settings, verify)
-    explainer = LinkExplainer(restored.system, restored.model, settings)
+    explainer = explainer_of(restored.system, restored.model, settings)
     [why] = explainer.named([explainer.explain(found.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
     told = [*why.evidence, *reversed(why.against)]
@@ -127,7 +138,7 @@ def explain_link(
         paths,
         why.parts,
         why.whole,
-        _deletion(restored, found, h, t, why.evidence) if verify else {},
+        _deletion(explainer, found, h, t, why.evidence) if verify else {},
     )
 
 
@@ -174,37 +185,30 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
 
     Raises :class:`InputError` if one of them does not exist or is ambiguous.
     """
-    named = [each for each in graph.relations if relation in (each.name, "|".join(each.key), " · ".join(each.key))]
-    if not named:
-        names = ", ".join(dict.fromkeys(each.name for each in graph.relations))
-        raise InputError(f"{graph.path} has no relation '{relation}' (it has {names})")
+    named = relations_of(graph, [relation])
     nodes = graph.node_table()
-    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
-    fitting = [
-        (each, h, t)
-        for each in named
-        for h in _rows(graph, each.source, ids, names, head)
-        for t in _rows(graph, each.target, ids, names, tail)
-    ]
+    known = NodeNames(nodes.column("id").to_pylist(), nodes.column("name").to_pylist())
+
+    def rows_of(kind: str, word: str) -> list[int]:
+        own = graph.node_type(kind)
+        return known.find(word, lambda row: own.offset <= row < own.offset + own.count)
+
+    fitting = [(each, h, t) for each in named for h in rows_of(each.source, head) for t in rows_of(each.target, tail)]
     if len(fitting) == 1:
         return fitting[0]
     for what, word, kinds in (("head", head, [r.source for r in named]), ("tail", tail, [r.target for r in named])):
-        rows = sorted({row for kind in kinds for row in _rows(graph, kind, ids, names, word)})
+        rows = sorted({row for kind in kinds for row in rows_of(kind, word)})
         joins = " or ".join(dict.fromkeys(kinds))
         if not rows:
-            raise InputError(f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}")
+            raise InputError(
+                f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}"
+                + known.did_you_mean(word)
+            )
         if len(rows) > 1 and fitting:
-            listed = ", ".join(str(ids[row]) for row in rows[:5])
+            listed = ", ".join(known.ids[row] for row in rows[:5])
             raise InputError(f"{len(rows)} nodes are called '{word}' ({listed}); use an id of a {joins}")
     keys = ", ".join("|".join(each.key) for each in named)
     raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")
-
-
-def _rows(graph: TypedGraph, kind: str, ids: Sequence[str], names: Sequence[str], word: str) -> list[int]:
-    """Rows of nodes of a type with this id or, if there are none, with this name."""
-    own = graph.node_type(kind)
-    rows = range(own.offset, own.offset + own.count)
-    return [row for row in rows if ids[row] == word] or [row for row in rows if names[row] == word]
 
 
 def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
@@ -213,15 +217,17 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     return float(scores[0, t - target.offset])
 
 
-def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]) -> dict[str, float]:
+def _deletion(
+    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]
+) -> dict[str, float]:
     """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
     listed = np.array([e.pair for e in evidence], np.int64)
-    others = np.setdiff1d(pairs_around(restored.graph, h, t), listed)
+    others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
     rng = generator(0, "explain", "deletion")
     drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
 
     def score(pairs: np.ndarray) -> float:
-        return score_without(restored.system, restored.model, relation.index, h, t, pairs)
+        return explainer.score_without(relation.index, h, t, pairs)
 
     return {
         "edges": len(listed),

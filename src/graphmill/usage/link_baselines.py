@@ -1,14 +1,14 @@
-"""The baselines of a link ranking: nearest neighbours, spectral vectors and ComplEx, each with its best settings on
-validation.
+"""The baselines of a link ranking: nearest neighbours and spectral vectors with their best settings on validation, and
+ComplEx.
 
-Their rankings are cached in a folder by graph and settings. ComplEx's trainings are ordinary runs.
+Their rankings are cached in a folder by graph and settings. ComplEx's training is an ordinary run: that of a blend's part,
+where there is one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,31 +38,16 @@ from graphmill.graph.spectral import PRODUCTS
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
+from graphmill.runs.parts import finished_run, roots_beside
 from graphmill.runs.train import train
-from graphmill.systems.factor.memory import scores_per_link
-from graphmill.systems.factor.settings import FactorSettings
-from graphmill.systems.factor.system import FactorScorer
+from graphmill.systems.blend.complex_part import complex_values
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
-MINUTES = 2.0
-"""Time for training and tuning ComplEx, in minutes of one CPU core. It is counted by the amount of work, so that every
-machine does the same."""
-VERSION = 1
+VERSION = 2
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
-FORMS: dict[str, dict[str, float]] = {f"n3_{n3}": {"n3": n3} for n3 in (0.02, 0.05, 0.1)}
-"""ComplEx's objectives to choose from: the more links a node has, the less norm it needs. With 0.1, the vectors of a graph
-such as Nations stay at zero; with less, those of Hetionet overfit."""
-WIDTH, EPOCHS = 128, 24
-"""ComplEx's width as a baseline, and the number of equal parts of its training, after each of which it is evaluated."""
-FIRST_SHARE = 2 / 3
-"""Fraction of the time in which all forms are trained. The best form gets the rest."""
-MOST_PASSES = 60
-"""Largest number of passes over the links, for a graph so small that the time would allow more."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""
-FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
-"""Assumed rates of one core, which turn the minutes into an amount of work, so that every machine does the same work."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +55,9 @@ class LinkBaselines:
     """The baselines of the queries of one split.
 
     ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
-    ``width``: width of the spectral vectors. ``minutes``: time for ComplEx. ``average``: the average of MRR (macro or
-    micro) that chooses settings. ``folder``: the folder of the cache and the runs. ``device``: for
-    ComplEx's trainings. ``poll`` is called between parts of the work, and may raise to end it. ``stop`` ends a
-    training.
+    ``width``: width of the spectral vectors. ``average``: the average of MRR (macro or micro) that chooses settings.
+    ``folder``: the folder of the cache and the runs. ``device``: for ComplEx's training. ``poll`` is called between parts of
+    the work, and may raise to end it. ``stop`` ends a training.
     """
 
     graph: TypedGraph
@@ -125,7 +109,7 @@ class LinkBaselines:
         return found, about
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
-        """Return one baseline's scorer at its best settings, with those settings."""
+        """Return one baseline's scorer, with its settings."""
         return self._complex() if name == "complex" else self._neighbours(name)
 
     def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:
@@ -149,47 +133,16 @@ class LinkBaselines:
         return spectral_rows(self.edges, self.width, self.seed, product)
 
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
-        form, found = self._best_complex()
-        restored = restore(found["run_dir"])
-        scorer = FactorScorer(restored.model, self.edges, self.poll)  # type: ignore[arg-type]
-        return scorer, {"width": WIDTH, **FORMS[form], "epoch": restored.epoch}
-
-    def _best_complex(self) -> tuple[str, dict[str, Any]]:
-        """The chosen one of :data:`FORMS` and its training's result."""
-        first = max(1, round(EPOCHS * FIRST_SHARE / len(FORMS)))
-        found = {form: self._train(form, first) for form in FORMS}
-        best = max(found, key=lambda form: float(found[form]["best_metric"] or 0.0))
-        return best, self._train(best, first + EPOCHS - first * len(FORMS))
-
-    def _train(self, form: str, epochs: int) -> dict[str, Any]:
         self.poll()
-        values = self._values(form)
-        values["training"]["epochs"] = epochs
-        root = str(self.folder / "complex")
-        return dict(train(values, "the baseline ComplEx", root=root, outlets=self.outlets, stop=self.stop))
-
-    def _values(self, form: str) -> dict[str, Any]:
-        values: dict[str, Any] = {
-            "system": "complex",
-            "data": str(self.graph.path),
-            "preset": "none",
-            "model": {"embedding_dim": WIDTH},
-            "objective": dict(FORMS[form]),
-            "training": {"seed": self.seed, "patience_epochs": 0},
-            "acceleration": {"device": self.device, "precision": "fp32"},
-            "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES},
-            "export": {"csv": False},
-        }
-        settings = FactorSettings.model_validate(values)
-        scores = settings.step_size() * scores_per_link(self.graph, settings)
-        # Three products of scores and vectors; ten passes over the scores, and eight over all vectors.
-        seconds = (
-            6 * scores * WIDTH / FLOP_A_SECOND + (10 * scores + 8 * self.graph.num_nodes * WIDTH) * 4 / BYTES_A_SECOND
-        )
-        links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
-        steps = min(60 * MINUTES / seconds, MOST_PASSES * math.ceil(links / FactorSettings.base_batch))
-        values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
-        return values
+        values, root = complex_values(self.graph, self.seed, self.device), self.folder / "complex"
+        where, roots = "the baseline ComplEx", [root, *roots_beside(self.folder.parent, "complex")]
+        run = finished_run(self.graph, values, where, roots)
+        if run is None:
+            run = Path(train(values, where, root=str(root), outlets=self.outlets, stop=self.stop)["run_dir"])
+        restored = restore(run)
+        scorer: Any = restored.system.scorer(restored.model)
+        scorer.poll = self.poll
+        return scorer, {**values["objective"], "epoch": restored.epoch}
 
     def _ranked(self, scorer: Scorer) -> LinkRanking:
         return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
@@ -207,7 +160,7 @@ class LinkBaselines:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
 
     def _digest(self, name: str) -> str:
-        own: dict[str, Any] = {"spectral": {"width": self.width}, "complex": {"minutes": MINUTES, "forms": FORMS}}
+        own: dict[str, Any] = {"spectral": {"width": self.width}}
         content = [
             VERSION,
             self.graph.content_hash,

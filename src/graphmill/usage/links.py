@@ -103,19 +103,20 @@ def link_model(run: str | Path) -> LinkModel:
         return LinkModel(path, graph, scorer, {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
-            f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
-            "HGT, ConvE and ComplEx"
+            f"{path} is not a run directory, nor an export that can score links: those of a system that predicts links"
         )
     restored = restore(path)
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} predicts no links but recommends items: recommend() gives them")
+        raise SettingsError(
+            f"{restored.system.name} predicts no links but recommends items: graphmill recommend (run.recommend) gives them"
+        )
     return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. For HGT this avoids message passing. Other runs are scored from their
-    checkpoint, on their own device, if they have one."""
-    return manifest["system"] == "hgt" or not (path / "checkpoints").is_dir()
+    """Whether to score from the export. For HGT this avoids message passing, for a blend the making of its parts. Other
+    runs are scored from their checkpoint, on their own device, if they have one."""
+    return manifest["system"] in ("blend", "hgt") or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
@@ -253,7 +254,12 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     """The edges that explain the best links, if the system's scores are sums over edges."""
     from graphmill.usage.explain import EdgeEvidence
 
-    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] != "hgt":
+    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] not in (
+        "blend",
+        "hgt",
+        "knn",
+        "spectral",
+    ):
         return []
     names = model.graph.node_table()["name"]
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]

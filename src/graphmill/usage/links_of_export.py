@@ -22,25 +22,21 @@ from graphmill.verified_files import REMEDIES, verified_file
 
 if TYPE_CHECKING:
     from graphmill.graph.training_links import TrainingLinks
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.blend.scorer import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.exported import Run
 
 _AGAIN = REMEDIES["graphmill-embeddings"]
 
 
-def scorer_of_export(
-    folder: Path, manifest: Mapping[str, Any], embeddings: Embeddings
-) -> ExportedScorer | SoftmaxScorer:
+def scorer_of_export(folder: Path, manifest: Mapping[str, Any], embeddings: Embeddings) -> ExportedScorer | BlendScorer:
     """The scorer of links from an export: its manifest, its vectors, and its arrays in ``folder``.
 
     Raises:
         InputError: the export cannot score, or its arrays are damaged or do not belong to its vectors.
     """
     if SCORING not in manifest["files"]:
-        raise InputError(
-            f"{folder} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx"
-        )
+        raise InputError(f"{folder} has vectors and no {SCORING}: they are not of a system that predicts links")
     path = verified_file(folder, SCORING)
     arrays = load_safetensors(path, "np", _AGAIN)
     try:

@@ -5,7 +5,7 @@ The system's methods decide which of the three it is. ``kind`` in the file names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -134,9 +134,12 @@ def _rank_any(
     return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
 
 
-def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dict[str, LinkRanking]:
-    """The rankings of the baselines that the settings name, without the run's own system. They are cached beside the run
-    directory. Spectral vectors have the width of the model's."""
+def _by_baselines(
+    restored: Restored, split: str, sides: str, ranked: Collection[str] = (), **how: Any
+) -> dict[str, LinkRanking]:
+    """The rankings of the baselines that the settings name, without the run's own system and those that are ``ranked``.
+
+    They are cached beside the run directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
     triples = sides == "both" and isinstance(restored.system, RanksTriples)
     baselines = LinkBaselines(
@@ -152,15 +155,16 @@ def _by_baselines(restored: Restored, split: str, sides: str, **how: Any) -> dic
         device=settings.acceleration.device,
         **how,
     )
-    return baselines.rankings([name for name in settings.evaluation.baselines if name != restored.system.name])
+    others = [name for name in settings.evaluation.baselines if name not in (restored.system.name, *ranked)]
+    return baselines.rankings(others)
 
 
 def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Mapping[str, float]] | None = None) -> str:
     """Advice to use a simpler model if one is better; "" if none is.
 
     Validation decides. If the data have no validation split, ``test`` does, and the advice says so. There is no advice
-    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the training of mf
-    training, or {}. ``test``: the metrics on the test split by scorer.
+    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the
+    training of ``mf``, or {}. ``test``: the metrics on the test split by scorer.
     """
     metric = str(restored.job.settings.evaluation.selection_metric)
     if not (restored.run.path / "report.json").is_file():
@@ -203,9 +207,9 @@ def rank_run(
 ) -> RankedRun:
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
-    It compares the model with degree, random, and the baselines of ``evaluation.baselines``, which are cached in a
-    folder beside the run directories. If the system passes messages, it also trains the same settings without layers,
-    in its own folder there. Like any run it is reused, so it is trained once.
+    It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
+    model as they are, others from a cache in a folder beside the run directories. If the system passes messages, it also
+    trains the same settings without layers, in its own folder there. Like any run it is reused, so it is trained once.
     """
     settings, system = restored.job.settings, restored.system
     own = isinstance(system, AsksLinks)
@@ -219,7 +223,9 @@ def rank_run(
         return rank_links(scorer, queries, ks=ks, seed=seed)
 
     rankings = {"model": ranked_by(system.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
-    others = _by_baselines(restored, split, sides, outlets=outlets, poll=poll, stop=stop)
+    parts = system.baselines(restored.model)
+    others = {name: ranked_by(parts[name]) for name in settings.evaluation.baselines if name in parts}
+    others |= _by_baselines(restored, split, sides, parts, outlets=outlets, poll=poll, stop=stop)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     without_messages = getattr(settings, "without_messages", None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.explain.links import ExplainSettings
+from graphmill.explain.explanation import ExplainSettings
 from graphmill.explain.propagation import explain_propagation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore

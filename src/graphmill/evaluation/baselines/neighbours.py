@@ -13,19 +13,24 @@ from dataclasses import asdict, dataclass
 from functools import cache as cached
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
+from graphmill.graph.spectral import SHRINKAGE, neighbourhoods_of_links, scaled
+from graphmill.graph.spectral_vectors import shortened
 
 if TYPE_CHECKING:
     import torch
+
+    from graphmill.graph.training_links import TrainingLinks
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
@@ -33,12 +38,12 @@ ScoredRows: TypeAlias = sp.csr_matrix | Float32
 """A row per node in global order, sparse [nodes, columns] or dense [nodes, width]. The similarity is the dot product of
 two rows."""
 
-SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
+SHRINKAGES = (1.0, 3.0)
 """Values added to a neighbourhood's squared length. Larger values reduce the similarities of nodes with few neighbours."""
 SIDES: tuple[Side, ...] = ("both", "source", "target")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
 """Weights of the similarities relative to log(1 + degree). 0: similarity alone, with ties broken by degree."""
-DAMPINGS = (0.0, 0.5)
+DAMPINGS = (0.0, 0.5, 0.7)
 """Exponents p: a sum over n known nodes is divided by (1 + n)^p."""
 TUNING_QUERIES = 500
 """Number of validation queries per relation for the choice of settings."""
@@ -57,9 +62,54 @@ class NeighbourSetting:
     shrinkage: float = 3.0
     damping: float = 0.0
 
+    @property
+    def weight(self) -> float:
+        """What the similarities are multiplied by."""
+        return self.strength or 1.0
+
+    @property
+    def popularity(self) -> float:
+        """What log(1 + degree) is multiplied by."""
+        return 1.0 if self.strength else _TIE_BREAK
+
     def to_dict(self) -> dict[str, Any]:
         """The setting as plain values."""
         return asdict(self)
+
+
+def setting_row(setting: NeighbourSetting) -> np.ndarray:
+    """float32 [4]: number of the side, strength, shrinkage, damping."""
+    return np.array([SIDES.index(setting.side), setting.strength, setting.shrinkage, setting.damping], np.float32)
+
+
+def setting_of(row: np.ndarray) -> NeighbourSetting:
+    """The inverse of :func:`setting_row`. Raises :class:`InputError` for numbers that are none."""
+    side, *numbers = (float(f"{value:.6g}") for value in row.tolist())
+    if side not in range(len(SIDES)) or not all(0 <= number <= 1e6 for number in numbers):
+        raise InputError(f"the setting {row.tolist()} of its neighbours is none")
+    return NeighbourSetting(SIDES[int(side)], *numbers)
+
+
+class Ends(Protocol):
+    """The nodes of a type: global number of the first, and how many."""
+
+    @property
+    def offset(self) -> int:
+        """Global number of the first."""
+
+    @property
+    def count(self) -> int:
+        """How many."""
+
+
+class Links(Protocol):
+    """What a scorer reads of the training links: those of a graph, in both directions, or those of an export."""
+
+    def matrix(self, relation: int) -> sp.csr_matrix:
+        """float32 [sources, targets]: 1 for each training link."""
+
+    def ends(self, relation: int) -> tuple[Ends, Ends]:
+        """The sources and targets of a relation."""
 
 
 class NeighbourScorer:
@@ -72,7 +122,7 @@ class NeighbourScorer:
 
     def __init__(
         self,
-        edges: TrainEdges,
+        edges: Links,
         rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
@@ -90,15 +140,25 @@ class NeighbourScorer:
 
     def mixed(self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting) -> Float32:
         """float32 (B × candidates): the sum of the damped parts of the setting's side and the degree term."""
+        total = self.similarities(relation, heads, parts, setting)
+        total *= np.float32(setting.weight)
+        incoming = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
+        total += np.float32(setting.popularity) * np.log1p(incoming).astype(np.float32)
+        return total
+
+    def similarities(
+        self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting
+    ) -> Float32:
+        """float32 (B × candidates): the sum of the damped parts of the setting's side."""
         links = self.edges.matrix(relation)
-        incoming = np.asarray(links.sum(0)).ravel()
-        total = np.zeros((len(heads), len(incoming)), np.float32)
-        scales: dict[Side, Any] = {"source": incoming, "target": np.diff(links.indptr)[heads][:, None]}
+        total = np.zeros((len(heads), links.shape[1]), np.float32)
+        scales: dict[Side, Any] = {
+            "source": np.asarray(links.sum(0)).ravel(),
+            "target": np.diff(links.indptr)[heads][:, None],
+        }
         for side, known in scales.items():
             if setting.side in (side, "both"):
-                damped = (1.0 + known) ** -setting.damping * (setting.strength or 1.0)
-                total += parts[side] * damped.astype(np.float32)
-        total += np.float32(1.0 if setting.strength else _TIE_BREAK) * np.log1p(incoming).astype(np.float32)
+                total += parts[side] * ((1.0 + known) ** -setting.damping).astype(np.float32)
         return total
 
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
@@ -126,7 +186,7 @@ class NeighbourScorer:
 
 
 def choose(
-    edges: TrainEdges,
+    edges: Links,
     queries: LinkQueries,
     rows_of: Mapping[float, Callable[[], ScoredRows]],
     *,
@@ -159,26 +219,35 @@ def choose(
 
 def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
     """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
-    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
+    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES}
 
 
 def spectral_rows(
     edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
 ) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], with the lengths
-    of their neighbourhoods.
+    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
+    (short for small neighbourhoods) or :func:`shortened`.
 
     ``poll``: as in :func:`graphmill.graph.spectral.factors`.
     """
     vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
 
-    def scaled(shrinkage: float) -> Float32:
-        rows = edges.neighbourhoods(shrinkage)
-        length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)))
-        found: Float32 = (vectors() * length).astype(np.float32)
-        return found
+    def rows(shrinkage: float) -> Float32:
+        return of_length(vectors(), shrinkage)
 
-    return {shrinkage: partial(scaled, shrinkage) for shrinkage in SHRINKAGES["spectral"]}
+    return {shrinkage: partial(rows, shrinkage) for shrinkage in SHRINKAGES}
+
+
+def of_length(vectors: Float32, shrinkage: float) -> Float32:
+    """Spectral vectors [nodes, width], whose lengths are those by a shrinkage of 3; with less they are :func:`shortened`."""
+    return vectors if shrinkage >= SHRINKAGE else shortened(vectors)
+
+
+def rows_of_links(links: TrainingLinks, setting: NeighbourSetting, vectors: Float32 | None = None) -> ScoredRows:
+    """The rows that are compared with a setting: spectral ``vectors`` float32 [nodes, width], else neighbourhoods."""
+    if vectors is not None:
+        return of_length(vectors, setting.shrinkage)
+    return scaled(neighbourhoods_of_links(links).matrix, setting.shrinkage)
 
 
 def _mean_reciprocal_ranks(

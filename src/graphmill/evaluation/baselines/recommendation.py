@@ -180,7 +180,8 @@ class ItemBaseline:
     @property
     def values(self) -> Mapping[str, float]:
         """The setting as numbers by name."""
-        return dict(getattr(self.scores, "keywords", {}))
+        given = getattr(self.scores, "keywords", {})
+        return {name: value for name, value in given.items() if isinstance(value, int | float)}
 
 
 FAMILIES: Mapping[str, Mapping[str, Callable[[ItemModels], ScoreBlock]]] = {

@@ -16,7 +16,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.spectral import SHRINKAGE, neighbourhood_matrix, spectral_vectors
+from graphmill.graph.spectral import SHRINKAGE, neighbourhoods, scaled
+from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.splits import TRAIN
 
 if TYPE_CHECKING:
@@ -102,12 +103,12 @@ class TrainEdges:
         return self._matrices[relation]
 
     def neighbourhoods(self, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-        """:func:`neighbourhood_matrix` of all typed edges in both directions."""
-        return neighbourhood_matrix(cast("TypedGraph", self), shrinkage)
+        """The neighbourhoods of all typed edges in both directions, :func:`scaled`."""
+        return scaled(neighbourhoods(cast("TypedGraph", self)).matrix, shrinkage)
 
     def spectral_vectors(self, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        """:func:`spectral_vectors` of all typed edges in both directions."""
-        return spectral_vectors(cast("TypedGraph", self), width, seed, poll)
+        """float32 [nodes, width]: :class:`SpectralVectors` of all typed edges in both directions."""
+        return SpectralVectors.of(neighbourhoods(cast("TypedGraph", self)), width, seed, poll).all()
 
     def known_as(self, relation: int) -> int:
         """The graph's relation with the edges of an inverse; the inverse itself if there is none."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-#: Initial values, chosen on validation links of kg_5k (benchmarks/LOG_2026.md): weight of each sum, exponents of the number of
+#: Initial values, by validation on kg_5k (benchmarks/LOG_2026.md): weight of each sum, exponents of the number of
 #: links at head and target, weight of popularity, of spectral vectors without sums, and of learned vectors.
 SUMS, EXPONENTS, POPULARITY, DIRECT, LEARNED = 9.0, (0.7, 0.5), 0.7, 5.0, 1.0
 

@@ -1,0 +1,71 @@
+"""Explains a link of a blend by its parts. ComplEx and popularity come from no edges."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from torch import nn
+
+from graphmill.evaluation.baselines.neighbours import NeighbourSetting
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
+from graphmill.explain.pairs import NeighbourhoodShares, PathShares
+from graphmill.explain.sums import SpectralShares
+from graphmill.systems.blend.exported import similarities
+from graphmill.systems.blend.part import Part, Similarities
+from graphmill.systems.blend.paths import Paths
+
+_NAMES = {"popularity": NOT_SHARED[1], "complex": NOT_SHARED[3]}
+
+
+class BlendExplainer(LinkExplainer):
+    """Explains links of a blend."""
+
+    def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
+        super().__init__(system, model, settings)
+        self.parts: dict[str, Part] = system.parts_of(self.model)
+        self.mix = self.model.mix.double().cpu().numpy()
+        self.spectral = system.spectral(self.model)
+        self.shares: dict[str, SpectralShares | NeighbourhoodShares | PathShares] = {}
+        for name, part in self.parts.items():
+            if isinstance(part, Paths):
+                self.shares[name] = PathShares(part, system.paired)
+            elif name == "knn":
+                self.shares[name] = NeighbourhoodShares(system.entries, system.paired, _setting(part))
+            elif isinstance(part, Similarities):
+                rows, setting = cast(np.ndarray, part.scorer.rows), _setting(part)
+                self.shares[name] = SpectralShares(self.spectral, rows, system.paired, setting, self.settings.neighbors)
+
+    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
+        """:meth:`LinkExplainer.of_link`."""
+        parts: dict[str, float] = {}
+        shares: list[Shares] = []
+        for (name, part), amount in zip(self.parts.items(), self.mix[relation].tolist(), strict=True):
+            if not amount:
+                continue
+            if name in self.shares:
+                own, found = self.shares[name].of_link(relation, head, tail, amount)
+                parts, shares = parts | own, shares + found
+            else:
+                parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
+        return parts, shares, True
+
+    def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
+        """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""
+        gone = np.zeros(max(self.graph.num_pairs, 1), bool)
+        gone[pairs] = True
+        links, vectors, total = self.system.paired.without(gone), self.spectral.all(gone), 0.0
+        h, t = self.local(relation, head, tail)
+        for (name, part), amount in zip(self.parts.items(), self.mix[relation].tolist(), strict=True):
+            if not amount:
+                continue
+            if isinstance(part, Paths):
+                part = Paths(links, part.channels, part.weights)
+            elif isinstance(part, Similarities):
+                part = similarities(name, links, _setting(part), vectors)
+            total += amount * float(part.scores(relation, np.array([h]))[0, t])
+        return total
+
+
+def _setting(part: Part) -> NeighbourSetting:
+    return cast(Similarities, part).scorer.setting

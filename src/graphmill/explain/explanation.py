@@ -1,0 +1,201 @@
+"""Explanations of predicted links: the edges and paths that carried a score, and what every explainer shares.
+
+A score is a sum of parts, and most parts are sums over edges. Edges are undirected node pairs: an edge and its reverse are
+one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from graphmill.explain.paths import Path, joined, strongest_paths
+from graphmill.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+Shares = tuple[np.ndarray, np.ndarray]
+"""int64 numbers of undirected pairs (may repeat), and the float64 share of each."""
+
+NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation", "ComplEx")
+"""Parts of a score that do not come from edges."""
+_PATH_EDGES = 2000
+"""Number of edges (those with the largest shares) among which paths are searched."""
+
+
+class ExplainSettings(Settings):
+    """How many edges an explanation examines and how many it reports."""
+
+    edges: int = setting(10, "Number of edges to list, those with the largest shares first", ge=1)
+    paths: int = setting(5, "Number of paths to list", ge=0)
+    neighbors: int = setting(64, "Maximum number of neighbours to examine for each node and relation", ge=1)
+    max_edges: int = setting(
+        20_000,
+        "Maximum number of edges of the neighbourhood through which the layers' contribution is traced; memory grows "
+        "with it",
+        ge=1,
+    )
+    steps: int = setting(64, "Maximum number of points of the integral of gradients; it starts with 16", ge=1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, and its ``share``."""
+
+    pair: int
+    source: int
+    target: int
+    relations: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanation of a link's score.
+
+    ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: the contribution of each named part
+    to ``score``. ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own.
+    ``evidence``: edges with positive shares, largest first. ``against``: edges with negative shares, largest first.
+    ``paths``: strongest first, with their relations. ``edges``: number of edges with a share. ``other``: the sum of the
+    shares of edges that are not listed.
+    """
+
+    relation: int
+    head: int
+    tail: int
+    score: float
+    parts: dict[str, float]
+    evidence: tuple[Evidence, ...]
+    against: tuple[Evidence, ...]
+    paths: tuple[tuple[Path, tuple[str, ...]], ...]
+    edges: int
+    other: float
+    whole: bool
+
+    def lines(self, names: Sequence[str] | Mapping[int, str]) -> list[str]:
+        """``a –relation– b (+0.123)`` of each edge; ``names`` by row of the node table."""
+        return [
+            f"{joined([names[e.source], names[e.target]], ['/'.join(e.relations)])} ({e.share:+.3g})"
+            for e in self.evidence
+        ]
+
+    def path_lines(self, names: Sequence[str]) -> list[str]:
+        """``a –r– b –s– c (0.0456)`` of each path."""
+        return [
+            f"{joined([names[n] for n in path.nodes], relations)} ({path.strength:.3g})"
+            for path, relations in self.paths
+        ]
+
+
+class LinkExplainer(ABC):
+    """Explains links of one restored model. Data that all explanations need are computed once."""
+
+    def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
+        self.system: Any = system
+        self.model: Any = model.eval()
+        self.settings = settings or ExplainSettings()
+        self.graph: TypedGraph = system.graph
+        self._ends = _ends_of_pairs(self.graph)
+
+    @abstractmethod
+    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
+        """The parts of a score by name, the shares of edges in them, and whether no edge was left out. Local numbers."""
+
+    @abstractmethod
+    def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
+        """The model's score of a link (rows of the node table) without the undirected ``pairs``: the deletion test.
+
+        The popularity of the target, and what is trained by node, are not changed.
+        """
+
+    def explain(self, relation: int, head: int, tail: int) -> Explanation:
+        """Explain one link, given by rows of the node table. :meth:`named` adds the relations' names to its edges."""
+        parts, shares, whole = self.of_link(relation, *self.local(relation, head, tail))
+        pairs = np.concatenate([np.zeros(0, np.int64), *(p for p, _ in shares)])
+        values = np.concatenate([np.zeros(0), *(v for _, v in shares)])
+        pairs, place = np.unique(pairs, return_inverse=True)
+        total = np.bincount(place, values, minlength=len(pairs))
+        return self._explanation(relation, head, tail, parts, pairs, total, whole)
+
+    def local(self, relation: int, head: int, tail: int) -> tuple[int, int]:
+        """Rows of the node table as numbers within the relation's source and target type."""
+        own = self.graph.relations[relation]
+        return head - self.graph.node_type(own.source).offset, tail - self.graph.node_type(own.target).offset
+
+    def named(self, found: Sequence[Explanation]) -> list[Explanation]:
+        """Add the names of the relations that join the nodes of each edge, in one pass over the graph for all
+        explanations."""
+        wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
+        wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
+        names = _relations_of_pairs(self.graph, wanted)
+        return [
+            replace(
+                each,
+                evidence=tuple(replace(e, relations=names[e.pair]) for e in each.evidence),
+                against=tuple(replace(e, relations=names[e.pair]) for e in each.against),
+                paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
+            )
+            for each in found
+        ]
+
+    def _explanation(
+        self,
+        relation: int,
+        head: int,
+        tail: int,
+        parts: dict[str, float],
+        pairs: np.ndarray,
+        shares: np.ndarray,
+        whole: bool,
+    ) -> Explanation:
+        order = np.argsort(-shares, kind="stable")
+        most = self.settings.edges
+        chosen = [i for i in order[:most] if shares[i] > 0]
+        against = [i for i in order[::-1][:most] if shares[i] < 0]
+        ends = {int(pair): (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in pairs[order[:_PATH_EDGES]]}
+        by_pair = {int(pairs[i]): float(shares[i]) for i in order[:_PATH_EDGES]}
+        paths = strongest_paths(ends, by_pair, head, tail, self.settings.paths)
+        return Explanation(
+            relation,
+            head,
+            tail,
+            sum(parts.values()),
+            parts,
+            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in chosen),
+            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in against),
+            tuple((path, ()) for path in paths),
+            len(pairs),
+            float(shares.sum() - shares[[*chosen, *against]].sum()),
+            whole,
+        )
+
+    def _evidence(self, pair: int, share: float) -> Evidence:
+        return Evidence(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
+
+
+def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
+    """int32 [pairs] each: the two nodes of every undirected pair, in the direction of the first relation that joins them."""
+    first, second = np.zeros(graph.num_pairs, np.int32), np.zeros(graph.num_pairs, np.int32)
+    for relation in reversed(graph.relations):
+        edges = graph.edges(relation)
+        first[edges.pair] = edges.src + graph.node_type(relation.source).offset
+        second[edges.pair] = edges.dst + graph.node_type(relation.target).offset
+    return first, second
+
+
+def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[str, ...]]:
+    """The names of the relations with a training edge between the nodes of each pair."""
+    numbers = np.array(sorted(wanted), np.int64)
+    names: dict[int, dict[str, None]] = {int(pair): {} for pair in numbers}
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
+        for pair in np.unique(here).tolist():
+            names[pair][relation.name] = None
+    return {pair: tuple(found) for pair, found in names.items()}

@@ -1,0 +1,12 @@
+"""Blend: scores links by a sum of parts that validation links weigh by relation; ComplEx alone is trained."""
+
+from graphmill.systems.entry import Entry
+
+ENTRIES = {
+    "blend": Entry(
+        __name__,
+        "BlendSettings",
+        "BlendSystem",
+        "Blend of spectral vectors, kNN, paths and ComplEx, weighed on validation links by relation",
+    ),
+}

@@ -1,0 +1,39 @@
+"""What a blend holds in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graphmill.graph.similar_neighbours import BLOCK_BYTES
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.blend.complex_part import complex_values
+from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.factor.memory import memory_parts as complex_parts
+from graphmill.systems.factor.settings import FactorSettings
+from graphmill.training.planning import Part, Setup, ranking_part
+
+
+def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    nodes, width, wanted = graph.num_nodes, settings.model.embedding_dim, settings.model.parts
+    edges, largest = sum(r.edges for r in graph.relations), max(t.count for t in graph.node_types)
+    # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
+    # as much again as table and columns.
+    columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
+    compared = 50 * edges + 3 * min(BLOCK_BYTES, 12_000 * largest)
+    held_out = max((float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations), default=0.0)
+    trained = []
+    if "complex" in wanted:
+        own = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
+        trained = [p for p in complex_parts(graph, own, setup) if p.when != "evaluation"]
+    return [
+        Part("spectral vectors", "always", (2 * columns + 4 * nodes) * width),
+        Part("edges from both ends", "always", edges, 48),
+        Part("sums of a relation's neighbours", "evaluation", (nodes + 2 * largest) * 2 * width),
+        # Sparse neighbourhoods, steps of paths and, while their weights are fitted, a second copy of the edges.
+        Part("neighbourhoods and paths", "evaluation", compared * (len({"knn", "paths"} & set(wanted)) > 0), 1),
+        *(replace(part, remedy="leave complex out of model.parts") for part in trained),
+        ranking_part(held_out, largest),
+    ]

@@ -1,0 +1,115 @@
+"""The amounts of a blend's parts, chosen per relation on held-out links.
+
+All combinations of a few amounts of each part are tried, each part alone among them, and the mean of the best by MRR is
+taken. The likelihood would choose others, because a held-out link is missing from its target's degree. The MRR of a
+relation's own links decides, together with the mean over relations, which counts as much as :data:`SHARED` further links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
+from graphmill.evaluation.ranking.ranks import count_rivals
+from graphmill.sampling.keyed import generator
+from graphmill.systems.blend.part import POPULARITY, Part
+from graphmill.systems.blend.scorer import BlendScorer
+
+QUERIES, ALL_QUERIES = 200, 10_000
+"""Largest number of links that amounts are chosen on, per relation and over all relations."""
+SHARED = 100.0
+"""In each relation, the mean over all relations counts as much as this number of links."""
+BEST = 5
+"""Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
+SCORES, MIXED = 1 << 22, 1 << 19
+"""Largest number of scores of each part in memory at once, and of those that are mixed at once."""
+
+Choice = tuple[float, ...]
+
+
+def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarray:
+    """float32 [relations, parts] for ``scorer``, from held-out links; relations without any get the best choice by the mean
+    over the others. On these links its macro MRR is at least that of every part alone.
+    """
+    asked = [_some(r, queries, seed) for r in queries.relations if len(r.heads)]
+    if not asked:
+        return scorer.mix
+    alone, mixed = choices_of(scorer.parts)
+    choices = list(dict.fromkeys([*mixed, *alone.values()]))
+    means = np.stack([_reciprocal_ranks(scorer, r, choices) for r in asked])
+    shared, values = means.mean(0), np.array(choices, np.float32)
+    highest = max(shared[choices.index(choice)] for choice in alone.values())
+    for best in (BEST, 1):
+        found = np.tile(_mean_of_best(values, shared, best), (len(scorer.mix), 1))
+        for relation, own in zip(asked, means, strict=True):
+            weighed = len(relation.heads) * own / max(own.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
+            found[relation.relation] = _mean_of_best(values, weighed, best)
+        reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())])[0] for r in asked]
+        if np.mean(reached) >= highest:
+            return found
+    return np.tile(values[shared.argmax()], (len(scorer.mix), 1))
+
+
+def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Choice], list[Choice]]:
+    """By name the amounts with which a part alone ranks as its baseline; and the mixtures to try."""
+    names = list(parts)
+    place = names.index(POPULARITY)
+    alone = {}
+    for name, part in parts.items():
+        own = dict.fromkeys(names, 0.0) | {POPULARITY: part.alone[1]}
+        alone[name] = tuple((own | ({} if name == POPULARITY else {name: part.alone[0]})).values())
+    every = product(*(part.amounts for part in parts.values()))
+    return alone, [c for c in every if any(amount for n, amount in enumerate(c) if n != place)]
+
+
+def _some(relation: RelationQueries, queries: LinkQueries, seed: int) -> RelationQueries:
+    most = max(1, min(QUERIES, ALL_QUERIES // sum(len(r.heads) > 0 for r in queries.relations)))
+    chosen = np.sort(generator(seed, "mix queries", relation.relation).permutation(len(relation.heads))[:most])
+    return replace(relation, heads=relation.heads[chosen], tails=relation.tails[chosen])
+
+
+def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndarray:
+    """float32 [parts]: the mean of the ``best`` rows of ``choices`` [choices, parts] by ``values`` [choices]."""
+    found: np.ndarray = choices[np.argsort(-values, kind="stable")[:best]].mean(0)
+    return found
+
+
+def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Choice]) -> np.ndarray:
+    """float64 [choices]: mean reciprocal rank over the links of a relation."""
+    total = np.zeros(len(choices))
+    rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
+    there = [any(choice[n] for choice in choices) for n in range(len(scorer.parts))]
+    for start in range(0, len(relation.heads), rows):
+        scorer.poll()
+        heads = relation.heads[start : start + rows]
+        scores = [
+            part.scores(relation.relation, heads) if wanted else torch.zeros(len(heads), 1)
+            for part, wanted in zip(scorer.parts.values(), there, strict=True)
+        ]
+        for first in range(0, len(heads), few):
+            queries = slice(start + first, start + min(first + few, len(heads)))
+            mixtures = _mixtures([score[first : first + few] for score in scores], choices)
+            for number, mixture in enumerate(mixtures):
+                above, tied, _ = count_rivals(mixture, relation, queries)
+                total[number] += (1.0 / (1.0 + above + tied / 2)).sum()
+    return total / len(relation.heads)
+
+
+def _mixtures(scores: list[Tensor], choices: Sequence[Choice]) -> Iterator[Tensor]:
+    """Σ amount × score for each of the choices. Neighbouring choices that begin alike share the sum of what is alike."""
+    sums: list[Tensor] = []
+    before: Choice = ()
+    for choice in choices:
+        alike = next((n for n, pair in enumerate(zip(before, choice, strict=False)) if pair[0] != pair[1]), len(sums))
+        del sums[alike:]
+        for amount, score in zip(choice[alike:], scores[alike:], strict=True):
+            own = amount * score
+            sums.append(sums[-1] + own if sums else own)
+        before = choice
+        yield sums[-1]

@@ -1,0 +1,45 @@
+"""The training links of a graph with the numbers of their pairs, so that some pairs can be left out."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+
+
+class PairedLinks(TrainingLinks):
+    """An entry of ``outgoing`` is the link's undirected pair + 1, since an entry of 0 would be none to scipy."""
+
+    @classmethod
+    def of_graph(cls, graph: TypedGraph) -> PairedLinks:
+        """Those of a graph."""
+        outgoing, offsets = [], []
+        for relation in graph.relations:
+            source, target = graph.node_type(relation.source), graph.node_type(relation.target)
+            edges = graph.edges(relation.index)
+            train = np.asarray(edges.split) == TRAIN
+            src, dst, pair = (np.asarray(each, np.int64)[train] for each in (edges.src, edges.dst, edges.pair))
+            keys, first = np.unique(src * target.count + dst, return_index=True)
+            ends = keys // max(target.count, 1), keys % max(target.count, 1)
+            outgoing.append(sp.csr_matrix((pair[first] + 1, ends), (source.count, target.count)))
+            offsets.append((source.offset, target.offset))
+        return cls(outgoing, offsets)
+
+    @cached_property
+    def incoming(self) -> list[sp.csr_matrix]:
+        """:attr:`outgoing` from the other end."""
+        return [matrix.T.tocsr() for matrix in self.outgoing]
+
+    def without(self, pairs: np.ndarray) -> PairedLinks:
+        """The links without the ``pairs``, bool [pairs]."""
+        kept = []
+        for matrix in self.outgoing:
+            entries = matrix.tocoo()
+            keep = ~pairs[entries.data - 1]
+            kept.append(sp.csr_matrix((entries.data[keep], (entries.row[keep], entries.col[keep])), matrix.shape))
+        return PairedLinks(kept, self.offsets)

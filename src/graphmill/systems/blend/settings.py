@@ -1,0 +1,41 @@
+"""The settings of a blend. Importable without torch: the Launchpad is generated from it."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET, ClosedFormSettings
+from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
+
+PartName = Literal["spectral", "knn", "paths", "complex"]
+
+
+class BlendModel(Settings):
+    """The parts of the score, beside the popularity of the target."""
+
+    embedding_dim: int = setting(512, "Width of the spectral vectors, which are the exported embedding", ge=1)
+    parts: list[PartName] = setting(
+        ["spectral", "knn", "paths", "complex"],
+        "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
+        "paths: counted paths of one or two edges; complex: a trained ComplEx. An export has what the others need in "
+        "relations.safetensors",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> "BlendModel":
+        if "spectral" not in self.parts:
+            raise ValueError("model.parts lacks spectral, whose vectors are the embedding; add it")
+        if len(set(self.parts)) < len(self.parts):
+            raise ValueError("model.parts names a part twice; name each once")
+        return self
+
+
+class BlendSettings(ClosedFormSettings):
+    """One blend: the shape of ``settings.yaml``. ComplEx is trained with the settings of a baseline."""
+
+    system: Literal["blend"] = setting("blend", "The system to train")
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
+    model: BlendModel = setting(BlendModel(), "The parts")
+    acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")  # type: ignore[assignment]
+    evaluation: LinkEvaluationSettings = setting(LinkEvaluationSettings(), "What is measured", identity=False)

@@ -1,0 +1,236 @@
+"""The system of a blend: parts from the training links, and their amounts from the validation links."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from graphmill.evaluation.baselines.neighbours import (
+    SHRINKAGES,
+    TUNING_QUERIES,
+    choose,
+    of_length,
+    setting_of,
+    setting_row,
+)
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
+from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, neighbourhoods, scaled
+from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems import registry
+from graphmill.systems.base_system import BaseSystem, blocks_of
+from graphmill.systems.blend.complex_part import complex_seconds, complex_values
+from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
+from graphmill.systems.blend.later_nodes import grown_factors
+from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.model import BlendModule
+from graphmill.systems.blend.paired_links import PairedLinks
+from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
+from graphmill.systems.blend.paths import Paths
+from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.settings import BlendSettings
+from graphmill.training.contract import EmbeddingBlock, Execution, ParameterGroup, Phase, StepBatch
+
+COMPLEX = "complex"
+
+
+class BlendSystem(BaseSystem[BlendModule]):
+    """One step in closed form fits the parts and their amounts, after :meth:`part_runs` are trained."""
+
+    algorithm_version = 1
+    can_checkpoint = False
+
+    def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.settings: BlendSettings = settings
+        self.phases = [Phase("blend", 1, closed_form=True)]
+        self.names = [POPULARITY, *settings.model.parts]
+        self.links = TrainingLinks.of_graph(graph)
+        self.trained: dict[str, Any] = {}
+        for name, values in self.part_runs().items():
+            own = registry.settings_model(name).model_validate(dict(values))
+            self.trained[name] = registry.create(name, graph, own, "full")
+        self._parts: tuple[nn.Module, dict[str, Part]] | None = None
+        self._spectral: tuple[nn.Module, SpectralVectors] | None = None
+
+    def part_runs(self) -> dict[str, dict[str, Any]]:
+        """:meth:`graphmill.training.contract.System.part_runs`: ComplEx's."""
+        if COMPLEX not in self.settings.model.parts:
+            return {}
+        return {COMPLEX: complex_values(self.graph, self.settings.training.seed, self.settings.acceleration.device)}
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> BlendModule:
+        """A blend whose parts are not yet fitted."""
+        self.execution = execution
+        execution.can_checkpoint = False
+        models = {name: system.build(execution) for name, system in self.trained.items()}
+        sizes = self.graph.num_nodes, len(self.graph.relations), self.settings.model.embedding_dim, len(self.names)
+        return BlendModule(*sizes, paths=PATHS in self.names, trained=models)
+
+    def take_parts(self, model: BlendModule, parts: Mapping[str, nn.Module]) -> None:
+        """:meth:`graphmill.training.contract.System.take_parts`."""
+        for name, part in parts.items():
+            model.trained[name].load_state_dict(part.state_dict())
+
+    def to(self, device: torch.device) -> None:
+        """The trained parts are scored on the device, the others on the host."""
+        super().to(device)
+        for system in self.trained.values():
+            system.to(device)
+
+    def parameter_groups(self, model: BlendModule, phase: Phase) -> list[ParameterGroup]:
+        """None."""
+        return []
+
+    def row_keys(self, model: BlendModule) -> dict[str, tuple[str, list[str]]]:
+        """Those of the trained parts."""
+        keys: dict[str, tuple[str, list[str]]] = {}
+        for name, system in self.trained.items():
+            own = system.row_keys(model.trained[name])
+            keys |= {f"trained.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
+        return keys
+
+    # ---------------------------------------------------------------- fitting
+
+    def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        limit = 0 if final else self.settings.evaluation.max_queries
+        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
+
+    def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
+        """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
+        validation links. ``poll`` may raise to end it."""
+        seed, valid = self.settings.training.seed, self.queries_of("valid", TUNING_QUERIES)
+        found = SpectralVectors.of(self.entries, model.left.shape[1], seed & 0xFFFF_FFFF, poll)
+        model.left.copy_(torch.from_numpy(found.left))
+        model.values.copy_(torch.from_numpy(found.values))
+        self._parts = self._spectral = None
+        vectors, matrix = found.all(), self.entries.matrix
+        makers: Mapping[str, Callable[[float], Any]] = {
+            SPECTRAL: partial(of_length, vectors),
+            KNN: partial(scaled, matrix),
+        }
+        for name, make in makers.items():
+            if name in self.names:
+                rows_of = {shrinkage: partial(make, shrinkage) for shrinkage in SHRINKAGES}
+                setting, _ = choose(self.links, valid, rows_of, poll=poll)
+                model.settings[self.names.index(name)] = torch.from_numpy(setting_row(setting))
+        if model.paths is not None:
+            model.paths.fit(self.paired, seed)
+        scorer = self.scorer(model)
+        scorer.poll = poll
+        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+
+    def seconds_to_solve(self) -> float:
+        """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
+        matrix, began = self.entries.matrix, time.perf_counter()
+        matrix @ np.ones((matrix.shape[1], self.settings.model.embedding_dim), np.float32)
+        seconds = 3 * PRODUCTS * (time.perf_counter() - began)
+        return seconds + sum(complex_seconds(self.graph, dict(values)) for values in self.part_runs().values())
+
+    @cached_property
+    def entries(self) -> Neighbourhoods:
+        """The neighbourhoods of the graph's nodes."""
+        return neighbourhoods(self.graph)
+
+    @cached_property
+    def paired(self) -> PairedLinks:
+        """The training links with their pairs."""
+        return PairedLinks.of_graph(self.graph)
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def parts_of(self, model: BlendModule) -> dict[str, Part]:
+        """The parts by name, made once."""
+        if self._parts is None or self._parts[0] is not model:
+            vectors = self.spectral(model).all()
+            parts: dict[str, Part] = {POPULARITY: Popularity(self.links)}
+            for number, name in enumerate(self.names[1:], 1):
+                if name in (SPECTRAL, KNN):
+                    setting = setting_of(model.settings[number].cpu().numpy())
+                    parts[name] = similarities(name, self.links, setting, vectors)
+                elif model.paths is not None and name == PATHS:
+                    weights = model.paths.weights.float().cpu().numpy()
+                    parts[name] = Paths(self.links, model.paths.channels.cpu().numpy(), weights)
+                else:
+                    parts[name] = Trained(self.trained[name].scorer(model.trained[name]))
+            self._parts = model, parts
+        return self._parts[1]
+
+    def spectral(self, model: BlendModule) -> SpectralVectors:
+        """The spectral vectors, made once."""
+        if self._spectral is None or self._spectral[0] is not model:
+            left, values = model.left.float().cpu().numpy(), model.values.float().cpu().numpy()
+            self._spectral = model, SpectralVectors(self.entries, left, values)
+        return self._spectral[1]
+
+    def scorer(self, model: BlendModule) -> BlendScorer:
+        """The blend's scores."""
+        return BlendScorer(self.links, self.parts_of(model), model.mix.float().cpu().numpy())
+
+    def baselines(self, model: BlendModule) -> dict[str, Scorer]:
+        """The parts that are baselines of a ranking, as they rank alone."""
+        parts = self.parts_of(model)
+        return {n: p.scorer for n, p in parts.items() if isinstance(p, Similarities | Trained)}
+
+    def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
+        """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
+        part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
+        ``paths.weights`` float32 [relations, 64]; ``complex.vectors`` float32 [nodes, d] and ComplEx's own arrays."""
+        return self._arrays(model, self.links)
+
+    def _arrays(
+        self, model: BlendModule, links: TrainingLinks, vectors: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
+        shared = set(arrays)
+        arrays |= {f"mix.{name}": np.ascontiguousarray(mix[:, n]) for n, name in enumerate(self.names)}
+        for number, name in enumerate(self.names):
+            if name in (SPECTRAL, KNN):
+                arrays[f"{name}.setting"] = model.settings[number].float().cpu().numpy()
+        if model.paths is not None:
+            arrays["paths.channels"] = model.paths.channels.cpu().numpy()
+            arrays["paths.weights"] = model.paths.weights.float().cpu().numpy()
+        for name, system in self.trained.items():
+            own = {key: value for key, value in system.scoring(model.trained[name]).items() if key not in shared}
+            own["vectors"] = (vectors or {}).get(name, self._table(model, name))
+            arrays |= {f"{name}.{key}": value for key, value in own.items()}
+        return arrays
+
+    def _table(self, model: BlendModule, name: str) -> np.ndarray:
+        return np.concatenate([block.vectors for block in self.trained[name].embeddings(model.trained[name])])
+
+    def embeddings(self, model: BlendModule) -> Iterator[EmbeddingBlock]:
+        """The spectral vectors."""
+        return blocks_of(self.spectral(model).all())
+
+    def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
+        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        links, tables = grown_links(later, self.links, self.graph), {}
+        for name, system in self.trained.items():
+            relations = system.scoring(model.trained[name])["relations"]
+            tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
+        return vectors, self._arrays(model, links, tables)
+
+    def health(self, model: BlendModule) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""
+        return self.health_of(self.spectral(model).all())
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """One model."""
+        return "models", 1.0
+
+    def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
+        """There is no batch; the engine calls :meth:`solve`."""
+        raise NotImplementedError
