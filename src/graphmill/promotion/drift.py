@@ -83,7 +83,7 @@ def compare_sides(
     *,
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
-) -> DriftReport:
+) -> DriftReport[Any]:
     """The drift report of ``after`` against ``before``. The effect of a seed is that of the run of ``after``, else of
     ``before``.
 
@@ -143,7 +143,7 @@ def drift_of_run(
     return found
 
 
-def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
+def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path) -> None:
     """Write ``drift.json``, ``overlap.png`` and, for vectors, ``moved.png`` into ``folder``."""
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.evaluation.drift.lists import BEST, Lists
-from graphmill.graph.splits import node_keys
+from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.ingest.interactions import USER
 from graphmill.parquet import ParquetTable
 from graphmill.predictions.top_tails import Candidates, best_tails
@@ -36,21 +36,17 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
     ids = graph.node_table()["id"].to_numpy(zero_copy_only=False)
     found: dict[tuple[str, str], list[str]] = {}
     if isinstance(restored.system, Recommends):
-        relation = next(each for each in graph.relations if each.source == USER)
+        name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
         users, items, _ = restored.system.recommend(restored.model, BEST)
-        lists = {
-            str(ids[user]): [str(ids[item]) for item in own if item >= 0]
-            for user, own in zip(users, items, strict=True)
-        }
-        name = " | ".join(relation.key)
-        heads = asked.get(name, set()) if asked else _smallest(USER, [user for user in lists if lists[user]], SAMPLE)
-        return {(name, user): lists[user] for user in heads if lists.get(user)}
-    scorer = restored.system.scorer(restored.model)  # type: ignore[attr-defined]
+        rows = {str(ids[user]): row for row, user in enumerate(users) if items[row, 0] >= 0}
+        heads = asked.get(name, set()) & rows.keys() if asked else _smallest(USER, list(rows), SAMPLE)
+        return {(name, user): [str(ids[item]) for item in items[rows[user]] if item >= 0] for user in heads}
+    scorer = restored.system.scorer(restored.model)
     most = max(SAMPLE // max(len(graph.relations), 1), LEAST)
     for each in graph.relations:
         candidates, name = Candidates(graph, each, scorer), " | ".join(each.key)
         first, second = (graph.node_type(kind).offset for kind in (each.source, each.target))
-        local = {str(ids[first + head]): head for head in np.unique(candidates.links_of(0)[0]).tolist()}
+        local = {str(ids[first + head]): head for head in np.unique(candidates.links_of(TRAIN)[0]).tolist()}
         chosen = asked.get(name, set()) & local.keys() if asked else _smallest(each.source, list(local), most)
         best = best_tails(candidates, np.sort(np.array([local[node] for node in chosen], np.int64)), BEST)
         for head, tail in zip(best.heads.tolist(), best.tails.tolist(), strict=True):

@@ -113,9 +113,7 @@ def _about(files: CardFiles) -> Section:
     system = SYSTEMS[files.system].about if files.system in SYSTEMS else "a system that is not recorded"
     exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
     if not files.vectors:
-        exported = (
-            f"The weights of {system}, which scores the {rows:,} nodes of `{files.dataset}` and has no vectors of them"
-        )
+        exported = f"The weights of {system}, for the {rows:,} nodes of `{files.dataset}`; there are no vectors"
     sentence = f"{exported}{f'; from epoch {epoch}' if epoch is not None else ''}."
     title = f"{files.system or 'Embeddings'} on {files.dataset}"
     return Section("about", title, [card_verdict(files).text, sentence])
@@ -254,12 +252,13 @@ def _settings(files: CardFiles) -> Section:
 
 _USES = {
     "links": (
-        "For ranking candidate links between the node types that the graph has{similar}. A predicted link is a hypothesis from the graph's patterns and not evidence: have a person who "
-        "knows the field check it before anybody acts on it. Scores of two relations cannot be compared, and a score is no "
-        "probability."
+        "For ranking candidate links between the node types that the graph has{similar}. A predicted link is a hypothesis "
+        "from the graph's patterns and not evidence: have a person who knows the field check it before anybody acts on it. "
+        "Scores of two relations cannot be compared, and a score is no probability."
     ),
     "items": (
-        "For ranking items for the users that were trained on{similar}. It repeats what people did, including popularity, and does not know why."
+        "For ranking items for the users that were trained on{similar}. It repeats what people did, including popularity, "
+        "and does not know why."
     ),
 }
 

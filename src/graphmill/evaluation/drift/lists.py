@@ -83,7 +83,7 @@ def list_figures(before: Lists, after: Lists) -> ListFigures:
 
 def list_report(
     before: Lists, after: Lists, graph: GraphDifference | None = None, thresholds: DriftThresholds | None = None
-) -> DriftReport:
+) -> DriftReport[ListFigures]:
     """The drift report of lists. The unit is the assumed effect of a seed: half of a list."""
     figures, bounds, unit = list_figures(before, after), thresholds or DriftThresholds(), SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / (1 - unit.overlap_10)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
@@ -32,6 +32,7 @@ Name = Literal[
     "data_lost_hidden",
     "nodes_vanished",
 ]
+Figures = TypeVar("Figures", bound="DriftFigures | ListFigures", covariant=True)
 SAME = 0.999
 """With at least this mean cosine, vectors count as the same."""
 ASSUMED_OVERLAP = 0.5
@@ -102,11 +103,11 @@ class DriftVerdict:
 
 
 @dataclass(frozen=True)
-class DriftReport:
+class DriftReport(Generic[Figures]):
     """``findings``, the most serious first. ``multiple``: neighbours (or places in lists) lost divided by those that
     another seed loses."""
 
-    figures: DriftFigures | ListFigures
+    figures: Figures
     noise: SeedNoise
     graph: GraphDifference | None
     multiple: float
@@ -145,7 +146,7 @@ def drift_report(
     noise: SeedNoise | None = None,
     graph: GraphDifference | None = None,
     thresholds: DriftThresholds | None = None,
-) -> DriftReport:
+) -> DriftReport[DriftFigures]:
     """Combine the figures, the seed's effect and the graph's change. ``graph`` None: not known, for plain files."""
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)

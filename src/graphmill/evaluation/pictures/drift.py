@@ -14,7 +14,7 @@ def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> byte
     types, kept = figures.overlaps
     bins = np.linspace(-0.05, 1.05, 12)
     # ``types`` has only types with shared nodes, in the order of their numbers.
-    for number, (of_type, own) in enumerate(zip(np.unique(types), figures.types, strict=True)):
+    for number, of_type in enumerate(np.unique(types)):
         values = kept[types == of_type]
         heights, _ = np.histogram(values, bins)
         axes.plot(
@@ -22,7 +22,7 @@ def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> byte
             heights / max(len(values), 1),
             color=COLOURS[number % len(COLOURS)],
             linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
-            label=f"{own.name} {values.mean():.2f}",
+            label=f"{figures.types[number].name} {values.mean():.2f}",
         )
     axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
     what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
