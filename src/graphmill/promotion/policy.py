@@ -62,9 +62,9 @@ class PromotionSettings(Settings):
 
     def require_vectors(self, system: str) -> None:
         """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""
-        for name in ("index", "sinks"):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise SettingsError(f"promote.{name} is for vectors of nodes, and {system} has none: remove it")
+        if self.sinks or self.index != "exact":
+            name = "sinks" if self.sinks else "index"
+            raise SettingsError(f"promote.{name} is for vectors of nodes, and {system} has none: remove it")
 
     def made_with(self) -> dict[str, Any]:
         """Return the non-default settings of a version's derived files."""
