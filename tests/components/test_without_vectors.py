@@ -74,6 +74,7 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert {"files_whole", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
     assert not {"finite", "index_finds_neighbours", "neighbours_stayed"} & set(checks(result))
     assert checks(result)["files_whole"].passed
+    assert "loss" not in chain.page("model"), "a closed form has none"
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
     assert not [name for name in failed_checks(project.instance, gates) if "not evaluated" in name]
     one = chain.versions.current()

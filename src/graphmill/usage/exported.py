@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, ExportedNodes, read_embeddings, read_nodes
 from graphmill.export.manifests import export_folder, read_manifest
-from graphmill.export.weights import NODES, RELATIONS, WEIGHTS
+from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
@@ -49,7 +49,7 @@ class Run:
         self.manifest = read_manifest(self._directory)
         self._made = str(self.manifest.get("system", "embeddings"))
         if not self.manifest["dim"]:
-            for name in (WEIGHTS, RELATIONS):
+            for name in self.manifest["files"]:
                 verified_file(self._directory, name)
         _ = self.nodes  # a damaged file is refused here
 
