@@ -71,7 +71,7 @@ def groups_of(plan: ModelPlan) -> list[Group]:
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
     """The report, which is also written into the run directory, and the pictures by name."""
-    plan, embeddings = step.plan, step.inputs["embeddings"]
+    plan, embeddings = step.plan, step.inputs["export"]
     rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
     signal = _signal(vectors, TypedGraph.open(step.path(str(embeddings["graph"]["path"]))))
     if without := types_without_vectors(plan, rows, vectors):
