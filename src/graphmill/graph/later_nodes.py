@@ -1,4 +1,4 @@
-"""Nodes that were added to a graph after a training, with their edges and features."""
+"""Nodes that were added to a graph after a training, with their edges and features: the graph with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
+
+from graphmill.graph.spectral import Neighbourhoods
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True)
@@ -23,3 +28,41 @@ class LaterNodes:
     def first(self) -> np.ndarray:
         """int64 [types + 1]: index of each type's first new node among all new nodes."""
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+
+
+def neighbourhoods_of(later: LaterNodes, graph: TypedGraph, entries: Neighbourhoods) -> sp.csr_matrix:
+    """float32 [new nodes (type by type), columns]: the new nodes' neighbourhoods in the columns of the run's basis."""
+    relations, types = len(graph.relations), graph.node_types
+    numbers = {t.name: n for n, t in enumerate(types)}
+    first = later.first
+    rows, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, (relation, ends) in enumerate(zip(graph.relations, later.edges, strict=True)):
+        kinds = numbers[relation.source], numbers[relation.target]
+        # A relation that is stored in only one direction has columns for both. For others the lookup below finds none.
+        for place, (mine, theirs) in ((number, (0, 1)), (relations + number, (1, 0))):
+            known, others = types[kinds[mine]].count, types[kinds[theirs]]
+            new = (ends[mine] >= known) & (ends[theirs] < others.count)
+            rows.append(ends[mine][new] - known + first[kinds[mine]])
+            keys.append(ends[theirs][new] + others.offset + np.int64(place) * graph.num_nodes)
+    row, key = np.concatenate(rows), np.concatenate(keys)
+    column = np.minimum(np.searchsorted(entries.columns, key), max(len(entries.columns) - 1, 0))
+    held = entries.columns[column] == key if len(entries.columns) else np.zeros(len(key), bool)
+    places = row[held], column[held]
+    return sp.csr_matrix((entries.weights[places[1]], places), (int(first[-1]), len(entries.columns)))
+
+
+def grown_links(later: LaterNodes, links: TrainingLinks, graph: TypedGraph) -> TrainingLinks:
+    """The training edges and the new edges together, with the node numbers of the grown graph."""
+    number = {t.name: n for n, t in enumerate(graph.node_types)}
+    counts = np.array([t.count for t in graph.node_types]) + np.array(later.counts)
+    offset = np.concatenate([[0], np.cumsum(counts)])
+    outgoing, offsets = [], []
+    for relation, matrix, (src, dst) in zip(graph.relations, links.outgoing, later.edges, strict=True):
+        source, target = number[relation.source], number[relation.target]
+        old = matrix.tocoo()
+        ends = np.concatenate([old.row, src]), np.concatenate([old.col, dst])
+        whole = sp.csr_matrix((np.ones(len(ends[0]), np.int64), ends), (counts[source], counts[target]))
+        whole.data[:] = 1  # a new edge may repeat a known one
+        outgoing.append(whole)
+        offsets.append((int(offset[source]), int(offset[target])))
+    return TrainingLinks(outgoing, offsets)

@@ -12,7 +12,7 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, choose, of_length
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.graph.later_nodes import LaterNodes
+from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
@@ -21,7 +21,7 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, setting_of, setting_row, similarities
-from graphmill.systems.blend.later_nodes import grown_factors, grown_links, neighbourhoods_of
+from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.paired_links import PairedLinks

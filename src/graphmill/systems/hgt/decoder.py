@@ -1,4 +1,4 @@
-"""Scores of typed links from node embeddings: DistMult or dot product, with an optional popularity term."""
+"""Scores of typed links from node embeddings: SimplE's product of halves, and the target's popularity."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
-from graphmill.systems.hgt.link_scores import link_scores
+from graphmill.systems.hgt.link_scores import link_scores, turned
 from graphmill.systems.hgt.model import HGT
+
+SCALE, POPULARITY = 9.0, 0.7
+"""Initial weights of products and of popularity, chosen on validation links of kg_5k."""
 
 
 class LinkDecoder(nn.Module):
-    """score(h, r, t) = Σ_k z_hk r_k z_tk (DistMult, Yang et al. 2015; r = 1 for ``dot``) + w_r log(1 + deg_r(t)) + b_r.
+    """score(h, r, t) = Σ_k a_hk r_k b_tk + Σ_k b_hk r'_k a_tk + w_r log(1 + deg_r(t)) + c_r.
 
-    The popularity term learns what the target's degree alone predicts, so that the vectors need not learn it.
-
-    Scores for ranking (:meth:`against_all`) multiply the vectors' part by ``strength`` [relations]; training scores do not.
-    It is a buffer of ones until :func:`graphmill.systems.hgt.relation_strength.fit_strength` fits it to held-out links.
-    These show how far a relation's vectors may overrule popularity; the training loss does not.
+    a and b are the halves of an embedding: SimplE (Kazemi & Poole 2018), so that the two directions of a relation have
+    unlike scores. Where a are spectral vectors and b is made of the neighbours' ones, both products compare one end with the
+    neighbours of the other. The popularity term learns what the target's degree alone predicts, so that the vectors need
+    not learn it. ``relation`` [relations, d]: r and r' side by side, in the order of a head's halves.
     """
 
-    def __init__(self, num_relations: int, dim: int, decoder: str, popularity: bool) -> None:
+    def __init__(self, num_relations: int, dim: int) -> None:
         super().__init__()
-        self.relation = nn.Parameter(torch.ones(num_relations, dim)) if decoder == "distmult" else None
-        # With uniform negatives, log(P(link) / P(no link)) is log degree + constant. Weight 1 is then the best for
-        # popularity alone. Training starts there, and the vectors learn what popularity does not explain.
-        self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
+        self.relation = nn.Parameter(torch.full((num_relations, dim), SCALE))
+        self.popularity = nn.Parameter(torch.full((num_relations,), POPULARITY))
         self.offset = nn.Parameter(torch.zeros(num_relations))
-        self.strength: Tensor
-        self.register_buffer("strength", torch.ones(num_relations))
 
     def forward(self, nodes: Tensor, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
         """Score each link with each of its T targets → fp32 [B, T].
@@ -41,21 +39,39 @@ class LinkDecoder(nn.Module):
 
     def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
         """Score all candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""
-        left = heads if self.relation is None else heads * self.relation[relation]
-        # Products of half-precision vectors are summed in fp32.
-        scores = self.strength[relation] * (wide(left) @ wide(targets).T)
         which = torch.full_like(log_degree, relation, dtype=torch.int64)
-        return scores + self._rest(which, log_degree)
+        # Products of half-precision vectors are summed in fp32.
+        return turned(wide(heads) * self.relation[relation]) @ wide(targets).T + self._rest(which, log_degree)
+
+    def own_and_others(
+        self, heads: Tensor, targets: Tensor, relation: Tensor, log_degree: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of R relations: [R, B] of each head with the target of its row, and [R, B, C] with the other targets.
+
+        ``heads`` [R, B, d]; ``targets`` [R, B + C, d], the heads' own first; ``relation`` int64 [R]; ``log_degree``
+        [R, B + C].
+        """
+        links = heads.shape[1]
+        query = turned(heads * self.relation.index_select(0, relation)[:, None])
+        rest = self._rest(relation[:, None], log_degree)
+        own = (query * targets[:, :links]).sum(-1) + rest[:, :links]
+        return own, query @ targets[:, links:].mT + rest[:, None, links:]
 
     def _rest(self, relations: Tensor, log_degree: Tensor) -> Tensor:
-        offset = self.offset[relations]
-        return offset if self.popularity is None else offset + self.popularity[relations] * log_degree
+        return self.offset[relations] + self.popularity[relations] * log_degree
 
 
 class HgtModule(nn.Module):
-    """Encoder and decoder together: what a checkpoint stores."""
+    """What a checkpoint stores: encoder, decoder, and the basis of the spectral vectors, so that it stays the same.
 
-    def __init__(self, encoder: HGT, decoder: LinkDecoder) -> None:
+    ``left`` [nodes, width] and ``values`` [width]: :class:`graphmill.graph.spectral_vectors.SpectralVectors`; width 0: none.
+    """
+
+    def __init__(self, encoder: HGT, decoder: LinkDecoder, left: Tensor, values: Tensor) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        self.left: Tensor
+        self.values: Tensor
+        self.register_buffer("left", left)
+        self.register_buffer("values", values)
