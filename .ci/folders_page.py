@@ -123,35 +123,34 @@ def picture(names: list[str], found: dict[str, set[str]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _table(names: list[str], found: dict[str, set[str]], nothing: str) -> list[str]:
-    lines = ["| in `src/graphmill/` | what may live there | imports |", "|---|---|---|"]
+def _list(names: list[str]) -> list[str]:
+    lines = []
     for name in names:
-        below = ", ".join(shown(other) for other in names if other in found[name]) or nothing
         kind = "/" if children(name) or (ROOT / "src" / "graphmill" / name).is_dir() else ".py"
-        lines.append(f"| `{shown(name)}{kind}` | {sentence(name)} | {below} |")
+        lines.append(f"- `{shown(name)}{kind}`: {sentence(name)}")
     return lines
 
 
 def page(names: list[str], inner: list[str]) -> str:
-    """The page."""
+    """The page. Folders within folders need their sentence as well, which is only in the code."""
+    for name in inner:
+        sentence(name)
     lines = [
         "# Folders and imports",
         "",
-        "Written by `make pages`; do not edit. A dot says that the folder of the row imports that of the column.",
-        "All dots lie right of the diagonal, so nothing goes round in a circle. `lint-imports` holds that, and",
-        "`tests/test_structure.py` holds it for folders within folders and for single modules.",
+        "Written by `make pages`; do not edit. What may live in each folder of `src/graphmill/`. In the pictures a dot says",
+        "that the folder of the row imports that of the column. All dots lie right of the diagonal, so nothing goes round",
+        "in a circle: `lint-imports` and `tests/test_structure.py` hold that.",
         "",
         "![Which folder imports which](../images/folders.svg)",
         "",
-        *_table(names, imports(names), "nothing of the package"),
+        *_list(names),
         "",
         "## Folders within folders",
         "",
-        "The third column names folders of this table only.",
+        "The docstring of each `__init__.py` says what may live there.",
         "",
         "![Which folder within a folder imports which](../images/subfolders.svg)",
-        "",
-        *_table(inner, imports(inner), "none"),
     ]
     return "\n".join([*lines, ""])
 

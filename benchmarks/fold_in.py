@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.fold_in --json`` hides a tenth of the users, trains on the others, and folds the hidden ones in from
 their training interactions (``graphmill recommend --history``). Their held-out items are ranked by that and by the same
-settings trained on everybody: BPR-MF and LightGCN on last-fm (a random split of each user's items, recall@20), SASRec
+settings trained on everybody: MF and LightGCN on last-fm (a random split of each user's items, recall@20), SASRec
 on the movies (leave-one-out, HR@10, the validation item being part of the history).
 """
 
@@ -32,7 +32,7 @@ from graphmill.usage.fold_in import recommend_history
 SHARE = 0.1
 EXAMPLES = card.ROOT / "examples" / "recommenders"
 SYSTEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "bpr_mf": ("last-fm", 20, read_settings(EXAMPLES / "last_fm_bpr_mf.yaml")),
+    "mf": ("last-fm", 20, read_settings(EXAMPLES / "last_fm_mf_bpr.yaml")),
     "lightgcn": ("last-fm", 20, {**read_settings(EXAMPLES / "music_lightgcn.yaml"), "training": {"epochs": 100}}),
     "sasrec": ("movies", 10, {"system": "sasrec", "preset": "quality", "model": {"max_length": 50},
                               "training": {"epochs": 60, "patience_epochs": 20}}),

@@ -46,12 +46,12 @@ FAMILIES = {
     "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "row norms": Family(_without("row_norm"), ("kgat", "dragon", "mmgcn")),
     "TransR facts": Family(_without("fact_losses"), ("kgat",)),
-    "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
-    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec", "lightgcn"), ("evaluation",)),
+    "pair losses": Family(_without("pair_losses"), ("mf", "kgat", "dragon")),
+    "top-k and hits": Family(_without("top_k", "hits"), ("mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
     "everything": Family(
         {},
-        ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "bpr_mf"),
+        ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "mf"),
         ("step", "evaluation"),
     ),
 }
@@ -84,7 +84,7 @@ WORKLOADS = {
     "tisasrec": Workload("tisasrec", "ml-latest-small", _with()),
     "kgat": Workload("kgat", "last-fm-hetrec", _with()),
     "conve": Workload("conve", "FB15k-237", _with()),
-    "bpr_mf": Workload("bpr_mf", "tiktok", _with()),
+    "mf": Workload("mf", "tiktok", _with()),
 }
 SEQUENCES = {
     "amazon-sports-seq": "amazon-sports-seq/Sports.sasrec.txt.gz",

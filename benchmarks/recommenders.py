@@ -1,16 +1,16 @@
-"""``python -m benchmarks.recommenders --json``: what BPR-MF, KGAT and the baselines reach.
+"""``python -m benchmarks.recommenders --json``: what MF, KGAT and the baselines reach.
 
 Each figure comes from a fresh process, on one thread each, two processes at once.
 ``--only ROW`` measures some rows and leaves the others of
 ``benchmarks/results/recommenders.json`` as they are. Rows:
 
-* ``baselines``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation,
+* ``baselines``: the product's own (popularity, item-kNN, EASE, MF) on tiktok, baby and last-fm, settings by validation,
   and the seconds of finding them on all threads
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
-  started from BPR-MF's vectors; three seeds. Recall and NDCG stand beside the product's best baseline, tuned as it does
+  started from MF's vectors; three seeds. Recall and NDCG stand beside the product's best baseline, tuned as it does
 * ``kgat_own``: the same with the settings of ``last_fm_kgat.yaml``, and again with a tenth of train held out, by which the
   epoch is chosen
-* ``kgat_softmax``: linear layers that are short beside the vectors of BPR-MF with a softmax, by that loss for a few epochs
+* ``kgat_softmax``: linear layers that are short beside the vectors of MF with a softmax, by that loss for a few epochs
   (``last_fm_kgat_softmax.yaml``)
 * ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
 
@@ -55,7 +55,7 @@ splits; the note says whether the product's own best baseline is reached, which 
 RIVAL = 0.3463
 """Best of the public implementation's epochs, chosen on the test, without pretrained vectors."""
 SEEDS = (0, 1, 2)
-START, EPOCHS = {"regularisation": 0.03, "negatives_per_positive": 4}, 180
+START, EPOCHS = {"loss": "bpr", "regularisation": 0.03, "negatives_per_positive": 4}, 180
 """The best factorisation by BPR, on validation: rates 0.001 to 0.01, λ 0.01 to 0.1, 1, 4, 16 negatives."""
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "tuned, masked": {
@@ -75,7 +75,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """KGAT's settings beside the rival's, by validation: several negatives of a pair, more dropout, and a rate that falls; pairs
-that a step is to predict left out of its propagation. Or the loss and the start of BPR-MF with a softmax, and a few epochs
+that a step is to predict left out of its propagation. Or the loss and the start of MF with a softmax, and a few epochs
 of linear layers that are short beside it."""
 STARTS: dict[str, dict[str, Any]] = {
     "softmax, short layers": {
@@ -115,20 +115,20 @@ def train_one(folder: Path, system: str, graph: Path, **sections: Any) -> dict[s
 def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
     """Figures of the product's baselines on ``data``, each at its best setting by validation, and the seconds to find it.
 
-    ``seed``: of BPR-MF's trainings; the others have none.
+    ``seed``: of MF's trainings; the others have none.
     """
     from graphmill.graph.interactions import interaction_view
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.runs.resolve import parse_settings
     from graphmill.systems.recommenders.evaluate import RecommenderEvaluator
     from graphmill.systems.recommenders.settings import RecommenderSettings
-    from graphmill.usage.recommender_baseline import best_bpr_mf
+    from graphmill.usage.recommender_baseline import train_mf
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = graph_of(data, folder)
         values = {
-            "system": "bpr_mf",
+            "system": "mf",
             "data": str(graph),
             "preset": "none",
             "training": {"seed": seed},
@@ -143,10 +143,10 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
             out[baseline] = {**found, "setting": tuned.setting, "seconds": tuned.seconds}
         started = time.perf_counter()
         with contextlib.redirect_stdout(sys.stderr):
-            form, best = best_bpr_mf(settings, view, folder / "runs")
+            best = train_mf(settings, len(view.train), folder / "runs")
         epoch = best["best_epoch"] or best["epochs_done"]
-        out["bpr_mf"] = {m: best["metrics"][f"test_{m}"] for m in ("recall@20", "ndcg@20")}
-        out["bpr_mf"] |= {"setting": f"{form}, epoch {epoch}", "seconds": time.perf_counter() - started}
+        out["mf"] = {m: best["metrics"][f"test_{m}"] for m in ("recall@20", "ndcg@20")}
+        out["mf"] |= {"setting": f"by its defaults, epoch {epoch}", "seconds": time.perf_counter() - started}
         return out
 
 
@@ -166,7 +166,7 @@ def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str
     epochs = own.get("epochs", EPOCHS) if whole else EPOCHS
     return train_one(
         folder,
-        "bpr_mf",
+        "mf",
         graph,
         objective=own.get("objective", START),
         training={"epochs": epochs, "seed": seed, "patience_epochs": 0},
@@ -276,7 +276,7 @@ def kgat_own_rows() -> Iterator[Row]:
 
 
 def kgat_softmax_rows() -> Iterator[Row]:
-    """The same from the vectors of BPR-MF with a softmax, by that loss."""
+    """The same from the vectors of MF with a softmax, by that loss."""
     yield from kgat_rows([f"{data}, softmax, short layers" for data in ("last-fm", "last-fm valid")])
 
 

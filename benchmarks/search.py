@@ -1,4 +1,4 @@
-"""TPE against random draws at equal budget: ``python -m benchmarks.search --json`` (last-fm, BPR-MF, one thread).
+"""TPE against random draws at equal budget: ``python -m benchmarks.search --json`` (last-fm, MF, one thread).
 
 Both are the product's own samplers, asked by its own search (``graphmill.search.study.run_search``) on :data:`SPACE`, ten
 times each, with the same seed in turn. What a trial gives is looked up in a table of real trainings, one for each point of
@@ -60,7 +60,7 @@ def train_grid() -> dict[str, Any]:
             values: dict[str, Any] = BASE
             for path, value in zip(GRID, point, strict=True):
                 values = merge(values, nested(path, value))
-            metrics = train_one(Path(name) / str(number), "bpr_mf", graph, **values)["metrics"]
+            metrics = train_one(Path(name) / str(number), "mf", graph, **values)["metrics"]
             entries.append([*point, metrics[f"valid_{METRIC}"], metrics[f"test_{METRIC}"]])
     about = {"columns": [*GRID, f"valid {METRIC}", f"test {METRIC}"], "settings": BASE}
     return {**about, "cpu_seconds": round(time.process_time() - began), "points": entries}
@@ -103,7 +103,7 @@ def best_by_trials(
 
     kept = study.run_process
     with tempfile.TemporaryDirectory() as folder:
-        values = {"system": "bpr_mf", "data": folder, "preset": "none", **BASE}
+        values = {"system": "mf", "data": folder, "preset": "none", **BASE}
         asked = {"space": SPACE, "sampler": sampler, "trials": max(BUDGETS), "seed": seed, "prune": False}
         study.run_process = run
         try:
@@ -129,7 +129,7 @@ def rows_of(table: Mapping[str, Any]) -> list[Row]:
         reached = {who: sum(value == top for value in own) for who, own in valid.items()}
         rows.append(
             row(
-                f"BPR-MF on last-fm, {budget} trials, {len(SEEDS)} paired seeds",
+                f"MF on last-fm, {budget} trials, {len(SEEDS)} paired seeds",
                 f"validation {METRIC} of the best trial",
                 "",
                 mean(valid["tpe"]),

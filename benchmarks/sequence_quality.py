@@ -60,7 +60,7 @@ PAPER: dict[str, Any] = {
 }
 FORMS = {"own": "", "default": ", plain defaults", "gbce": ", gSASRec's loss", "paper": ", papers training"}
 """What a row's name says of each form."""
-BASELINES = ("popularity", "markov", "item_knn")
+BASELINES = ("popularity", "markov", "session_knn")
 
 
 def settings_of(data: str, form: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _cases(tiny: bool, *names: str) -> dict[str, Any]:
     """Those of the training suite by these names, or all; the first two where it is tiny."""
     from tests.training.cases import CASES
 
-    chosen = names or (("bpr-mf", "hgt-full") if tiny else tuple(CASES))
+    chosen = names or (("mf", "hgt-full") if tiny else tuple(CASES))
     return {name: CASES[name] for name in chosen[: 2 if tiny else None]}
 
 
@@ -131,7 +131,7 @@ def resume(device: torch.device, tiny: bool) -> str:
     from graphmill.training.signals import StopRequest
 
     compute = engine.compute_gradient
-    for name, of in _cases(tiny, "bpr-mf", "hgt-full", "conve-kvsall", "sasrec", "kgat").items():
+    for name, of in _cases(tiny, "mf", "hgt-full", "conve-kvsall", "sasrec", "kgat").items():
         with case(case=name):
             values = _values(of, device)
             whole = _losses(train(values, "prove", root=str(FOLDER / f"{name}-whole")))

@@ -63,7 +63,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "conve": {"acceleration": {"batch_size": 1024}},
     "sasrec": {"acceleration": {"batch_size": 128}},
     "tisasrec": {"acceleration": {"batch_size": 128}},
-    "bpr_mf": {"acceleration": {"batch_size": 4096}},
+    "mf": {"acceleration": {"batch_size": 4096}},
     "lightgcn": {"acceleration": {"batch_size": 4096}},
     "complex": {"acceleration": {"batch_size": 1024}},
     "kgat": {"acceleration": {"batch_size": 2048}},
@@ -74,10 +74,10 @@ _SIZES: dict[str, dict[str, Any]] = {
 _OF = {
     "tisasrec": "sasrec",
     "complex": "conve",
-    "lightgcn": "bpr_mf",
-    "kgat": "bpr_mf",
-    "mmgcn": "bpr_mf",
-    "dragon": "bpr_mf",
+    "lightgcn": "mf",
+    "kgat": "mf",
+    "mmgcn": "mf",
+    "dragon": "mf",
     "hgt default": "hgt",
     "hgt in four chunks": "hgt",
     "hgt edge_sampled": "hgt",
@@ -86,7 +86,7 @@ _OF = {
 _TINY: dict[str, dict[str, Any]] = {
     "hgt default": {"preset": "cuda"},
     "hgt": {"model": _HGT | {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}},
-    **{label: {"acceleration": {"batch_size": 50}} for label in ("conve", "bpr_mf", "kgat")},
+    **{label: {"acceleration": {"batch_size": 50}} for label in ("conve", "mf", "kgat")},
 }
 
 

@@ -40,7 +40,7 @@ WORKLOADS: dict[str, tuple[str, dict[str, Any], str, tuple[int, ...]]] = {
     "HGT, softmax, two layers, full, 6,000 nodes, 16 relations": ("hgt", HGT, "typed", (6000, 40_000, 16)),
     "ConvE, 1-N, 5,000 entities": ("conve", CONVE, "triples", (5000, 40, 60_000)),
     "LightGCN, 12,000 users and items": ("lightgcn", PAIRS, "interactions", (8000, 4000, 150_000, 2000, 16)),
-    "BPR-MF, 12,000 users and items": ("bpr_mf", PAIRS, "interactions", (8000, 4000, 150_000, 2000, 16)),
+    "MF, 12,000 users and items": ("mf", PAIRS, "interactions", (8000, 4000, 150_000, 2000, 16)),
 }
 
 

@@ -134,7 +134,7 @@ _RECOMMENDER = {
 }
 RECOMMENDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "kgat": (recommender_graph, {"system": "kgat", **_RECOMMENDER}),
-    "bpr_mf": (recommender_graph, {"system": "bpr_mf", **_RECOMMENDER}),
+    "mf": (recommender_graph, {"system": "mf", **_RECOMMENDER}),
 }
 ALL = WORKLOADS | RECOMMENDERS
 

@@ -1,10 +1,10 @@
-"""Recall@20 of DRAGON and MMGCN on tiktok (also DRAGON with vectors by id from BPR-MF's, MMGCN with trained tables), and
+"""Recall@20 of DRAGON and MMGCN on tiktok (also DRAGON with vectors by id from MF's, MMGCN with trained tables), and
 what it owes to the features.
 
 ``python -m benchmarks.recommenders multimodal --json``. Each run is a whole training as a user starts it, in a fresh
 process: a settings file of ``examples/recommenders/``, the split of the data, the best epoch by validation Recall@20,
 test read once, every item ranked with training items masked (MMRec's protocol). Three seeds, each beside the same with
-shuffled features (every item has another's). Seed 0 has the baselines of the same split, tuned on validation, BPR-MF's
+shuffled features (every item has another's). Seed 0 has the baselines of the same split, tuned on validation, MF's
 five forms among them. A test Recall@20 above 0.12 would be a leak: validation and test of this data set share their
 trends.
 
@@ -50,7 +50,7 @@ RUNS = {
 }
 CHANGES: dict[str, dict[str, Any]] = {"mmgcn_trained": {"model": {"trainable_embeddings": True}}}
 """On top of a system's file: MMGCN's tables trained, as they are by default."""
-STARTS = {"dragon_identity": "tiktok_bpr_mf", "mmgcn_softmax": "tiktok_bpr_mf"}
+STARTS = {"dragon_identity": "tiktok_mf", "mmgcn_softmax": "tiktok_mf"}
 """The file of the run, of the same seed, whose vectors a system starts from."""
 TARGET, NDCG_TARGET, LEAK = 0.088, 0.0398, 0.12
 """Recall@20 at least, and NDCG@20: those of EASE, the best baseline that others had measured; and recall at most."""
@@ -92,7 +92,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
     from graphmill.runs.export import restore
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
-    from graphmill.usage.recommender_baseline import bpr_mf_figures, rival_bpr_mf
+    from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 
     settings = merge(_example(RUNS[system]), CHANGES.get(system, {}))
     with tempfile.TemporaryDirectory() as folder:
@@ -114,8 +114,8 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
             values = merge(merge(settings, large_settings(system, large) if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without baselines.
-            bpr_mf = bpr_mf_figures(rival_bpr_mf(restore(report["run_dir"])), "test")
-    found = {**report["metrics"], **{f"test_bpr_mf_{name}": value for name, value in bpr_mf.items()}}
+            mf = mf_figures(rival_mf(restore(report["run_dir"])), "test")
+    found = {**report["metrics"], **{f"test_mf_{name}": value for name, value in mf.items()}}
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
 
 
@@ -149,7 +149,7 @@ def rows_of(system: str, found: Found) -> list[Row]:
     """The rows of one system: beside the baselines, and beside itself with shuffled features."""
     own, shuffled = found["own"], found["shuffled"]
     seeds = len(own)
-    baselines = ("popularity", "item_knn", "ease", "bpr_mf")
+    baselines = ("popularity", "item_knn", "ease", "mf")
     baseline = max((own[0][f"test_{name}_recall@20"], name) for name in baselines if f"test_{name}_recall@20" in own[0])
     notes = [
         _listed(own, "test_recall@20"),

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.errors import SettingsError
+from graphmill.atomic_files import copy_atomically, writing
+from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.training.run_files import read_run_file
@@ -26,12 +27,12 @@ GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
 
 
-def read_features(tables: Tables, path: str | Path, node_type: str, **settings: Any) -> Tables:
-    """Add node features from a ``.npy``, Parquet or CSV file to tables.
+def read_features(tables: Tables, path: Any, node_type: str, **settings: Any) -> Tables:
+    """Add node features from a ``.npy``, Parquet or CSV file, or from a table in memory, to tables.
 
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
-        path: local path or fsspec URL of the features; rows are matched by node id.
+        path: local path or fsspec URL of the features, or a table of pandas, polars or Arrow; rows are matched by node id.
         node_type: the type of the nodes that the features belong to.
         settings: settings of the format ``node_features`` (docs/reference/ingestion.md).
 
@@ -41,19 +42,22 @@ def read_features(tables: Tables, path: str | Path, node_type: str, **settings: 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown setting or value.
     """
+    from graphmill.ingest.frames import as_file
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
     from graphmill.settings import parse
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
-    return Tables(**vars(with_features(_plain(tables), str(path), chosen)), format=tables.format)
+    with as_file(path) as file:
+        return Tables(**vars(with_features(_plain(tables), file, chosen)), format=tables.format)
 
 
-def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any) -> TypedGraph:
+def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool = False, **settings: Any) -> TypedGraph:
     """Build the typed graph of ``tables``, write it to the folder ``path``, and open it memory-mapped.
 
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
         path: the graph's folder. If it already has the same graph, nothing is written; another graph is replaced.
+        force: also build where more than a tenth of the rows was refused.
         settings: graph settings (docs/explanation/graph.md), such as ``include_node_types=["drug", "disease"]`` or
             ``split={"valid": 0.1}``. Settings that are not given get defaults that suit the format.
 
@@ -62,8 +66,11 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any)
     """
     from graphmill.graph.build import build_graph as build
     from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.rejects import checked_share
     from graphmill.settings import parse
 
+    if not force and (problem := checked_share(tables.counts, tables.rejects, "the tables")):
+        raise InputError(problem)
     chosen = {**_suited(tables), **settings}
     return build(tables.nodes, tables.edges, parse(GraphSettings, chosen, "build_graph"), Path(path), tables.features)
 
@@ -161,9 +168,7 @@ def _suited(tables: IngestResult) -> dict[str, Any]:
 
     format = getattr(tables, "format", "")
     suited = dict(FORMATS[format].graph) if format else {}
-    if format == "interactions_csv" and "timestamp" not in tables.edges.column_names:
-        suited["split"] = {"method": "random"}  # without times, held-out interactions are drawn
-    return suited
+    return suited | (dict(FORMATS[format].suited(tables)) if format == "interactions_csv" else {})
 
 
 def generate_hgt_embeddings_batched(
@@ -192,16 +197,14 @@ def generate_hgt_embeddings_batched(
     Returns:
         total_nodes, output_file, embedding_dim, run_dir, metrics, seconds.
     """
-    import shutil
-
     output = Path(output_csv)
     folder = Path(work_dir) if work_dir else output.with_suffix(".graphmill")
     tables = read_edges(edges_csv, "kg_csv", limit_nodes=limit_nodes)
     graph = build_graph(tables, folder / "graph", include_node_types=list(include_node_types))
     given: dict[str, Any] = {**sections, "model": {"embedding_dim": embedding_dim, **sections.get("model", {})}}
     run = train(graph, "hgt", epochs=num_epochs, device=device, seed=seed, progress=False, **given)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run.path / "embeddings" / "embeddings.csv", output)
+    with writing(output):
+        copy_atomically(run.path / "embeddings" / "embeddings.csv", output)
     about = {"total_nodes": len(run), "output_file": str(output), "embedding_dim": run.manifest["dim"]}
     report = read_run_file(run.path, "report.json")
     return about | {"run_dir": str(run.path), "metrics": report["metrics"], "seconds": report["seconds"]}

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, one_line
 
 BROKEN = (
@@ -63,11 +64,12 @@ def load_safetensors(path: Path, framework: Literal["np", "pt"], remedy: str) ->
 
 
 def save_safetensors(path: Path, arrays: Mapping[str, Any], framework: Literal["numpy", "torch"]) -> None:
-    """Write arrays or tensors, contiguous, by name. Raises :class:`OSError` if they cannot be written."""
+    """Write arrays or tensors, contiguous, by name, atomically. Raises :class:`OSError` if they cannot be written."""
     from safetensors import SafetensorError
 
     try:
-        import_module(f"safetensors.{framework}").save_file(dict(arrays), path)
+        with replacing(path) as part:
+            import_module(f"safetensors.{framework}").save_file(dict(arrays), part.path)
     except SafetensorError as error:
         raise OSError(one_line(error)) from None
 

@@ -35,6 +35,13 @@ class ParquetTable:
         self.rows: int = self._file.metadata.num_rows
         self.groups: int = self._file.num_row_groups
 
+    @property
+    def values(self) -> int:
+        """Number of values in all columns; a row's list has several."""
+        about = self._file.metadata
+        groups = (about.row_group(number) for number in range(self.groups))
+        return sum(group.column(column).num_values for group in groups for column in range(group.num_columns))
+
     def require(self, schema: pa.Schema) -> None:
         """Raise :class:`InputError` unless the file has these columns, of these types."""
         for field in schema:

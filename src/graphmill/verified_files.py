@@ -13,13 +13,13 @@ import json
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 
 Verify = Literal["changed", "always"]
@@ -208,14 +208,7 @@ class _Book:
         if not self.new:
             return
         with suppress(OSError):
-            number, scratch = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)
-            try:
-                with os.fdopen(number, "w", encoding="utf-8") as file:
-                    json.dump(self.marks, file)
-                os.replace(scratch, self.path)
-            except BaseException:
-                os.unlink(scratch)
-                raise
+            write_atomically(self.path, json.dumps(self.marks).encode())
 
     def _key(self, name: str) -> str:
         return str(self.directory.absolute() / name)

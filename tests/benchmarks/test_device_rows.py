@@ -20,8 +20,8 @@ from graphmill.kernels.runtime.threads import has_numba
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "device" / "prove_cuda.sh"
 TARGETS = {
-    "every system's trace, CPU against CUDA": [("bpr-mf: CPU and CUDA", "losses apart")],
-    "resume": [("bpr-mf", "same bits after a stop"), ("hgt-full", "same bits after a stop")],
+    "every system's trace, CPU against CUDA": [("mf: CPU and CUDA", "losses apart")],
+    "resume": [("mf", "same bits after a stop"), ("hgt-full", "same bits after a stop")],
     "out-of-memory ladder": [("memory of 0.9 of the peak", "goes on"), ("memory of 0.9 of the peak", "losses apart")],
     "cancel": [("SIGTERM, turn 0", "until it ends"), ("SIGTERM, turn 1", "until it ends")],
     "pytest -m gpu": [("pytest -m gpu, kernels", "failed tests"), ("pytest -m gpu, suite", "failed tests")],

@@ -23,7 +23,7 @@ def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:
         tmp_path / "graph",
         split={"method": "random", "valid": 0.1, "test": 0.2},
     )
-    values = {"system": "bpr_mf", "training": {"epochs": 40}, "model": {"embedding_dim": 16}, **SMALL}
+    values = {"system": "mf", "training": {"epochs": 40}, "model": {"embedding_dim": 16}, **SMALL}
     found = fold_in.measure(graph, values, 10, tmp_path)
     assert found["users"] > 15
     assert found["ours"] >= 0.8 * found["theirs"] > 0.3

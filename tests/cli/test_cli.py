@@ -98,7 +98,7 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     pairs = [(u, i, 0 if (u + i) % 5 else 2) for u in range(20) for i in range(12) if (u + i) % 3]
     graph = built(tmp_path / "graph", pairs, 20, 12)
     path = tmp_path / "settings.yaml"
-    values = {"system": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"baselines": []}}
+    values = {"system": "mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"baselines": []}}
     values["evaluation"] |= {"top_k": [3], "selection_metric": "recall@3"}
     path.write_text(yaml.safe_dump(values))
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
@@ -122,9 +122,9 @@ def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_pa
     path.write_text(yaml.safe_dump(values))
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
     figures = json.loads(run("rank", of, "--split", "valid", "--json").stdout)["figures"]
-    assert set(figures) == {"model", "popularity", "item_knn", "ease", "bpr_mf"}
+    assert set(figures) == {"model", "popularity", "item_knn", "ease", "mf"}
     assert all("recall@3" in own for own in figures.values())
-    assert "bpr_mf" in run("rank", of).stdout
+    assert "mf" in run("rank", of).stdout
     assert "valid or test" in mistake("rank", of, "--split", "train")
 
 

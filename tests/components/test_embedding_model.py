@@ -17,7 +17,7 @@ from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.systems.hgt.settings import PRESETS
 from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
@@ -256,7 +256,7 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
     assert built.data_version("toy/hgt_model") == "abc-40"
     for name in ("loss_curve", "memory_curve"):
         assert "data:image/png;base64," in shown[name]
-        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+        assert len(shown[name]) <= PICTURE_BYTES
     assert built.value("toy/hgt_model")["run_dir"] == RUN
 
 
@@ -389,7 +389,7 @@ def test_the_report_becomes_figures_checks_and_pictures(built: Project) -> None:
     for check, name in (("mean_cosine", "cosines"), ("pca_variance", "spectrum"), ("types_vary", "pca")):
         assert found[check].metadata["picture"].value == shown[name]
         assert "data:image/png;base64," in shown[name]
-        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+        assert len(shown[name]) <= PICTURE_BYTES
         assert (built.root / RUN / "validation" / f"{name}.png").stat().st_size > 1000
     health = json.loads((built.root / RUN / "validation" / "health.json").read_text())
     assert health["figures"]["rows"] == shown["rows"]
@@ -493,3 +493,8 @@ def test_paths_in_the_metadata_are_relative_to_the_project(built: Project, tmp_p
         shown = built.metadata(key)
         shown.pop("path")  # the IO manager's
         assert str(tmp_path) not in json.dumps({name: str(value) for name, value in shown.items() if name != "figures"})
+
+
+def test_the_former_word_for_a_system_is_refused_with_the_line_to_write() -> None:
+    with pytest.raises(Exception, match=r"recipe is called system: write system: hgt"):
+        embedding_model.EmbeddingModel.resolve_from_yaml("{dataset: toy, recipe: hgt}")

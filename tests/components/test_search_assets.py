@@ -107,7 +107,7 @@ def project(built: Path, tmp_path: Path) -> Project:
 
 
 class Searched:
-    """A project with interactions, BPR-MF, and a search; its instance, sensor and assets."""
+    """A project with interactions, MF, and a search; its instance, sensor and assets."""
 
     def __init__(
         self, project: Project, settings: dict[str, Any] = SETTINGS, launcher: Any = None, **search: Any
@@ -118,7 +118,7 @@ class Searched:
         project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
         asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
         place = {} if launcher is None else {"launcher": launcher}
-        self.own = project.model(system="bpr_mf", settings=settings, search=asked, **place)
+        self.own = project.model(system="mf", settings=settings, search=asked, **place)
         self.dataset = project.dataset(sources=[SOURCE])
         self.definitions = dg.Definitions.merge(
             dg.Definitions(assets=self.dataset.assets),
@@ -137,7 +137,7 @@ class Searched:
         return self.project.instance
 
     def tick(self) -> dg.SensorResult:
-        (sensor,) = (sensor for sensor in self.own.sensors or () if sensor.name == "toy_bpr_mf_search")
+        (sensor,) = (sensor for sensor in self.own.sensors or () if sensor.name == "toy_mf_search")
         assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
         # As the daemon makes it: build_sensor_context() knows no partitions that are only asked for.
         context = dg.SensorEvaluationContext(
@@ -182,10 +182,10 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
     searched = Searched(project, seeds=2)
     first = searched.tick()
     (request,) = first.run_requests
-    assert request.job_name == "toy_bpr_mf_trial"
+    assert request.job_name == "toy_mf_trial"
     key = request.partition_key
-    assert key in searched.instance.get_dynamic_partitions("toy_bpr_mf_trials")
-    (file,) = project.root.glob(f"data/06_models/toy/bpr_mf/search-*/trials/{key}.yaml")
+    assert key in searched.instance.get_dynamic_partitions("toy_mf_trials")
+    (file,) = project.root.glob(f"data/06_models/toy/mf/search-*/trials/{key}.yaml")
     written = read_settings(file)
     # The same look again asks for the same run, and for no other trial: the pool has one place.
     assert [each.run_key for each in searched.tick().run_requests] == [request.run_key]
@@ -194,13 +194,13 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
     assert len(trained) == 4
     assert trained[0]["training"]["learning_rate"] == written["training"]["learning_rate"]
     assert {values["training"]["seed"] for values in trained} == {0, 1}
-    trial = project.metadata("toy/bpr_mf_trials")
+    trial = project.metadata("toy/mf_trials")
     assert trial["state"] == "finished"
-    assert trial["promote"].startswith("```\ngraphmill promote data/06_models/toy/bpr_mf/search-")
+    assert trial["promote"].startswith("```\ngraphmill promote data/06_models/toy/mf/search-")
 
-    board = project.metadata("toy/bpr_mf_leaderboard")
+    board = project.metadata("toy/mf_leaderboard")
     assert (board["trials"], board["failed"], board["ended_early"]) == (2, 0, 0)
-    (kept,) = project.root.glob("data/06_models/toy/bpr_mf/search-*/leaderboard.json")
+    (kept,) = project.root.glob("data/06_models/toy/mf/search-*/leaderboard.json")
     found = json.loads(kept.read_text())
     assert board["seconds"] == pytest.approx(sum(e["seconds"] for e in found["entries"]), rel=1e-3)
     assert found["importance"].keys() == SPACE.keys()
@@ -212,7 +212,7 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
     # What is pasted into the component is what the winner was trained with.
     pasted = yaml.safe_load(board["settings"].removeprefix("```yaml\n").removesuffix("```"))
     assert "search" not in pasted["settings"]
-    project.model(system="bpr_mf", settings=pasted["settings"])
+    project.model(system="mf", settings=pasted["settings"])
     # Nothing more is asked for; and the leaderboard is asked for under the same run key.
     assert [each.run_key for each in searched.tick().run_requests] == [f"{file.parents[1].name}-2"]
 
@@ -220,9 +220,9 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(
     with contextlib.chdir(project.root):
         run = board["promote"].split()[-2]
         store = versions_folder(run)
-        assert store.path == project.root / "data/07_promoted/toy/bpr_mf"
+        assert store.path == project.root / "data/07_promoted/toy/mf"
         assert promote_run(run, store, by="me", person=True, force=True)["outcome"] == "promoted"
-    assert (project.root / "data/07_promoted/toy/bpr_mf/current/embeddings.parquet").is_file()
+    assert (project.root / "data/07_promoted/toy/mf/current/embeddings.parquet").is_file()
 
 
 class TestWhereATrialRuns:
@@ -239,7 +239,7 @@ class TestWhereATrialRuns:
         assert result.success, failure(result)
         # The worker starts the training's three processes itself, so its one job asks for all of them.
         assert (started["launcher"].kind, started["launcher"].cpus, started["launcher"].gpus) == ("ray", 6, 3)
-        assert project.metadata("toy/bpr_mf_trials")["launcher"] == "ray"
+        assert project.metadata("toy/mf_trials")["launcher"] == "ray"
 
     def test_without_a_launcher_it_is_here(self, project: Project, trained: list[Any]) -> None:
         started, _ = self.launched(Searched(project, trials=1))
@@ -260,9 +260,9 @@ class TestWhereATrialRuns:
     def test_a_process_on_a_machine_that_was_lost_is_in_nobodys_way(self, project: Project, trained: list[Any]) -> None:
         searched = Searched(project, trials=1)
         request = searched.tick().run_requests[0]
-        values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+        values = {"system": "mf", "data": "data/06_models/toy/graph", **SETTINGS}
         asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
-        search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+        search = open_search({**values, "search": asked}, "here", "data/06_models/toy/mf", base=project.root)
         study = search.study()
         study._storage.set_trial_user_attr(study.get_trials()[0]._trial_id, "process", [1, 0.0, "a node that is gone"])
         result = searched.launch(request)
@@ -279,11 +279,11 @@ def test_a_trial_whose_run_was_killed_is_launched_again_and_given_up_after_three
         (again,) = searched.tick().run_requests
         assert again.run_key == (f"{key}-{attempt}" if attempt else key)
         run = searched.instance.create_run_for_job(
-            searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: key}
+            searched.definitions.resolve_job_def("toy_mf_trial"), tags={searching.PARTITION: key}
         )
         assert searched.tick().skip_message == "0 trials have ended, 1 are under way"
         searched.instance.report_run_failed(run, "killed")
-    assert searched.tick().run_requests[0].job_name == "toy_bpr_mf_leaderboard"
+    assert searched.tick().run_requests[0].job_name == "toy_mf_leaderboard"
     result = searched.launch(searched.tick().run_requests[0])
     assert "no trial of" in failure(result)
 
@@ -292,7 +292,7 @@ def test_a_run_that_a_person_cancels_ends_its_trial(project: Project) -> None:
     searched = Searched(project, trials=2)
     (request,) = searched.tick().run_requests
     run = searched.instance.create_run_for_job(
-        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+        searched.definitions.resolve_job_def("toy_mf_trial"), tags={searching.PARTITION: request.partition_key}
     )
     searched.instance.report_run_canceled(run)
     (other,) = searched.tick().run_requests
@@ -326,8 +326,8 @@ def test_before_there_is_a_graph_the_sensor_says_so(project: Project) -> None:
 
 def test_a_partition_that_nobody_asked_for_is_one_sentence(project: Project) -> None:
     searched = Searched(project)
-    searched.instance.add_dynamic_partitions("toy_bpr_mf_trials", ["mine"])
-    job = searched.definitions.resolve_job_def("toy_bpr_mf_trial")
+    searched.instance.add_dynamic_partitions("toy_mf_trials", ["mine"])
+    job = searched.definitions.resolve_job_def("toy_mf_trial")
     result = job.execute_in_process(partition_key="mine", instance=searched.instance, raise_on_error=False)
     assert "nobody asked for a trial 'mine' of this search" in failure(result)
 
@@ -336,11 +336,11 @@ def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> No
     searched = Searched(project, trials=1)
     (request,) = searched.tick().run_requests
     run = searched.instance.create_run_for_job(
-        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+        searched.definitions.resolve_job_def("toy_mf_trial"), tags={searching.PARTITION: request.partition_key}
     )
-    values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+    values = {"system": "mf", "data": "data/06_models/toy/graph", **SETTINGS}
     asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
-    search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+    search = open_search({**values, "search": asked}, "here", "data/06_models/toy/mf", base=project.root)
     study = search.study()
     with subprocess.Popen(["sleep", "100"]) as left:
         process = [left.pid, psutil.Process(left.pid).create_time(), socket.gethostname()]
@@ -358,7 +358,7 @@ def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> No
     [
         (
             {"space": {"training.rate": [1, 2]}},
-            "toy/bpr_mf: search.space.training.rate is not a setting of this system",
+            "toy/mf: search.space.training.rate is not a setting of this system",
         ),
         ({"space": {"training.epochs": [1, 2]}}, "search.space.training.epochs cannot be searched"),
         ({"space": SPACE, "trails": 3}, "search: unknown setting 'trails'"),
@@ -370,13 +370,13 @@ def test_mistakes_in_the_section_are_found_when_the_project_loads(
     project: Project, search: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(SettingsError) as told:
-        project.model(system="bpr_mf", settings=SETTINGS, search=search)
+        project.model(system="mf", settings=SETTINGS, search=search)
     assert sentence in str(told.value)
 
 
 def test_trials_of_other_data_are_another_search(project: Project) -> None:
     searched = Searched(project)
-    values = {"system": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS, "search": {"space": SPACE}}
+    values = {"system": "mf", "data": "data/06_models/toy/graph", **SETTINGS, "search": {"space": SPACE}}
     before = open_search(values, "here", base=project.root).folder
     write_interactions(project.root / "data" / "views.tsv", users=30)
     assert project.materialize(searched.dataset).success

@@ -16,7 +16,7 @@ import pytest
 
 from graphmill.errors import SettingsError
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
-from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -26,7 +26,7 @@ RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
 SOURCES = {
     "conve": {"name": "triples", "format": "triples", "path": "data/triples"},
     "sasrec": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
-    "bpr_mf": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
+    "mf": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
 }
 
 
@@ -78,6 +78,7 @@ def names(definitions: dg.Definitions) -> set[str]:
     [
         ("hgt", {"links"}),
         ("complex", {"links"}),
+        ("transe", {"links"}),
         ("conve", {"influence", "links"}),
         ("sasrec", {"recommendations"}),
         ("tisasrec", {"recommendations"}),
@@ -167,7 +168,7 @@ def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, faili
     assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
     assert "| 10 to 99 | 80 |" in shown["by_degree"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
-    assert len(shown["mrr_by_relation"]) <= INLINE_IMAGE_BYTES
+    assert len(shown["mrr_by_relation"]) <= PICTURE_BYTES
 
 
 def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
@@ -244,28 +245,28 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
 
 @pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.25, False)])
 def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project, model: float, passed: bool) -> None:
-    system = System(project, "bpr_mf")
-    baselines = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "bpr_mf": 0.3}
+    system = System(project, "mf")
+    baselines = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "mf": 0.3}
     figures = {name: {"recall@20": own, "ndcg@20": 0.1} for name, own in {"model": model, **baselines}.items()}
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
-    assert "BPR-MF, trained on the same data" in check.description
-    shown = project.metadata("toy/bpr_mf_ranking")
+    assert "MF, trained on the same data" in check.description
+    shown = project.metadata("toy/mf_ranking")
     assert shown["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
 
 
 def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Project) -> None:
-    system = System(project, "bpr_mf")
-    figures = {name: {"recall@20": own} for name, own in {"model": 0.25, "popularity": 0.1, "bpr_mf": 0.3}.items()}
-    advice = "bpr_mf does not pay on these data. The data have no validation split. Until then take BPR-MF"
+    system = System(project, "mf")
+    figures = {name: {"recall@20": own} for name, own in {"model": 0.25, "popularity": 0.1, "mf": 0.3}.items()}
+    advice = "mf does not pay on these data. The data have no validation split. Until then take MF"
     about = {"kind": "items", "epoch": 4, "split": "test", "advice": f"{advice}, whose run is runs/mf"}
     system.write("ranking.json", {**about, "figures": figures})
     assert checks(system.run("ranking", rank={}))["beats_baselines"].description.endswith(
         f"{advice}, whose run is runs/mf"
     )
-    summary = project.metadata("toy/bpr_mf_ranking")["summary"]
+    summary = project.metadata("toy/mf_ranking")["summary"]
     assert f"**behind** by 17 %. {advice}." in summary
     assert "runs/mf" not in summary
 
@@ -275,7 +276,7 @@ def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Proje
 def test_a_tie_with_the_best_baseline_passes_and_a_loss_is_as_loud_as_its_severity(
     project: Project, own: float, passed: bool, set_to: dict[str, str]
 ) -> None:
-    system = System(project, "bpr_mf", checks=set_to)
+    system = System(project, "mf", checks=set_to)
     figures = {name: {"recall@20": value} for name, value in {"model": own, "popularity": 0.1, "ease": 0.3}.items()}
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
@@ -284,13 +285,13 @@ def test_a_tie_with_the_best_baseline_passes_and_a_loss_is_as_loud_as_its_severi
 
 
 def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(project: Project) -> None:
-    system = System(project, "bpr_mf")
+    system = System(project, "mf")
     figures = {"model": {"recall@20": 0.4}, "ease": {"recall@20": 0.3}}
     for selected_on in ("valid", "test"):
         about = {"kind": "items", "epoch": 4, "split": "test", "selected_on": selected_on}
         system.write("ranking.json", {**about, "figures": figures})
         check = checks(system.run("ranking", rank={}))["beats_baselines"]
-        shown = project.metadata("toy/bpr_mf_ranking")
+        shown = project.metadata("toy/mf_ranking")
         assert shown.get("optimistic", "") == (CHOSEN_ON_TEST if selected_on == "test" else "")
         assert (CHOSEN_ON_TEST in check.description) == (selected_on == "test")
 
@@ -332,12 +333,12 @@ def test_without_an_order_recommendations_do_not_say_what_was_met_last(project: 
     plays.parent.mkdir(parents=True, exist_ok=True)
     plays.write_text("user,item\n" + "".join(f"u{u},i{i}\n" for u in range(20) for i in range(7) if (u + i) % 3))
     source = {"name": "plays", "format": "interactions_csv", "path": "data/plays.csv"}
-    system = System(project, "bpr_mf", source, recommendations={"k": 1, "shown_users": 3})
+    system = System(project, "mf", source, recommendations={"k": 1, "shown_users": 3})
     write_recommendations(system, ["i4"], late=False)
     reply = {"file": f"{RUN}/recommendations.parquet", "users": 20, "rows": 20, "k": 1}
     result = system.run("recommendations", recommend=reply)
     assert result.success, failure(result)
-    assert "has met, among others" in project.metadata("toy/bpr_mf_recommendations")["examples"]
+    assert "has met, among others" in project.metadata("toy/mf_recommendations")["examples"]
 
 
 # -- predicted links -------------------------------------------------------------------------------------------------
@@ -436,7 +437,7 @@ def test_configurations_stand_side_by_side(project: Project) -> None:
     assert "| accelerated | 0.5 | 4 | 256 |  | 0.5 | yes | ok |" in shown["table"]
     assert "| acceleration.precision=fp16 |  |  |  |  |  | NO | a loss is not finite |" in shown["table"]
     assert "data:image/png;base64," in shown["bars"]
-    assert len(shown["bars"]) <= INLINE_IMAGE_BYTES
+    assert len(shown["bars"]) <= PICTURE_BYTES
     found = checks(result)
     assert found["accelerated_runs"].passed
     assert not found["all_are_finite"].passed

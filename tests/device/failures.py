@@ -55,12 +55,12 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     one without leave to fall back."""
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.train import train
-    from graphmill.systems.bpr_mf.system import BprMfSystem
+    from graphmill.systems.mf.system import MfSystem
     from graphmill.training.run_directory import RunDirectory
 
     found: dict[str, Any] = {}
     failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
-    failures["an evaluation"] = partial(failing_in, BprMfSystem, "evaluate", FAILURES["an operator"])
+    failures["an evaluation"] = partial(failing_in, MfSystem, "evaluate", FAILURES["an operator"])
     for name, fails in failures.items():
         root = str(folder / name.replace(" ", "_"))
         with fails():
@@ -104,7 +104,7 @@ def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
 
 
 AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
-    "bpr-mf": [
+    "mf": [
         ("export", "to", {}),
         ("export", "embeddings", {}),
         ("evaluate", "evaluate", {}),
@@ -141,7 +141,7 @@ def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -
                 code, result = _run({"mode": mode, "run_dir": run, **more}, [heard])
             said = [text for text in heard.notes if "failed" in text]
             found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
-        if case == "bpr-mf":
+        if case == "mf":
             with failing_in(system, "recommend", error), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 loaded = Run(run)
@@ -151,8 +151,8 @@ def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -
             found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
             said = [str(each.message) for each in warned if "failed" in str(each.message)]
             found["in Python"] = {"said": said, "rows": rows}
-    strict = {**values["bpr-mf"]["acceleration"], "device": kind}
-    run = train({**values["bpr-mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
+    strict = {**values["mf"]["acceleration"], "device": kind}
+    run = train({**values["mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
     system = type(restore(run).system)
     try:
         with failing_in(system, "evaluate", error):
@@ -310,14 +310,14 @@ def main(kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "conve-slcwa", "hgt-full", "complex")}
+        graphs = {name: CASES[name].graph(folder / name) for name in ("mf", "conve-slcwa", "hgt-full", "complex")}
         on = {"acceleration": {"device": "auto", "precision": "fp32", "micro_batches": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
-            found = {"falls back": falls_back(kind, values["bpr-mf"], folder)}
+            found = {"falls back": falls_back(kind, values["mf"], folder)}
             found["after"] = after_training(kind, values, folder)
-            found["compares"] = compares(values["bpr-mf"], folder)
+            found["compares"] = compares(values["mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphmill.explain.deletion import score_without
 from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.deletion import score_without
 from graphmill.explain.links import NOT_SHARED, ExplainSettings, Explanation, LinkExplainer, explain_links
 from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.explain.paths import strongest_paths

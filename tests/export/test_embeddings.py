@@ -94,14 +94,6 @@ def test_a_failed_export_does_not_pass_off_the_old_files_as_new(tmp_path: Path) 
         read_manifest(tmp_path)
 
 
-def test_what_a_killed_export_left_is_swept_by_the_next(tmp_path: Path) -> None:
-    (tmp_path / ".embeddings.csv.4711.part").write_text("half")
-    (tmp_path / ".manifest.json.part").write_text("half")
-    export_embeddings(blocks(), NODES, 3, tmp_path, ALL, ABOUT)
-    assert not list(tmp_path.glob(".*.part"))
-    assert read_manifest(tmp_path)["rows"] == 5
-
-
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(ResourceError, match="out cannot be written: File exists; free some space or make it writable"):

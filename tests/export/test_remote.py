@@ -47,20 +47,20 @@ def s3() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> list[Path]:
-    """Two runs of ``toy/bpr_mf``, exported, whose directories are copied."""
+    """Two runs of ``toy/mf``, exported, whose directories are copied."""
     folder = tmp_path_factory.mktemp("project") / "data" / "06_models" / "toy"
     graph, out = recommender_graph(folder / "graph"), []
     for seed in (0, 1):
-        values = merge(CASES["bpr-mf"].settings, {"system": "bpr_mf", "data": str(graph.path), "preset": "none"})
+        values = merge(CASES["mf"].settings, {"system": "mf", "data": str(graph.path), "preset": "none"})
         more = {"training": {"seed": seed}, "export": {"csv": False, "copy_to": f"{BUCKET}/runs"}}
-        path = Path(train(merge(values, more), "test", root=str(folder / "bpr_mf"))["run_dir"])
+        path = Path(train(merge(values, more), "test", root=str(folder / "mf"))["run_dir"])
         export_run(restore(path))
         out.append(path)
     return out
 
 
 def test_a_run_directory_is_copied_when_it_is_exported(s3: Any, runs: list[Path]) -> None:
-    there = f"graphmill-test/runs/toy/bpr_mf/{runs[0].name}"
+    there = f"graphmill-test/runs/toy/mf/{runs[0].name}"
     names = {name.removeprefix(f"{there}/") for name in s3.find(there)}
     own = {str(path.relative_to(runs[0])) for path in runs[0].rglob("*") if path.is_file()}
     assert {"report.json", "settings.json", "metrics.jsonl", "embeddings/embeddings.parquet"} <= names <= own
@@ -71,35 +71,35 @@ def test_promoted_versions_follow_promotions_and_rollbacks(
     s3: Any, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(remote.CACHE_VARIABLE, str(tmp_path / "cache"))
-    store = Versions(tmp_path / "07_promoted" / "toy" / "bpr_mf")
+    store = Versions(tmp_path / "07_promoted" / "toy" / "mf")
     settings = PromotionSettings(keep=1, copy_to=f"{BUCKET}/promoted")
     for run in runs:
         found = promote_run(run, store, settings, by="me", person=True, force=True)
         assert (found["outcome"], found["copy"]) == ("promoted", "")
-        pointer = json.loads(s3.cat_file("graphmill-test/promoted/toy/bpr_mf/current.json"))
+        pointer = json.loads(s3.cat_file("graphmill-test/promoted/toy/mf/current.json"))
         assert pointer["version"] == found["version"]
-        live = graphmill.load(f"{BUCKET}/promoted/toy/bpr_mf/current")
+        live = graphmill.load(f"{BUCKET}/promoted/toy/mf/current")
         assert live.to_pandas().equals(graphmill.load(store.path / "current").to_pandas())
     back = roll_back(store, by="me")
     assert back["copy"] == ""
-    pointer = json.loads(s3.cat_file("graphmill-test/promoted/toy/bpr_mf/current.json"))
+    pointer = json.loads(s3.cat_file("graphmill-test/promoted/toy/mf/current.json"))
     assert pointer["version"] == back["version"]
 
 
 def test_a_store_that_is_away_stops_no_promotion_and_is_caught_up_with(
     s3: Any, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Versions(tmp_path / "07_promoted" / "away" / "bpr_mf")
+    store = Versions(tmp_path / "07_promoted" / "away" / "mf")
     settings = PromotionSettings(copy_to=f"{BUCKET}/promoted")
     with monkeypatch.context() as away:
         away.setattr(remote, "copy_file", _refuse)
         found = promote_run(runs[0], store, settings, by="me", person=True, force=True)
     assert found["outcome"] == "promoted"
     assert "cannot be written" in found["copy"]
-    assert not s3.exists("graphmill-test/promoted/away/bpr_mf/current.json")
+    assert not s3.exists("graphmill-test/promoted/away/mf/current.json")
     again = promote_run(runs[0], store, settings, by="me", person=True, force=True)
     assert (again["outcome"], again["copy"]) == ("kept", "")
-    assert s3.exists("graphmill-test/promoted/away/bpr_mf/current.json")
+    assert s3.exists("graphmill-test/promoted/away/mf/current.json")
 
 
 def _refuse(*_: Any) -> None:
@@ -108,12 +108,12 @@ def _refuse(*_: Any) -> None:
 
 def test_a_damaged_version_is_not_loaded(s3: Any, runs: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv(remote.CACHE_VARIABLE, str(tmp_path / "cache"))
-    store = Versions(tmp_path / "07_promoted" / "hurt" / "bpr_mf")
+    store = Versions(tmp_path / "07_promoted" / "hurt" / "mf")
     promote_run(runs[0], store, PromotionSettings(copy_to=f"{BUCKET}/promoted"), by="me", person=True, force=True)
-    name = f"graphmill-test/promoted/hurt/bpr_mf/{store.current_name()}/embeddings.parquet"
+    name = f"graphmill-test/promoted/hurt/mf/{store.current_name()}/embeddings.parquet"
     s3.pipe_file(name, b"PAR1")
     with pytest.raises(InputError, match=r"embeddings\.parquet is damaged: it has 4 bytes"):
-        fetched(f"{BUCKET}/promoted/hurt/bpr_mf/current")
+        fetched(f"{BUCKET}/promoted/hurt/mf/current")
     assert not list((tmp_path / "cache").glob("*/*/version.json"))
 
 
@@ -169,7 +169,7 @@ def test_a_wrong_target_is_found_before_anything_is_done(tmp_path: Path, target:
     with pytest.raises(SettingsError, match=sentence) as told:
         require_target(target, "publish")
     assert "token" not in str(told.value)
-    values = {"system": "bpr_mf", "data": str(recommender_graph(tmp_path / "graph").path)}
+    values = {"system": "mf", "data": str(recommender_graph(tmp_path / "graph").path)}
     with pytest.raises(SettingsError, match=sentence):
         train({**values, "export": {"copy_to": target}}, "test", root=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

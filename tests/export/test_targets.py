@@ -21,7 +21,6 @@ from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.neighbours import nearest
 from graphmill.export import databases
 from graphmill.export.targets import write_to
-from graphmill.export.writers import temporary_path
 from tests.runs.processes import in_own_mounts
 
 SERVERS = (shutil.which("postgres"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres"))))
@@ -294,12 +293,3 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(tmp_path: Path) -> No
     assert all(line.startswith("exit 2 ") for line in out[:5])
     assert out[3].startswith("exit 2 no version could be written to ")
     assert out[5] == "[]"
-
-
-def test_what_a_dead_process_left_is_removed_by_the_next_and_not_what_a_running_one_writes(tmp_path: Path) -> None:
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    for process in (dead.pid, os.getppid()):
-        (tmp_path / f".vectors.npy.{process}.part").write_text("half")
-    assert temporary_path(tmp_path / "vectors.npy").name == f".vectors.npy.{os.getpid()}.part"
-    assert [path.name for path in tmp_path.iterdir()] == [f".vectors.npy.{os.getppid()}.part"]

@@ -9,8 +9,8 @@ import torch
 from safetensors.numpy import save
 
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.complex.exported import scoring_arrays as complex_arrays
-from graphmill.systems.complex.model import ComplEx
+from graphmill.systems.factor.exported import scoring_arrays as factor_arrays
+from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported, softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
 from graphmill.systems.hgt.pair_features import PathWeights
@@ -78,7 +78,7 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
         "softmax": softmax_scorer.scoring_arrays(spectral, decoder, links, paths=PathWeights(relations)),
         "with ComplEx": softmax_scorer.scoring_arrays(spectral, decoder, links, complex_part, PathWeights(relations)),
         "link_contrastive": exported.scoring_arrays(LinkDecoder(relations, width, "distmult", True), links),
-        "ComplEx": complex_arrays(ComplEx(NODES, relations, width, "complex"), links),
+        "ComplEx": factor_arrays(FactorTables(NODES, relations, width, "complex"), links),
     }
     vectors = 4 * NODES * width
     assert {

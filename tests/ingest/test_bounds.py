@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.ingest import feature_files, files
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.kg_csv import read_kg_csv
@@ -64,6 +67,34 @@ def test_a_line_without_an_end_is_refused_in_little_memory(tmp_path: Path, name:
     assert "longer than" in sentence, sentence
     assert file in sentence
     assert int(mebibytes) < 450
+
+
+def test_a_small_file_of_an_array_or_table_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory that is available is pretended to be 64 MiB."""
+    for module in (files, feature_files):
+        monkeypatch.setattr(module, "available_memory", lambda: 64 << 20)
+    array, table = tmp_path / "x.npy.gz", tmp_path / "x.parquet"
+    array.write_bytes(gzip.compress(b"\x93NUMPY" + bytes(200 << 20), 1))
+    with pytest.raises(InputError, match=r"x\.npy\.gz holds more than 16 MiB, a quarter of the memory"):
+        feature_files.load_matrix(array)
+    packed = tmp_path / "x.parquet.gz"
+    packed.write_bytes(gzip.compress(b"PAR1" + bytes(200 << 20), 1))
+    for read in (
+        lambda: feature_files.read_parquet(packed, "id", "", ()),
+        lambda: read_interactions_csv(packed),
+        lambda: read_kg_csv(packed),
+    ):
+        with pytest.raises(InputError, match="holds more than 16 MiB"):
+            read()
+    ids = pa.array([f"n{number % 7}" for number in range(20_000_000 // 8)]).dictionary_encode()
+    pq.write_table(pa.table({"id": ids, **{f"f{n}": pa.repeat(1.0, len(ids)) for n in range(7)}}), table)
+    assert table.stat().st_size < 2 << 20
+    with pytest.raises(
+        InputError, match=r"holds 20,000,000 values, which need about 229 MiB of memory, and 64 MiB are"
+    ):
+        feature_files.read_parquet(table, "id", "", ())
 
 
 @pytest.mark.parametrize("name", FILE_OF)

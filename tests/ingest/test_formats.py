@@ -14,7 +14,7 @@ def test_each_has_settings_a_reader_and_words_in_the_docs(name: str, repository:
     assert format.settings.__doc__
     assert (format.read is None) == (format.gives == "features")
     assert f"`{name}`" in (repository / "docs/reference/ingestion.md").read_text(encoding="utf-8")
-    assert f"### Format `{name}`" in (repository / "docs/reference/settings.md").read_text(encoding="utf-8")
+    assert f"## Format `{name}`" in (repository / "docs/reference/settings/sources.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FORMATS)

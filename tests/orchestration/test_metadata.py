@@ -91,8 +91,8 @@ def test_pictures_are_shrunk_until_they_fit(tmp_path: Path) -> None:
     full = noise(800)
     assert len(full) > 1_000_000
     text = metadata.picture(metadata.Picture(full, "run/plot.png", "PCA"), tmp_path).value
-    assert len(text) <= metadata.INLINE_IMAGE_BYTES
-    assert text.endswith("Full size: `run/plot.png`")
+    assert len(text) <= metadata.PICTURE_BYTES
+    assert "`run/plot.png`" in text
     assert (tmp_path / "run" / "plot.png").read_bytes() == full
     assert min(inline_image(text).size) >= 160
 
@@ -102,8 +102,3 @@ def test_small_pictures_keep_their_size(tmp_path: Path) -> None:
         metadata.Picture(png(Image.new("RGB", (640, 480), "white")), "plot.png", "PCA"), tmp_path
     ).value
     assert inline_image(text).size == (640, 480)
-
-
-def test_a_picture_that_cannot_fit_is_linked_only(tmp_path: Path) -> None:
-    text = metadata.picture(metadata.Picture(noise(400), "plot.png", "PCA"), tmp_path, max_bytes=2000).value
-    assert text == "Full size: `plot.png`"

@@ -1,12 +1,23 @@
-"""An asset's page: a summary first, numbers once, what changed since the run before, and pictures by address."""
+"""An asset's page: a summary first, numbers once, what changed since the run before, and pictures inline."""
 
 import math
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from graphmill.orchestration.checks import PreviousRun
-from graphmill.orchestration.page import INLINE_CHARACTERS, SERVICE_VARIABLE, asset_page, change, in_words, sparkline
+from graphmill.orchestration.metadata import PAGE_BYTES, PICTURE_BYTES, Picture
+from graphmill.orchestration.page import (
+    INLINE_CHARACTERS,
+    asset_page,
+    change,
+    in_words,
+    links,
+    sparkline,
+)
+from graphmill.serving.addresses import SERVICE_VARIABLE
+from tests.orchestration.test_metadata import noise
 
 KEY = dg.AssetKey(["toy", "graph"])
 
@@ -80,13 +91,28 @@ def test_a_sparkline_ends_with_the_last_value() -> None:
     assert sparkline([1.0]) == ""
 
 
-def test_pictures_are_shown_where_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_follow_the_setting_of_the_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = "data/06_models/toy/hgt/run1"
+    monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
+    assert links(KEY) == "[explorer](http://127.0.0.1:3001/#/toy/graph)"
+    monkeypatch.setenv(SERVICE_VARIABLE, "https://kg.example.org")
+    (tmp_path / run).mkdir(parents=True)
+    assert "report.html" not in links(KEY, tmp_path, run)
+    (tmp_path / run / "report.html").touch()
+    text = links(KEY, tmp_path, run)
+    assert f"(https://kg.example.org/reports/{run}/report.html)" in text
+    assert run in text.partition("graphmill open")[2], "a command works where a stored link no longer answers"
+    long = in_words("x " * 3000, text).md_str
+    assert len(long) <= INLINE_CHARACTERS
+    assert long.endswith(run)
+
+
+def test_all_pictures_of_a_page_are_in_its_metadata_and_within_its_bound(tmp_path: Path) -> None:
+    drawn = {str(n): Picture(noise(900), f"run/{n}.png", "PCA") for n in range(5)}
     with dg.instance_for_test() as instance:
-        previous = PreviousRun(instance, KEY)
-        wanted = {"loss": "data/06_models/run/losses.png"}
-        bare = asset_page("", plotted={}, previous=previous, pictures=wanted)
-        monkeypatch.setenv(SERVICE_VARIABLE, "http://127.0.0.1:3001")
-        page = asset_page("", plotted={}, previous=previous, pictures=wanted)
-    assert not {"pictures", "explorer"} & set(bare)
-    assert page["explorer"].url == "http://127.0.0.1:3001/#/" + "/".join(KEY.path)
-    assert page["pictures"].md_str == "![loss](http://127.0.0.1:3001/pictures/data/06_models/run/losses.png?width=280)"
+        shown = asset_page("Well.", previous=PreviousRun(instance, KEY), pictures=drawn, root=tmp_path)
+    texts = [shown[name].md_str for name in drawn]
+    assert all(text.startswith("![PCA](data:image/png;base64,") and len(text) <= PICTURE_BYTES for text in texts)
+    assert sum(map(len, texts)) <= PAGE_BYTES
+    assert list(shown)[1:] == list(drawn), "right below the summary"
+    assert (tmp_path / "run" / "4.png").read_bytes() == drawn["4"].png

@@ -27,7 +27,10 @@ from graphmill.usage.links import Predictor, link_model, write_links
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
-SYSTEMS = {"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall", "complex": "complex"}
+SYSTEMS = {
+    **{"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{name: name for name in ("complex", "distmult", "rotate", "transe", "transe-l1")},
+}
 
 
 @pytest.fixture(scope="module")

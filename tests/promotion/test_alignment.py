@@ -45,7 +45,7 @@ def promote(run: Path) -> Path:
 
 
 def test_dot_products_are_turned_in_place_and_score_the_same(tmp_path: Path) -> None:
-    model = Model(tmp_path, "bpr-mf")
+    model = Model(tmp_path, "mf")
     first, exported = model.run(epochs=6)
     assert "alignment" not in exported, "nothing is live yet"
     live = promote(first)

@@ -1,6 +1,7 @@
 """Runs become versions: by policy and by hand, compared on the same queries, taken back, and never half."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -313,6 +314,23 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
         promote_run(better, store, PromotionSettings(sinks=["nowhere"]), **BY)
 
 
+def test_a_rollback_writes_to_no_place_that_only_files_of_someone_else_name(
+    store: Versions, first: Path, better: Path, tmp_path: Path
+) -> None:
+    sink, copied = tmp_path / "live.csv", tmp_path / "copies"
+    settings = PromotionSettings(when="checks_pass", sinks=[str(sink)], copy_to=str(copied))
+    for run in (first, better):
+        promote_run(run, store, settings, **BY)
+    theirs = Versions(tmp_path / "theirs" / "toy" / "hgt")
+    shutil.copytree(store.path, theirs.path, symlinks=True)
+    sink.unlink()
+    shutil.rmtree(copied)
+    done = roll_back(theirs, by="me")
+    assert (done["not_written"], sink.exists(), copied.exists()) == ([str(sink)], False, False)
+    done = roll_back(store, by="me")
+    assert (done["not_written"], sink.exists(), copied.exists()) == ([], True, True)
+
+
 def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> None:
     from graphmill.runs.export import export_run
     from graphmill.runs.train import train
@@ -320,11 +338,11 @@ def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> Non
     from tests.training.cases import CASES
     from tests.training.runs import settings_of
 
-    case = CASES["bpr-mf"]
+    case = CASES["mf"]
     path = train(settings_of(case, case.graph(tmp_path / "graph")), "test", root=str(tmp_path / "runs"))["run_dir"]
     restored = restore(path)
     export_run(restored)
-    store = Versions(tmp_path / "toy" / "bpr_mf")
+    store = Versions(tmp_path / "toy" / "mf")
     promote_run(path, store, PromotionSettings(when="checks_pass", recommendations=3), **BY)
     written = Path(recommend_run(restored, 3)["file"]).read_bytes()
     assert (live(store).path / "recommendations.parquet").read_bytes() == written

@@ -204,15 +204,15 @@ def test_the_report_is_one_file_that_asks_for_no_other(run: Path, tmp_path: Path
 
 
 def test_the_service_gives_reports_of_runs_and_no_other_page(run: Path) -> None:
-    from graphmill.serving.pictures import picture
+    from graphmill.serving.runs import report_page
 
     root = run.parents[4]
     write_report(run)
     (run / "other.html").write_text("<script>1</script>")
-    found = picture(root, str((run / "report.html").relative_to(root)), "")
+    found = report_page(root, str((run / "report.html").relative_to(root)))
     assert (found.status_code, found.media_type) == (200, "text/html")
     assert "default-src 'none'" in found.headers["content-security-policy"]
-    assert picture(root, str((run / "other.html").relative_to(root)), "").status_code == 404
+    assert report_page(root, str((run / "other.html").relative_to(root))).status_code == 404
 
 
 def test_names_from_the_data_are_text_and_not_markup(run: Path, tmp_path: Path) -> None:

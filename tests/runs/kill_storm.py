@@ -52,7 +52,7 @@ def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Rand
         if not os.WIFSIGNALED(status):
             raise RuntimeError("the training ended before its kill: more epochs or shorter waits are needed")
         done += 1
-        partial += len(list(run.checkpoints.glob(".*.partial")))
+        partial += len(list(run.checkpoints.glob(".*.part")))
         largest = max(largest, _last_step(run) - _saved_step(run))
         damaged += len(list(run.checkpoints.glob("*.damaged")))
     result = train(values, "kill_storm", root=str(root))

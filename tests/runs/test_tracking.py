@@ -19,7 +19,7 @@ from graphmill.runs.tracking.protocol import About, Point
 from graphmill.runs.train import train
 from tests.training.cases import CASES, recommender_graph
 
-CASE = CASES["bpr-mf"]
+CASE = CASES["mf"]
 OURS = f"{__name__}:Remembered"
 
 
@@ -79,7 +79,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def values(graph: str, epochs: int = 4, **tracker: Any) -> dict[str, Any]:
     own = {"writer": OURS, **tracker}
-    common = {"system": "bpr_mf", "data": graph, "preset": "none", "tracker": own}
+    common = {"system": "mf", "data": graph, "preset": "none", "tracker": own}
     return merge(merge(CASE.settings, common), {"training": {"epochs": epochs, "patience_epochs": 0}})
 
 
@@ -149,7 +149,7 @@ def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
 def test_mlflow_has_the_run_and_the_alias_follows_promotions(graph: str, database: str, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
-    root = tmp_path / "06_models" / "toy" / "bpr_mf"
+    root = tmp_path / "06_models" / "toy" / "mf"
     wanted = values(graph, writer="mlflow", address=database, experiment="toy")
     runs = [train(merge(wanted, {"training": {"seed": seed}}), "test", root=str(root))["run_dir"] for seed in (0, 1)]
     client = MlflowClient(database)
@@ -163,15 +163,15 @@ def test_mlflow_has_the_run_and_the_alias_follows_promotions(graph: str, databas
     curve = client.get_metric_history(first.info.run_id, "valid/recall_at_5")
     assert [point.step for point in curve] == [2, 4]
 
-    store = Versions(tmp_path / "07_promoted" / "toy" / "bpr_mf")
+    store = Versions(tmp_path / "07_promoted" / "toy" / "mf")
     for run in runs:
         export_run(restore(run))
         found = promote_run(run, store, by="me", person=True, force=True)
         assert (found["outcome"], found["tracker"]) == ("promoted", "")
-    live = client.get_model_version_by_alias("toy.bpr_mf", "champion")
+    live = client.get_model_version_by_alias("toy.mf", "champion")
     assert live.tags["graphmill.version"] == found["version"]
     back = roll_back(store, by="me")
-    live = client.get_model_version_by_alias("toy.bpr_mf", "champion")
+    live = client.get_model_version_by_alias("toy.mf", "champion")
     assert live.tags["graphmill.version"] == back["version"]
     assert live.run_id == first.info.run_id
 

@@ -24,7 +24,7 @@ from tests.training.cases import CASES, recommender_graph
 
 optuna = pytest.importorskip("optuna")
 
-CASE = CASES["bpr-mf"]
+CASE = CASES["mf"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def settings_of(graph: str, space: Mapping[str, Any], **search: Any) -> dict[str, Any]:
-    return {"system": "bpr_mf", "data": graph, **CASE.settings, "search": {"space": dict(space), **search}}
+    return {"system": "mf", "data": graph, **CASE.settings, "search": {"space": dict(space), **search}}
 
 
 def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
@@ -53,7 +53,7 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
             {"training.seed": [1, 2]},
             "training.seed cannot be searched: the best seed is only the luckiest one; search.seeds",
         ),
-        ({"system": ["bpr_mf", "lightgcn"]}, "system cannot be searched: a space holds the settings of one system"),
+        ({"system": ["mf", "lightgcn"]}, "system cannot be searched: a space holds the settings of one system"),
         ({"data": ["a", "b"]}, "data cannot be searched: figures on different graphs cannot be compared"),
         ({"preset": ["paper", "none"]}, "preset cannot be searched: a preset only fills in other settings"),
         (
@@ -107,12 +107,12 @@ def test_what_is_a_range_of_whole_numbers_draws_them(graph: str, written: Any) -
     ("system", "metric", "said"),
     [
         (
-            "bpr_mf",
+            "mf",
             "nosuch",
             "nosuch cannot be maximised; it is one of recall@5, ndcg@5, precision@5, map@5, hit@5, mrr@5",
         ),
-        ("bpr_mf", "recall@7", "recall@7 cannot be maximised; it is one of recall@5, "),
-        ("bpr_mf", "recall", "recall cannot be maximised; it is one of recall@5, "),
+        ("mf", "recall@7", "recall@7 cannot be maximised; it is one of recall@5, "),
+        ("mf", "recall", "recall cannot be maximised; it is one of recall@5, "),
         (
             "complex",
             "mr",
@@ -125,7 +125,7 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
     graph: str, system: str, metric: str, said: str
 ) -> None:
     search = {"space": {"training.learning_rate": [0.1, 0.01]}, "metric": metric}
-    own = CASE.settings if system == "bpr_mf" else {}
+    own = CASE.settings if system == "mf" else {}
     with pytest.raises(SettingsError) as told:
         open_search({"system": system, "data": graph, **own, "search": search}, "settings.yaml")
     assert str(told.value).startswith("settings.yaml: search.metric: ")
@@ -140,7 +140,7 @@ def test_other_mistakes_of_the_section(graph: str) -> None:
         graph, {"training.learning_rate": {"low": 0.1, "high": 1}}, sampler="grid"
     )
     with pytest.raises(SettingsError, match="has no section 'search'"):
-        open_search({"system": "bpr_mf", "data": graph}, "settings.yaml")
+        open_search({"system": "mf", "data": graph}, "settings.yaml")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from graphmill.search.study import open_search
 from tests.project.test_kit import SECRETS, Postgres
 
 pytest.importorskip("optuna")
-VALUES = {"system": "bpr_mf", "data": "graph", "search": {"space": {"model.embedding_dim": [4, 8]}, "trials": 3}}
+VALUES = {"system": "mf", "data": "graph", "search": {"space": {"model.embedding_dim": [4, 8]}, "trials": 3}}
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,18 @@ def test_a_study_is_beside_dagsters_tables(postgres: Postgres, tmp_path: Path, m
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         address = studies_address(instance)
         assert str(postgres.port) in address
-        search = open_search(VALUES, "test", str(tmp_path / "toy" / "bpr_mf"), address=address)
+        search = open_search(VALUES, "test", str(tmp_path / "toy" / "mf"), address=address)
         key = ask(search, search.study())
         assert key
         # Another process, which knows the address from the environment, sees the same study, and another one its own.
         monkeypatch.setenv(VARIABLE, address)
-        again = open_search(VALUES, "test", str(tmp_path / "toy" / "bpr_mf"))
+        again = open_search(VALUES, "test", str(tmp_path / "toy" / "mf"))
         assert list(waiting(again.study())) == [key]
-        assert not waiting(open_search(VALUES, "test", str(tmp_path / "other" / "bpr_mf")).study())
-        instance.add_dynamic_partitions("toy_bpr_mf_trials", [key])
+        assert not waiting(open_search(VALUES, "test", str(tmp_path / "other" / "mf")).study())
+        instance.add_dynamic_partitions("toy_mf_trials", [key])
         assert not list(search.folder.glob("study.db"))
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:  # its tables, and their version, are as they were
-        assert instance.get_dynamic_partitions("toy_bpr_mf_trials") == [key]
+        assert instance.get_dynamic_partitions("toy_mf_trials") == [key]
         assert SCHEMA in str(open_storage(tmp_path).engine_kwargs)
 
 

@@ -25,10 +25,10 @@ from graphmill.graph.typed_paths import NONE
 from graphmill.predictions.table import schema
 from graphmill.promotion.versions import Versions
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE
-from graphmill.systems.complex import exported as complex_export
-from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.conve import exported as conve_export
 from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.factor import exported as factor_export
+from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported as hgt_export
 from graphmill.systems.hgt import softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
@@ -39,7 +39,7 @@ from graphmill.usage.links import TABLE as LINKS
 from graphmill.verified_files import describe_file, sealed
 from tests.serving.conftest import DIM, RELATIONS, fill, nodes, scoring
 
-SYSTEMS = ("softmax", "contrastive", "complex", "conve")
+SYSTEMS = ("softmax", "contrastive", "complex", "transe", "conve")
 ODD = (
     None,
     -1,
@@ -66,8 +66,9 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     torch.manual_seed(0)
     if system == "contrastive":
         return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM, "distmult", True), links)
-    if system == "complex":
-        return complex_export.scoring_arrays(ComplEx(90, 2 * len(RELATIONS), DIM, "complex", True), links)
+    if system in ("complex", "transe"):
+        score = "transe_l1" if system == "transe" else "complex"
+        return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, score, True), links)
     if system == "conve":
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
         return conve_export.scoring_arrays(ConvE(config), TrainingLinks(links.outgoing, links.offsets))
@@ -113,7 +114,7 @@ def whole_version(folder: Path, system: str) -> Path:
             "settings.json": b'{"system": "hgt", "data": "g"}',
             "graph.json": b'{"content_hash": "0", "node_types": {"drug": 30}, "relations": {"a | b | c": 3}}',
         }
-        scored_as = system if system in ("complex", "conve") else "hgt"
+        scored_as = system if system in ("complex", "transe", "conve") else "hgt"
         about = fill(1, arrays_of(scored_as), "exact", 5, "Drug 0", files, scored_as)(path)
         save_file({"w": np.ones((5, 2), np.float32)}, path / WEIGHTS_FILE)
         pairs, trained = np.arange(9, dtype=np.uint64), np.packbits(np.ones(9, bool))

@@ -11,7 +11,6 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from graphmill.promotion.promote import promote_run, versions_folder
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
-from graphmill.serving import projection
 from tests.serving.conftest import MakeVersion, served_here
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
@@ -63,10 +62,7 @@ def ink(page: Page) -> int:
     )
 
 
-def test_everything_that_a_version_has_is_on_one_page(
-    page: Page, promoted: Path, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(projection.importlib.util, "find_spec", lambda name: None)  # fitting UMAP takes half a minute
+def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path, make: MakeVersion) -> None:
     first, second = make(1, items=3), make(2, items=3)
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
@@ -77,11 +73,6 @@ def test_everything_that_a_version_has_is_on_one_page(
         expect(page.locator("#curves svg")).to_have_count(2)
         expect(page.locator("#ranking svg rect")).to_have_count(2)
         expect(page.locator("#drift")).to_contain_text("rotation only, against 0001-aaaaaaaa")
-        expect(page.locator("#drift figcaption")).to_have_text(
-            ["Neighbours that stayed, by type", "Nodes that moved most"]
-        )
-        assert page.locator("#drift img").first.evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
-        expect(page.locator("#versions svg")).to_have_count(1)
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
@@ -94,8 +85,6 @@ def test_everything_that_a_version_has_is_on_one_page(
         expect(page.locator("#summary")).to_contain_text(first.name)
         page.get_by_role("button", name="gene").click()
         expect(page.get_by_role("button", name="gene")).to_have_attribute("aria-pressed", "false")
-        page.locator("#method").select_option("umap")
-        expect(page.locator("body")).to_contain_text('pip install "graphmill[umap]"')
 
 
 def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path, make: MakeVersion) -> None:

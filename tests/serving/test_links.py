@@ -24,7 +24,10 @@ from graphmill.usage.links import link_model, write_links
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
-SYSTEMS = {"hgt": "hgt-softmax-alone", "layers": "hgt-full", "conve": "conve-kvsall", "complex": "complex"}
+SYSTEMS = {
+    **{"hgt": "hgt-softmax-alone", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{name: name for name in ("complex", "rotate", "transe-l1")},
+}
 K = 4
 Served = Callable[..., tuple[TestClient, list[dict[str, Any]]]]
 

@@ -1,6 +1,5 @@
 """What the service answers: by id and by name, page by page, with the version's name; and one sentence for a mistake."""
 
-import io
 import json
 import shutil
 import threading
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from starlette.testclient import TestClient
 
 from graphmill.errors import InputError
@@ -217,20 +215,6 @@ def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -
     ]
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_umap_keeps_clusters_together(client: TestClient, make: MakeVersion) -> None:
-    pytest.importorskip("umap")
-    make()
-    found = get(client, f"{LIVE}/projection", method="umap")
-    assert (found["method"], found["explained"]) == ("umap", [])
-    places = np.array([found["points"]["x"], found["points"]["y"]]).T
-    assert places.shape == (90, 2)
-    gaps = np.linalg.norm(places[:, None] - places[None], axis=2)
-    same = np.arange(90)[:, None] % 6 == np.arange(90) % 6  # the centres that the vectors were drawn around
-    assert gaps[same].mean() < 0.5 * gaps[~same].mean()
-
-
 MISTAKES = [
     (f"{LIVE}/explain?id=DR5&target=DI1", 400, "give the relation"),
     (f"{LIVE}/explain?id=DR5&relation=indication", 400, "give the id of the link's target node"),
@@ -264,7 +248,6 @@ MISTAKES = [
     (f"{LIVE}/links?id=DR5&offset=3", 400, "offset needs one relation"),
     (f"{LIVE}/links?id=DR5&known=yes", 400, "known=yes: it is true or false"),
     (f"{LIVE}/recommendations?id=DR5", 404, "holds no recommendations"),
-    (f"{LIVE}/projection?method=tsne", 400, "method=tsne: it is one of pca, umap"),
     (f"{LIVE}/search?q={'x' * 600}", 400, "q has 600 characters; at most 512 are read"),
     (f"{LIVE}/vector?id={'x' * 5000}", 414, "at most 4096 are read"),
     ("/v2", 404, "there is nothing at this address"),
@@ -299,14 +282,14 @@ def test_vectors_alone_predict_no_links(client: TestClient, make: MakeVersion) -
         "/v1/toy/hgt/..%2f..%2f/card",
         "/v1/toy/hgt/%2e%2e/card",
         "/v1/toy/.lock/current/card",
-        "/pictures/..%2f..%2fsecret.png",
-        "/pictures/%2e%2e/secret.png",
-        "/pictures/data/06_models/../../secret.png",
-        "/pictures//etc/passwd",
-        "/pictures/data/06_models/link.png",
-        "/pictures/data/06_models/%00.png",
-        "/pictures/data/06_models/notes.txt",
-        "/pictures/data/06_models/.hidden.png",
+        "/reports/..%2f..%2freport.html",
+        "/reports/%2e%2e/report.html",
+        "/reports/data/06_models/../../report.html",
+        "/reports//etc/passwd",
+        "/reports/data/06_models/link/report.html",
+        "/reports/data/06_models/%00/report.html",
+        "/reports/data/06_models/notes.txt",
+        "/reports/data/06_models/.hidden/report.html",
     ],
 )
 def test_no_path_from_outside_reaches_the_file_system(
@@ -315,21 +298,23 @@ def test_no_path_from_outside_reaches_the_file_system(
     make()
     runs = tmp_path / "data" / "06_models"
     runs.mkdir()
-    for secret in (tmp_path / "secret.png", runs / "notes.txt", runs / ".hidden.png"):
+    for secret in (tmp_path / "report.html", runs / "notes.txt", runs / ".hidden" / "report.html"):
+        secret.parent.mkdir(exist_ok=True)
         secret.write_bytes(b"secret")
-    (runs / "link.png").symlink_to(tmp_path / "secret.png")
+    (runs / "link").mkdir()
+    (runs / "link" / "report.html").symlink_to(tmp_path / "report.html")
     found = client.get(path)
     assert found.status_code == 404
     assert b"secret" not in found.content
 
 
-def test_pictures_of_runs_are_served_and_scaled(client: TestClient, tmp_path: Path) -> None:
+def test_reports_of_runs_are_served_and_run_no_scripts(client: TestClient, tmp_path: Path) -> None:
     run = tmp_path / "data" / "06_models" / "toy" / "hgt" / "run1"
     run.mkdir(parents=True)
-    Image.new("RGB", (400, 100)).save(run / "losses.png")
-    found = client.get("/pictures/data/06_models/toy/hgt/run1/losses.png?width=40")
-    assert found.headers["content-type"] == "image/png"
-    assert Image.open(io.BytesIO(found.content)).size == (40, 10)
+    (run / "report.html").write_text("<p>well")
+    found = client.get("/reports/data/06_models/toy/hgt/run1/report.html")
+    assert (found.headers["content-type"], found.text) == ("text/html; charset=utf-8", "<p>well")
+    assert "script" not in found.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
@@ -349,7 +334,7 @@ def test_with_a_token_every_request_for_data_has_to_bring_it(promoted: Path, mak
             assert found.status_code == 401
             assert found.headers["www-authenticate"] == "Bearer"
             assert "Authorization: Bearer TOKEN" in found.json()["error"]
-            assert client.get("/pictures/data/06_models/x.png", headers=headers).status_code == 401
+            assert client.get("/reports/data/06_models/x/report.html", headers=headers).status_code == 401
         assert client.get("/v1", headers={"authorization": f"Bearer {token}"}).status_code == 200
         for path in ("/", "/explorer.js", "/healthz", "/openapi.json"):
             assert client.get(path).status_code == 200

@@ -113,7 +113,7 @@ def test_the_service_survives_them_all_and_names_them(count: int, whole: list[Pa
     made = list(strangers(whole, promoted, count))
     fine = "toy/fine"
     shutil.copytree(whole[0].parent, promoted / fine, symlinks=True)
-    with served(promoted) as address, httpx.Client(base_url=address, timeout=120) as client:
+    with served(promoted) as address, httpx.Client(base_url=address, timeout=30) as client:
         good, wrong = ask_all(client, [model for model, *_ in made])
         health = client.get("/healthz").json()
         assert ask_all(client, [fine]) == (len(QUESTIONS), [])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
-from tests.training.cases import CASES, Case
+from tests.training.cases import CASES, STEPPED, Case
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
     return Lazy()
 
 
-@pytest.fixture(params=list(CASES))
+@pytest.fixture(params=list(STEPPED))
 def case(request: pytest.FixtureRequest, graphs: dict[str, TypedGraph]) -> tuple[Case, TypedGraph]:
     """Every case in turn, with its graph."""
     return CASES[request.param], graphs[request.param]

@@ -190,7 +190,7 @@ class TestWhatIsKept:
         assert epochs(store) == []
 
     def test_what_a_killed_writer_left_is_cleaned(self, tmp_path: Path) -> None:
-        (tmp_path / ".123-abcd.partial").write_bytes(b"half")
+        (tmp_path / ".checkpoint.0123abcd.part").write_bytes(b"half")
         save(CheckpointStore(tmp_path), 1)
         assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems import registry
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_functions
 from graphmill.training.contract import Compilable
-from tests.training.cases import CASES
+from tests.training.cases import CASES, STEPPED
 from tests.training.runs import outcome, run, settings_of
 
 
@@ -36,7 +37,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", list(STEPPED))
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
     name: str, mode: str, graphs: dict[str, TypedGraph]
@@ -45,7 +46,7 @@ def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
     _, system = case.build(graphs[name])
     found = system.compilables(case.model(system))
     asked = {"acceleration": {"compile": mode}}
-    assert bool(found) == (case.system not in ("bpr_mf", "complex", "kgat", "lightgcn", "nbfnet"))
+    assert bool(found) == registry.settings_model(case.system).compiles
     if found:
         assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
     else:

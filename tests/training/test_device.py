@@ -10,7 +10,7 @@ import torch
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.device import available_devices, choose_device, limit_mps_memory
+from graphmill.training.device import allowed_cores, available_devices, choose_device, limit_mps_memory, threads_of
 from graphmill.training.memory import device_memory
 from graphmill.training.precision import Precision, resolve_precision
 from graphmill.training.processes import join
@@ -147,6 +147,12 @@ def test_each_process_joins_with_its_own_device(
     ranks = join(on)
     assert (ranks.rank, ranks.world, ranks.local_rank) == (1, 2, 1)
     assert (devices, groups) == (used, [(chosen, told)])
+
+
+def test_threads_are_those_of_openmp_or_all_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted, threads in (("3", 3), ("4,2", 4), ("", allowed_cores()), ("0", allowed_cores())):
+        monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+        assert threads_of(1) == threads
 
 
 def test_a_run_records_what_it_asked_for_what_it_got_and_why(

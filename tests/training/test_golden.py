@@ -17,11 +17,11 @@ from graphmill.systems.hgt.system import HgtSystem
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES
 from tests.training import golden
-from tests.training.cases import CASES
+from tests.training.cases import CASES, STEPPED
 from tests.training.runs import run, settings_of
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(STEPPED))
 def test_the_trace_is_the_golden_one(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

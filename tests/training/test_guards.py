@@ -14,7 +14,7 @@ from graphmill.errors import StoppedError, TrainingError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge
 from graphmill.systems import registry
-from graphmill.systems.complex.settings import ComplexTraining
+from graphmill.systems.factor.settings import FactorTraining
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import ParameterGroup
@@ -23,7 +23,7 @@ from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import LossScaler, Precision
 from graphmill.training.settings import TrainingSettings
 from graphmill.training.signals import StopRequest
-from tests.training.cases import CASES
+from tests.training.cases import CASES, STEPPED
 from tests.training.runs import Hooks, Outcome, assert_same, busy_clock, outcome, run, settings_of
 
 BAD_STEP = 5  # the second of the second epoch
@@ -124,7 +124,7 @@ def test_what_a_system_holds_is_an_input_too(graphs: dict[str, TypedGraph]) -> N
     assert first_nonfinite(system, model, batch, {"link": math.nan}) == "input 'features[2]'"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(STEPPED))
 def test_every_systems_bad_loss_is_caught_at_its_step(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +197,7 @@ def _resumed(values: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(STEPPED))
 def test_a_resumed_run_in_half_precision_equals_the_uninterrupted_one(
     name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +238,7 @@ def test_a_step_skipped_on_the_device_leaves_every_bit(name: str, on: str, monke
 
 
 def test_adagrad_with_weight_decay_cannot_skip_by_itself() -> None:
-    settings = ComplexTraining(weight_decay=0.1)
+    settings = FactorTraining(weight_decay=0.1)
     parameter = torch.nn.Parameter(torch.ones(2))
     for decay, guards in ((1.0, False), (0.0, True)):
         groups = [ParameterGroup(["a"], [parameter], decay)]

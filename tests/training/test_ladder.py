@@ -208,7 +208,7 @@ def test_recomputing_layers_gives_the_same_training_bit_for_bit(
 def test_evaluations_are_inside_the_ladder_and_store_no_rung(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = settings_of(CASES["bpr-mf"], graphs["bpr-mf"])
+    values = settings_of(CASES["mf"], graphs["mf"])
     plain = outcome(run(values, tmp_path / "plain"))
     failed = []
 

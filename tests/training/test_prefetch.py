@@ -19,7 +19,7 @@ from tests.training.cases import CASES
 from tests.training.runs import assert_same, outcome, run, settings_of
 
 # One for each way to draw steps.
-FAMILIES = ["hgt-edge-sampled", "hgt-softmax-edge-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
+FAMILIES = ["hgt-edge-sampled", "hgt-softmax-edge-sampled", "conve-kvsall", "sasrec", "mf", "kgat"]
 TINY: dict[str, Any] = {
     "conve-kvsall": {"acceleration": {"batch_size": 3}},
     "sasrec": {"acceleration": {"batch_size": 3}},

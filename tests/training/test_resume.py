@@ -14,7 +14,7 @@ from graphmill.runs.recorder import RunListener
 from graphmill.training import checkpoint, checkpoint_format
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.signals import StopRequest
-from tests.training.cases import CASES
+from tests.training.cases import CASES, STEPPED
 from tests.training.runs import Hooks, Killed, Outcome, assert_same, busy_clock, outcome, run, settings_of
 
 Interrupt = Callable[[pytest.MonkeyPatch, Hooks, StopRequest], None]
@@ -128,7 +128,7 @@ def uninterrupted(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPa
 
 
 @pytest.mark.parametrize("interrupt", POINTS, ids=lambda point: point.__name__)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(STEPPED))
 def test_interrupted_and_resumed_equals_uninterrupted(
     name: str,
     interrupt: Interrupt,

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, ResourceError, RunLockedError
 from graphmill.training.checkpoint import CheckpointStore, Snapshot
 from graphmill.training.metrics_log import MetricsLog
@@ -278,16 +278,15 @@ class TestPruning:
         assert prune_runs(tmp_path / "absent", 1, set()) == []
 
 
-def test_pruning_sweeps_what_killed_exports_left_and_no_writer_needs(tmp_path: Path) -> None:
+def test_pruning_removes_what_killed_exports_left_and_nothing_that_is_written(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "runs" / "a")
     with run.lock():
         run.write_json("settings.json", {})
-    names = ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.part")
-    old, new = [run.path / name for name in names], run.path / ".recommendations.parquet.part"
-    for path, age in (*((path, 4000) for path in old), (new, 10)):
+    left = [run.path / name for name in ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.2.part")]
+    for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")
-        os.utime(path, (time.time() - age, time.time() - age))
-    assert prune_runs(tmp_path / "runs", 5, set()) == []
-    assert not any(path.exists() for path in old)
-    assert new.exists()
+    with replacing(run.path / "recommendations.parquet") as part:
+        assert prune_runs(tmp_path / "runs", 5, set()) == []
+        assert part.path.exists()
+    assert not any(path.exists() for path in left)

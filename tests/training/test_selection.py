@@ -94,7 +94,7 @@ def test_it_resumes_to_the_same_choice_and_is_reused_when_done(
 
 
 def test_a_run_chosen_on_test_is_never_taken_for_one_chosen_on_validation(graphs: dict[str, TypedGraph]) -> None:
-    values = settings_of(CASES["bpr-mf"], graphs["bpr-mf"])
+    values = settings_of(CASES["mf"], graphs["mf"])
     plain, written, on_test = (
         prepare(merge(values, more), "test").fingerprint
         for more in ({}, {"evaluation": {"selection_split": "valid"}}, ON_TEST)

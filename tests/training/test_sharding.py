@@ -196,6 +196,6 @@ def test_what_cannot_be_divided_is_refused_in_one_sentence(graphs: dict[str, Typ
     with pytest.raises(SettingsError, match="over several processes, and this training has one"):
         run(values, tmp_path)
     assert not list(tmp_path.iterdir())
-    other = {"system": "bpr_mf", "data": values["data"], "acceleration": {"sharding": "rows"}}
-    with pytest.raises(SettingsError, match="sharding: rows is not for bpr_mf"):
+    other = {"system": "mf", "data": values["data"], "acceleration": {"sharding": "rows"}}
+    with pytest.raises(SettingsError, match="sharding: rows is not for mf"):
         run(other, tmp_path)

@@ -17,7 +17,7 @@ from graphmill.systems.recommenders.fold_in import FoldIn, Folding
 from graphmill.usage.exported import Run
 from tests.training.cases import CASES
 
-FACTOR = ("bpr-mf", "lightgcn", "kgat", "mmgcn", "dragon")
+FACTOR = ("mf", "lightgcn", "kgat", "mmgcn", "dragon")
 
 
 def trained(case: str, folder: Path, epochs: int = 3) -> Run:
@@ -36,7 +36,7 @@ def sasrec(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def bpr(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained("bpr-mf", tmp_path_factory.mktemp("bpr"), epochs=80)
+    return trained("mf", tmp_path_factory.mktemp("bpr"), epochs=80)
 
 
 def written(folder: Path, rows: list[tuple[str, str]], times: list[int] | None = None) -> Path:

@@ -40,7 +40,7 @@ def run(folder: Path) -> graphmill.Run:
 def recommender(folder: Path) -> graphmill.Run:
     (folder / "ratings.csv").write_text(RATINGS)
     graph = graphmill.build_graph(graphmill.read_interactions(folder / "ratings.csv"), folder / "films" / "graph")
-    return graphmill.train(graph, "bpr_mf", epochs=1, device="cpu", progress=False, model={"embedding_dim": 8})
+    return graphmill.train(graph, "mf", epochs=1, device="cpu", progress=False, model={"embedding_dim": 8})
 
 
 def test_importing_and_reading_pay_for_neither_torch_nor_dagster(folder: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_a_run_cannot_answer_is_a_sentence(run: graphmill.Run, recommender:
         run.links("X")
     with pytest.raises(SettingsError, match="does not recommend"):
         run.recommend()
-    with pytest.raises(SettingsError, match="bpr_mf predicts no links but recommends items"):
+    with pytest.raises(SettingsError, match="mf predicts no links but recommends items"):
         recommender.links()
     with pytest.raises(InputError, match="report"):
         _ = graphmill.load(run.path / "embeddings").metrics

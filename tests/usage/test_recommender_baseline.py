@@ -1,4 +1,4 @@
-"""BPR-MF as a baseline: how its form and its number of epochs are chosen, and how long it may take."""
+"""MF as a baseline: how its form and its number of epochs are chosen, and how long it may take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.systems.recommenders.evaluate import known
 from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.usage import recommender_baseline as recommender_baseline
-from graphmill.usage.recommender_baseline import best_bpr_mf, first_epochs, most_epochs
+from graphmill.usage.recommender_baseline import best_mf, first_epochs, most_epochs
 from tests.graph.test_interactions import Triple, built
 
 USERS, ITEMS = 600, 24
@@ -39,7 +39,7 @@ def taste(held_out: int) -> list[Triple]:
 
 def settings_on(graph: TypedGraph, evaluation: dict[str, Any]) -> RecommenderSettings:
     values = {
-        "system": "bpr_mf",
+        "system": "mf",
         "data": str(graph.path),
         "preset": "none",
         "acceleration": {"device": "cpu"},
@@ -51,7 +51,7 @@ def settings_on(graph: TypedGraph, evaluation: dict[str, Any]) -> RecommenderSet
 
 
 def baseline(graph: TypedGraph, folder: Path, **evaluation: Any) -> tuple[str, dict[str, Any]]:
-    return best_bpr_mf(settings_on(graph, evaluation), interaction_view(graph), folder)
+    return best_mf(settings_on(graph, evaluation), interaction_view(graph), folder)
 
 
 def reports(folder: Path) -> dict[str, list[int]]:

@@ -1,27 +1,66 @@
 """Commands for files: report on them, build a graph from them, write the samples."""
 
+import csv
+import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.entry import DATA, Json, app, overrides
 from graphmill.cli.output import print_json
-from graphmill.errors import EXIT_USER_ERROR
+from graphmill.errors import EXIT_USER_ERROR, SettingsError
+
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns by their roles, such as head_id=src,tail_id=dst or user=who,item=what,timestamp=day"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Use the file although more than a tenth of its rows is refused")]
 
 
-@app.command("ingest-report")
+def named_columns(given: list[str] | None) -> dict[str, str]:
+    """Role → column. Raises :class:`SettingsError` for an entry without ``=``."""
+    parts = [part.strip() for text in given or [] for part in next(csv.reader([text])) if part.strip()]
+    if wrong := [part for part in parts if "=" not in part]:
+        raise SettingsError(f"--columns: {wrong[0]!r} is not role=column, such as head_id=src")
+    return {role.strip(): column.strip() for role, _, column in (part.partition("=") for part in parts)}
+
+
+def asking() -> Callable[[str, Sequence[str]], str] | None:
+    """The function that asks a person to choose; None where nobody sits at a terminal."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def _ask(question: str, answers: Sequence[str]) -> str:
+    """Ask for one of the answers by its number."""
+    import click
+
+    for number, answer in enumerate(answers, 1):
+        typer.echo(f"  {number}  {answer}", err=True)
+    return answers[int(typer.prompt(question, type=click.IntRange(1, len(answers)), err=True)) - 1]
+
+
+@app.command("ingest-report", rich_help_panel=DATA)
 def ingest_report(
     path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
     format_: Annotated[
         str, typer.Option("--format", help="kg_csv, kgx, triples, interactions_csv, mmrec, …; auto: by the content")
     ] = "auto",
+    columns: Columns = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show a file's columns, guessed mapping, first bad rows and counts, and print a ready defs.yaml."""
     from graphmill.ingest.report import ingest_report as report
+    from graphmill.project.data import asked_columns
 
-    found = report(path, format_)
+    named = named_columns(columns)
+    found = report(path, format_, named, force=force)
+    ask = None if as_json or named or format_ != "auto" else asking()
+    if found.problem and not found.counts and ask is not None and (named := asked_columns(path, ask)):
+        found = report(path, format_, named, force=force)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -30,15 +69,17 @@ def ingest_report(
         raise typer.Exit(EXIT_USER_ERROR)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def build(
     files: Annotated[
         list[str], typer.Argument(help="Edges (several files, with nodes) or interactions, and features of nodes")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the graph")],
     format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
+    columns: Columns = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
-    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as min_weight=3")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
@@ -47,12 +88,13 @@ def build(
     from graphmill.project.data import guessed
     from graphmill.runs.resolve import merge
 
-    guess = guessed(files, format_, overrides(read or []))
+    ask = None if as_json else asking()
+    guess = guessed(files, format_, overrides(read or []), named_columns(columns), ask, force=force)
     main, *others = guess.sources
     tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")
     for each in others:
         tables = read_features(tables, each["path"], **_settings(each))
-    graph = build_graph(tables, output, **merge(guess.graph, overrides(set_ or [])))
+    graph = build_graph(tables, output, force=force, **merge(guess.graph, overrides(set_ or [])))
     if as_json:
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
                     "counts": tables.counts, "notes": tables.notes, **graph.describe()})  # fmt: skip
@@ -64,14 +106,14 @@ def build(
     for row in tables.rejects.slice(0, 5).to_pylist():
         print(f"not used: {row['file']}, line {row['line']}: {row['reason']} ({row['column']}: {row['value']})")
     print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.relations)} relations")
-    print(f"next: graphmill train {guess.system} --set data={graph.path}")
+    print(f"next: graphmill train {guess.system} --set {shlex.quote(f'data={graph.path}')}")
 
 
 def _settings(source: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in source.items() if name not in ("name", "format", "path")}
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def sample(
     chain: Annotated[str, typer.Argument(help="biomed, kg_bench, music or watch")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],

@@ -1,11 +1,12 @@
 """``graphmill card``, ``report`` and ``explain``: describe a run or version, and explain its predictions."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import Json, app
+from graphmill.cli.entry import JUDGE, USE, Json, app
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
 from graphmill.cli.promotion import PROMOTED, Folder
 from graphmill.errors import InputError
@@ -15,7 +16,7 @@ What = Annotated[
 ]
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made.
 
@@ -38,7 +39,7 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     print(text, end="")
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def report(
     what: What,
     out: Annotated[Path | None, typer.Option(help="The file to write; default report.html in the folder")] = None,
@@ -59,7 +60,32 @@ def report(
         print(written)
 
 
-@app.command()
+@app.command("open", rich_help_panel=JUDGE)
+def open_(
+    what: What,
+    folder: Folder = PROMOTED,
+    show: Annotated[bool, typer.Option(help="Open it in the browser, besides printing the address")] = True,
+) -> None:
+    """Open the page of a run or version: in the explorer if it is served, else as a file that is written anew."""
+    import webbrowser
+
+    from graphmill.promotion.versions import folder_of
+    from graphmill.serving.addresses import served_page
+
+    path = folder_of(what, folder)
+    address = served_page(path)
+    if not address:
+        from graphmill.reports.report_html import REPORT, write_report
+
+        of_version = (path / "version.json").is_file()
+        target = Path(tempfile.mkdtemp(prefix="graphmill-")) / REPORT if of_version else ""
+        address = write_report(path, target).resolve().as_uri()
+    print(address)
+    if show:
+        webbrowser.open(address)
+
+
+@app.command(rich_help_panel=USE)
 def explain(
     run: Annotated[Path, typer.Argument(help="Run directory of hgt, nbfnet or conve")],
     relation: Annotated[str, typer.Option(help="Its name, or source|name|target")],

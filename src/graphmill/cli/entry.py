@@ -19,6 +19,9 @@ app = typer.Typer(
     add_completion=False,
 )
 
+DATA, TRAIN, JUDGE, USE = "Data", "Train", "Judge a run", "Use a run"
+RELEASE, PROJECT = "Release", "Projects and this machine"
+"""The tasks by which ``--help`` groups the commands."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import Json, app
+from graphmill.cli.entry import PROJECT, Json, app
 from graphmill.cli.output import on_its_device, print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def prune(
     root: Annotated[Path, typer.Argument(help="Folder of a model's runs")],
     keep: Annotated[int, typer.Option(help="Newest runs to keep", min=1)] = 5,
@@ -24,26 +24,30 @@ def prune(
     print("\n".join(f"removed {path}" for path in removed) or "nothing to remove")
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def doctor(
+    project: Annotated[
+        Path | None,
+        typer.Argument(help="A project, such as `.`: look at its processes, locks, files and versions instead"),
+    ] = None,
     processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Show which devices, kernels and extras this machine can use, and the reason for each that it cannot."""
+    """Show which devices, kernels and extras this machine can use, or what is wrong in a project, and what to do."""
     from graphmill.diagnostics.doctor import examine
+    from graphmill.project.examination import examine_project
 
-    found = examine(processes)
+    found = examine(processes) if project is None else examine_project(project)
     if as_json:
         print_json([vars(f) for f in found])
     else:
-        print_table(
-            "This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found]
-        )
-    if any(f.required and not f.ok for f in found):
+        title = "This machine" if project is None else str(project)
+        print_table(title, ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found])
+    if any(not f.ok and (f.required or project is not None) for f in found):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command("compare-devices")
+@app.command("compare-devices", rich_help_panel=PROJECT)
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
     """Run the same training on the CPU and the accelerator; compare time, memory, losses, metrics and neighbours."""
     from graphmill.diagnostics.compare_devices import compare
@@ -62,7 +66,7 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def demo(
     chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),

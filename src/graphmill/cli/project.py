@@ -1,17 +1,17 @@
 """Commands about projects: ``graphmill init``."""
 
-import sys
-from collections.abc import Sequence
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import app
+from graphmill.cli.data import Columns, Force, asking, named_columns
+from graphmill.cli.entry import PROJECT, app
 from graphmill.cli.output import print_json
 
 
-@app.command()
+@app.command(rich_help_panel=PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(help="The new project's folder; or a Dagster project that is there")] = Path(
         "."
@@ -26,6 +26,7 @@ def init(
     format_: Annotated[
         str, typer.Option("--format", help="Format of the data, where its content does not say it")
     ] = "",
+    columns: Columns = None,
     name: Annotated[str, typer.Option(help="Name of the dataset; default: the file's")] = "",
     in_place: Annotated[
         bool, typer.Option(help="Leave the data where they are; default: copied to data/01_raw")
@@ -33,15 +34,16 @@ def init(
     kit: Annotated[
         bool, typer.Option("--kit", help="Add deploy/: Dockerfile, compose file, Kubernetes manifests, PostgreSQL")
     ] = False,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")] = False,
 ) -> None:
     """Create a Dagster project, or add a dataset to an existing one; existing files do not change."""
     from graphmill.project.create import init as make
 
-    asked = _ask if sys.stdin.isatty() and not as_json else None
     made = make(
-        folder, sample=sample, data=data or (), format=format_, name=name, in_place=in_place, kit=kit, ask=asked
-    )
+        folder, sample=sample, data=data or (), format=format_, columns=named_columns(columns), name=name,
+        in_place=in_place, kit=kit, ask=None if as_json else asking(), force=force,
+    )  # fmt: skip
     if as_json:
         print_json({**vars(made), "root": str(made.root)})
         return
@@ -52,12 +54,10 @@ def init(
         print(f"kept as they are: {', '.join(made.kept)}")
     for line in made.to_do:
         print(f"to do: {line}")
-    go = "" if made.root.resolve() == Path.cwd() else f"cd {made.root} && "
-    run = "make demo" if made.new else f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
+    go = "" if made.root.resolve() == Path.cwd() else f"cd {shlex.quote(str(made.root))} && "
+    makefile = made.root / "Makefile"
+    if makefile.is_file() and "\ndemo:" in makefile.read_text(encoding="utf-8"):
+        run = "make demo" if made.new or not made.dataset else f"make demo CHAIN={made.dataset}"
+    else:
+        run = f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
     print(f"next: {go}dg check defs && {run}")
-
-
-def _ask(question: str, answers: Sequence[str]) -> str:
-    import click
-
-    return str(typer.prompt(question, type=click.Choice(list(answers)), err=True))

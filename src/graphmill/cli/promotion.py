@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app
+from graphmill.cli.entry import JUDGE, RELEASE, USE, Json, app
 from graphmill.cli.output import number, on_its_device, print_json, print_table
+from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Why = Annotated[str, typer.Option(help="The reason, for those who look at the ve
 PROMOTED = Path("data/07_promoted")
 
 
-@app.command()
+@app.command(rich_help_panel=RELEASE)
 def promote(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     policy: Annotated[
@@ -77,7 +78,7 @@ def promote(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def export(
     what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
     target: Annotated[
@@ -99,7 +100,8 @@ def export(
         if found is None:
             raise InputError(f"no version of {model} is live; name one: {model}/VERSION")
         path = found.path
-    written = write_to(target, read_embeddings(path))
+    with progress(f"graphmill export to {target}"):
+        written = write_to(target, read_embeddings(path))
     if as_json:
         print_json(written)
     else:
@@ -107,7 +109,7 @@ def export(
         print(f"{written['rows']:,} vectors of {path} are in {target}{note}")
 
 
-@app.command()
+@app.command(rich_help_panel=RELEASE)
 def rollback(
     model: Model,
     version: Annotated[str, typer.Argument(help="Name or number; empty: the one before")] = "",
@@ -119,32 +121,49 @@ def rollback(
     from graphmill.promotion.promote import roll_back, somebody
 
     store = _versions(model, folder)
-    found = roll_back(store, version, by=somebody(), why=why)
+    with progress("graphmill rollback"):
+        found = roll_back(store, version, by=somebody(), why=why)
     _record(store, {**found, "outcome": "rolled back", "champion": found["before"]})
     if as_json:
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+        if found["not_written"]:
+            where = f"{', '.join(found['not_written'])}, which only {found['before']} itself names"
+            print(f"note: not written to {where}; graphmill export {store.label} TARGET writes there", file=sys.stderr)
         if found["tracker"]:
             print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
         if found["copy"]:
             print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
 
 
-@app.command()
-def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> None:
-    """List the versions of a model: which is live, and each one's date, figures, reason and author."""
-    from graphmill.promotion.versions import version_rows
+@app.command(rich_help_panel=RELEASE)
+def versions(
+    model: Annotated[str, typer.Argument(help="DATASET/MODEL, such as biomed/hgt; default: all models")] = "",
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """List versions: which is live, and each one's date, verdict, figures, reason and author. Without a model, of all."""
+    from graphmill.promotion.versions import Versions, version_rows
 
-    store = _versions(model, folder)
-    rows = version_rows(store)
+    paths = [] if model else [path.parent for path in sorted(folder.glob("*/*/current"))]
+    stores = [_versions(model, folder)] if model else [Versions(path) for path in paths]
     if as_json:
-        print_json(rows)
+        listed = {store.label: version_rows(store) for store in stores}
+        print_json(listed[stores[0].label] if model else listed)
         return
+    if not stores:
+        print(f"nothing is promoted in {folder}; `graphmill promote RUN` makes a run live")
+    for store in stores:
+        _show_versions(store, version_rows(store))
+
+
+def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     shown = [
         [
             ("→ " if row["live"] else "  ") + row["version"],
             row["when"],
+            row["verdict"].get("word", ""),
             f"{row['metric']} {number(row['valid'])}" if row["valid"] is not None else "",
             number(row["test"]),
             row["problem"] or (f"{row['kind']}: {row['why']}" if row["why"] else row["kind"]),
@@ -152,10 +171,10 @@ def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> 
         ]
         for row in rows
     ]
-    print_table(f"Versions of {store.label}", ["version", "when", "valid", "test", "why", "who"], shown)
+    print_table(f"Versions of {store.label}", ["version", "when", "verdict", "valid", "test", "why", "who"], shown)
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def drift(
     before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
     after: Annotated[str, typer.Argument(help="The same: what is compared with it")],

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app, overrides
+from graphmill.atomic_files import write_atomically, writing
+from graphmill.cli.entry import JUDGE, USE, Json, app, overrides
 from graphmill.cli.output import (
     number,
     on_its_device,
@@ -19,20 +20,21 @@ from graphmill.cli.output import (
     show_links,
     show_ranking,
 )
+from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
 
 if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def rank(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     split: Annotated[str, typer.Option(help="valid or test")] = "test",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare a run's ranking with all its baselines; ComplEx, BPR-MF and HGT without messages are trained for it."""
+    """Compare a run's ranking with all its baselines; ComplEx, MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.usage.ranking import rank_any
 
@@ -51,7 +53,7 @@ def rank(
         print(found["advice"])
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def embed(
     run: Annotated[Path, typer.Argument(help="Run directory (HGT, KGAT, MMGCN, DRAGON)")],
     edges: Annotated[
@@ -102,7 +104,7 @@ def embed(
     print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
@@ -146,7 +148,7 @@ def recommend(
         )
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def links(
     run: Annotated[Path, typer.Argument(help="Run directory of HGT, ConvE or ComplEx, or an export that can score")],
     relation: Annotated[
@@ -171,6 +173,7 @@ def links(
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
     RUN/links."""
     from graphmill.predictions.settings import LinkSettings
+    from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
     from graphmill.usage.grown_graph import grown_link_model
     from graphmill.usage.links import FOLDER, Predictor, link_model, write_links
@@ -185,7 +188,7 @@ def links(
         if estimate:
             return estimate_links(model, asked, scoring_bytes(run)).to_json()
         if not asked.heads:
-            return write_links(model, asked)
+            return write_links(model, asked, outlets=[Terminal()])
         parts = list(Predictor(model, asked).predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
         return {**model.about, "links": rows, "calibration": [each.about() for each in parts]}
@@ -203,7 +206,7 @@ def links(
         show_link_report(str(run / FOLDER), found)
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def validate(
     embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
@@ -215,7 +218,8 @@ def validate(
     """
     from graphmill.reports.validation import validate_file
 
-    report = validate_file(embeddings, graph)
+    with progress(f"graphmill validate {embeddings}"):
+        report = validate_file(embeddings, graph)
     if (embeddings / "report.json").is_file():
         _keep_health(embeddings, report)
     if as_json:
@@ -248,7 +252,7 @@ def _keep_health(run: Path, report: "HealthReport") -> None:
         print(f"note: {error}", file=sys.stderr)
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def neighbors(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     node: Annotated[str, typer.Argument(help="Node id")],
@@ -267,12 +271,10 @@ def neighbors(
     print_table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def tracin(
     run: Annotated[Path, typer.Argument(help="Run directory of a system on triples (conve)")],
-    settings: Annotated[
-        str, typer.Option(help="YAML file with influence settings (docs/explanation/influence.md)")
-    ] = "",
+    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as mode: self")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
@@ -295,7 +297,7 @@ def tracin(
         print(Path(output or run / "influence") / f"{chosen.mode}.csv")
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def compare(
     run_a: Annotated[Path, typer.Argument(help="Run directory A")],
     run_b: Annotated[Path, typer.Argument(help="Run directory B")],
@@ -307,7 +309,8 @@ def compare(
 
     found = compare_runs(run_a, run_b)
     if picture is not None:
-        picture.write_bytes(compare_picture(run_a, run_b))
+        with writing(picture):
+            write_atomically(picture, compare_picture(run_a, run_b))
     if as_json:
         print_json(found.to_dict())
         return

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.entry import TRAIN, Json, app, overrides
 from graphmill.cli.output import on_its_device, print_json, print_table
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def search(
     settings: Annotated[
         Path,

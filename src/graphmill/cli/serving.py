@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import app
+from graphmill.cli.entry import RELEASE, app
 from graphmill.cli.promotion import PROMOTED
 
 
-@app.command()
+@app.command(rich_help_panel=RELEASE)
 def serve(
     folder: Annotated[Path, typer.Option(help="Where the versions of all models are")] = PROMOTED,
     port: Annotated[int, typer.Option(help="Port; 0: any that is free", min=0, max=65535)] = 3030,

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from graphmill.cli.entry import app, overrides
+from graphmill.cli.entry import TRAIN, app, overrides
 from graphmill.errors import InputError
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def track(
     runs: Annotated[list[Path], typer.Argument(help="Run directories")],
     set_: Annotated[

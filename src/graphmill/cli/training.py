@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED
 
@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from graphmill.runs.launch import Nodes
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def train(
-    settings: Annotated[
-        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
-    ],
+    settings: Annotated[Path, typer.Argument(help="settings.yaml, or a system such as hgt")],
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,
-    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/how-to/processes.md)", min=1)] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines that train together", min=1)] = 1,
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
@@ -40,11 +38,11 @@ def train(
         show_result(result)
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def estimate(
     settings: Annotated[
         Path,
-        typer.Argument(help="settings.yaml (docs/reference/settings.md), a system such as hgt, or files of a graph"),
+        typer.Argument(help="settings.yaml, a system such as hgt, or files of a graph"),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
@@ -82,7 +80,7 @@ def estimate(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@app.command(rich_help_panel=JUDGE)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",

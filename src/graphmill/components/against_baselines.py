@@ -11,11 +11,12 @@ from graphmill.components.worker_asset import Step
 from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
 from graphmill.orchestration.checks import Check, SeverityName
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
+from graphmill.reports.verdict import run_verdict
 
 BEATS_BASELINES = Check(
     "beats_baselines",
     "The model ranks held-out links or items better than every baseline (degree, nearest neighbours, ComplEx, …). If "
-    "not: use the baseline, or tune the model (docs/how-to/search_settings.md). The bound is "
+    "not: use the baseline, or search better settings (`graphmill search`). The bound is "
     "checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"
@@ -30,7 +31,7 @@ def ratio_result(
     step: Step, check: Check, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
 ) -> dg.AssetCheckResult:
     """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
-    metadata = scalars({**more, "ratio": ratio, "bound": bound, "previous": step.previous.figure(of)})
+    metadata = scalars({"ratio": ratio, "bound": bound, "ratio of the run before": step.previous.figure(of), **more})
     severity = baselines_severity(step.plan) if check.name == BEATS_BASELINES.name else None
     return step.check(check, passed, summary, severity, metadata)
 
@@ -47,10 +48,8 @@ def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResul
         ratio=value,
         bound=bound,
         of=RATIO,
-        best=against["best"],
-        low=ratio["low"],
-        high=ratio["high"],
-        mrr=against["mrr"],
+        best=title(against["best"]),
+        interval=interval_of(ratio),
     )
 
 
@@ -71,7 +70,7 @@ def against_page(
     plain = {name: value for name, value in figures.items() if not name.startswith(("optimistic_", "pessimistic_"))}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     return step.page(
-        against["sentence"],
+        run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": records(rows), **_strata_tables(strata, labels)},
         others=scalars(plain | interval),  # the bounds for ties are in the report: the UI would plot each of them
         pictures={"mrr_by_relation": Picture(bars, f"{step.run_dir}/ranking.png", "MRR by relation")},
@@ -79,18 +78,23 @@ def against_page(
     )
 
 
+def interval_of(ratio: Mapping[str, Any]) -> str:
+    """A ratio's 95 % interval; "" without one."""
+    low, high = ratio.get("low"), ratio.get("high")
+    return f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
+
+
 def _mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
     """One row for the model and each baseline: MRR, and the model's ratio to it with its interval."""
     rows = []
     for name, mrr in against["mrr"].items():
         ratio = against["ratios"].get(name, {})
-        low, high = ratio.get("low"), ratio.get("high")
         rows.append(
             {
                 "scorer": name if name == "model" else title(name),
                 f"{against['average']} MRR": mrr,
                 "model / baseline": ratio.get("value"),
-                "95 % interval": f"{low:.3f} to {high:.3f}" if low is not None and high is not None else "",
+                "95 % interval": interval_of(ratio),
             }
         )
     return dg.MetadataValue.md(markdown_table(rows))

@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
-from graphmill.orchestration.page import run_pages
 from graphmill.promotion.versions import Versions
 
 FOLDER = "drift"
@@ -71,7 +71,7 @@ def drift_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"numpy", "markdown"},
         description=(
             f"How far the vectors moved from the live version of {plan.name}, in multiples of the effect of another seed. "
-            "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
+            "Look here before you promote a run; `graphmill drift` compares any two."
         ),
         settings=plan.drift,
         checks=[each.check for each in DRIFT_CHECKS],
@@ -91,7 +91,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     if not step.report.result:
         nothing = "there is no live version to compare with"
         name = step.plan.name
-        text = f"{name} has no live version to compare with. `graphmill promote` makes one live."
+        text = f"{name} has no live version to compare with. `graphmill promote {step.run_dir}` makes this run live."
         return step.result(
             {"run_dir": step.run_dir, "against": "", "multiple": None},
             step.page(text, {"finding": nothing}),
@@ -127,8 +127,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, baselines=unit, pictures=pictures)
     return step.result(
         {"run_dir": step.run_dir, "against": report["against"], "multiple": report["multiple"]},
-        page | run_pages(step.plan.root, step.run_dir),
-        [_check_result(step, each, report, page) for each in DRIFT_CHECKS],
+        page | describe(step),
+        [_check_result(step, each, report) for each in DRIFT_CHECKS],
     )
 
 
@@ -155,9 +155,7 @@ def _graph_table(changed: Mapping[str, Any] | None) -> str:
     return markdown_table([{"what": what, "live version": before, "now": after} for what, before, after in rows])
 
 
-def _check_result(
-    step: Step, each: DriftCheck, report: Mapping[str, Any], page: Mapping[str, Any]
-) -> dg.AssetCheckResult:
+def _check_result(step: Step, each: DriftCheck, report: Mapping[str, Any]) -> dg.AssetCheckResult:
     covered = [finding for finding in report["findings"] if finding["name"] in each.findings]
     bad = [finding for finding in covered if finding["status"] != "pass"]
     text = " ".join(f"{finding['meaning']} {finding['remedy']}" for finding in bad)
@@ -167,5 +165,5 @@ def _check_result(
         not bad,
         text.strip() or f"no such finding; compared with {report['against']}",
         "warn" if only_warned else None,
-        {"picture": page[each.picture]} if each.picture else {},
+        {"picture": f"{each.picture}, on the asset's page"} if each.picture else {},
     )

@@ -52,7 +52,7 @@ ALIVE = Check(
 )
 SPREAD = Check(
     "not_collapsed",
-    "The rows are not all nearly the same vector. If they are: docs/reference/checks.md says what to change first.",
+    "The rows are not all nearly the same vector. If they are: the validation says what to change first.",
     blocking=True,
 )
 BEST = Check(
@@ -101,7 +101,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     results = _check_results(step, rows, vectors, graph)
     published = _publish(step.plan, files) if all(result.passed for result in results) else ""
     best = "; ".join(notes) or f"epoch {epoch}"
-    results.append(step.check(BEST, not notes, best, metadata={"epoch": epoch}))
+    results.append(step.check(BEST, not notes, best, metadata={"epoch": str(epoch)}))
     rest = {
         "dagster/row_count": rows.num_rows,
         COLUMNS_KEY: column_schema(ParquetTable(step.path(files["parquet"]), remedy=REMEDY).schema, COLUMNS),
@@ -184,7 +184,7 @@ def _check_results(
         step.check(SHAPE, vectors.shape == (graph.num_nodes, dim), shape),
         step.check(ALIGNED, *_alignment(rows, graph.node_table())),
         step.check(ALIVE, dead <= bounds.dead_rows_max, f"{dead} dead rows{absent}", metadata={"rows": dead}),
-        step.check(SPREAD, cosine < collapse, spread, metadata={"mean_cosine": float(cosine)}),
+        step.check(SPREAD, cosine < collapse, spread, metadata={"mean cosine": float(cosine)}),
     ]
 
 

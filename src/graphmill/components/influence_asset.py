@@ -43,7 +43,7 @@ def influence_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"pytorch", "csv"},
         description=(
             "Explains the model: training triples that made held-out triples likely or unlikely. `mode: self` in the "
-            "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
+            "Launchpad finds likely mistakes in the data."
         ),
         settings=plan.influence,
         checks=(SPREAD,),

@@ -6,11 +6,12 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.against_baselines import ratio_result
-from graphmill.components.plan import ModelPlan, Page
+from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
+from graphmill.reports.verdict import run_verdict
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check(
@@ -35,14 +36,17 @@ ABOUT = {
     "popularity": "popularity",
     "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
-    "replay": "the items that the user has taken most often and most recently",
+    "session_knn": "similar items to the last ones (item-kNN over sessions)",
+    "repeats": "the items that the user has taken most often and most recently",
     "ease": "EASE",
-    "bpr_mf": "BPR-MF, trained on the same data",
+    "mf": "matrix factorisation, trained on the same data",
 }
 
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
+SHOWN_METRICS = 6
+"""Number of metrics in a table, which then fits a window of 1,440 pixels; `ranking.json` has the others."""
 
 
 def page(step: Step, report: Mapping[str, Any]) -> Page:
@@ -79,12 +83,17 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         + (", whose epoch was chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
-    table = [{"full ranking": ABOUT.get(name, name), **values} for name, values in everyone.items()]
-    under = [{"protocol": "full ranking (primary)", **model}]
+    columns = list(dict.fromkeys([judged, *plotted, *model]))[:SHOWN_METRICS]
+
+    def row(first: str, name: str, values: Mapping[str, float]) -> dict[str, Any]:
+        return {first: name, **{metric: values.get(metric) for metric in columns if metric in model}}
+
+    table = [row("full ranking", ABOUT.get(name, name), values) for name, values in everyone.items()]
+    under = [row("protocol", "full ranking (primary)", model)]
     for name, values in protocols.items():
-        under.append({"protocol": PROTOCOLS[name], **values})
+        under.append(row("protocol", PROTOCOLS[name], values))
         under += [
-            {"protocol": f"the same: {ABOUT.get(who, who)}", **figures_of[rival]}
+            row("protocol", f"the same: {ABOUT.get(who, who)}", figures_of[rival])
             for rival, (protocol, who) in apart.items()
             if protocol == name
         ]
@@ -94,7 +103,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         "protocols": dg.MetadataValue.md(markdown_table(under)),
     }
     metadata = step.page(
-        _summary(plan, judged, figures_of, best, report),
+        _summary(step, report),
         rest,
         plotted=plotted,
         others=figures,
@@ -103,21 +112,12 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     return metadata, [_check_result(step, judged, ratio, best, report)]
 
 
-def _summary(
-    plan: ModelPlan, judged: str, figures_of: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
-) -> str:
-    """A summary: the model compared with the best baseline, and what to use instead if it is worse."""
-    ours = figures_of["model"][judged]
-    text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
-    if best:
-        theirs = figures_of[best][judged]
-        share = f" by {abs(ours / theirs - 1):.0%}".replace("%", " %") if theirs else ""
-        verdict = "ahead" if ours > theirs else "**behind**" if ours < theirs else "level"
-        text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
-    if report.get("selected_on") == "test":
-        text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
+def _summary(step: Step, report: Mapping[str, Any]) -> str:
+    """The verdict, and whether the figures are optimistic."""
+    text = run_verdict(step.path(step.run_dir)).text
+    chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if report.get("selected_on") == "test" else ""
     advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
-    return f"{text} {advice.removesuffix('.')}." if advice else text
+    return f"{text}{chosen}" + (f" {advice.removesuffix('.')}." if advice else "")
 
 
 def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:

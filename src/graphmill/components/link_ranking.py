@@ -29,7 +29,7 @@ PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree", "mrr_over_no
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
     "How well the model finds links that it was not trained on, compared with simpler predictors. If one of them is "
-    "better, use it, or tune the model (docs/how-to/search_settings.md)."
+    "better, use it, or search better settings (`graphmill search`)."
 )
 
 

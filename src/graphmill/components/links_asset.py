@@ -7,10 +7,10 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.evaluation.markdown import escaped, number
 from graphmill.evaluation.pictures.reliability import reliability_diagram
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
-from graphmill.orchestration.page import INLINE_CHARACTERS
 from graphmill.predictions.columns import COLUMNS, EXPLAINED
 from graphmill.predictions.settings import LinkSettings
 
@@ -23,14 +23,6 @@ CALIBRATED = Check(
     "Probabilities agree with the validation links of heads that were not used to fit them. If not: use the scores "
     "only as an order.",
 )
-COUNTS = {
-    "heads": "heads",
-    "links": "rows",
-    "known": "known_rows",
-    "supported": "supported_rows",
-    "looked_for": "looked_for_paths",
-}
-"""Columns of the table by relation → counts of the report."""
 
 
 def links_asset(plan: ModelPlan) -> WorkerAsset:
@@ -41,7 +33,7 @@ def links_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"parquet", "csv", "markdown"},
         description=(
             f"New links that {plan.name} predicts for {plan.dataset}: the best tails of each head, with rank, usual rank, "
-            "calibrated probability, and the short paths that support them. See docs/how-to/predict_links.md."
+            "calibrated probability, and the short paths that support them. `graphmill links --help` says more."
         ),
         settings=plan.links,
         checks=(VARIED, CALIBRATED),
@@ -56,17 +48,10 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     file, relations, figures = f"{folder}/links.parquet", report["relations"], _figures(report)
     drawn = {each["relation"]: each["bins"] for each in relations if each["bins"]}
     frequent = [{"relation": each["relation"], **tail} for each in relations for tail in each["frequent_tails"][:2]]
-    explained = [
-        {"head": row["head_name"], "relation": row["relation"], "tail": row["tail_name"], "because": row["because"]}
-        for row in report["shown"]
-        if row.get("because")
-    ]
     rest = {
-        "links": dg.MetadataValue.md(_inline_table(report["shown"])),
-        **({"because": dg.MetadataValue.md(markdown_table(explained))} if explained else {}),
+        "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
         "frequent_tails": records(frequent),
-        "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
         **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
@@ -117,54 +102,43 @@ def _summary(figures: Mapping[str, Any], settings: LinkSettings) -> str:
     return text + "."
 
 
-def _inline_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table with as many rows as the webserver shows without a click."""
-    lines = [
-        {
-            "head": _cut(row["head_name"]),
+def _tables(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each head, narrow enough for a window of 1,440 pixels; the file has the other columns."""
+    by_head: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        known = row["probability"]
+        line = {
             "relation": row["relation"],
-            "tail": _cut(row["tail_name"]),
-            "p": "" if row["probability"] is None else f"{row['probability']:.2g}",
-            "rank": row["rank"],
-            "usually": "" if row["usual_rank"] is None else f"{row['usual_rank']:.0f}",
-            "best path": _between(row),
+            "tail": _cut(row["tail_name"], 40),
+            "probability": "" if known is None else f"{known:.2g}",
+            "usual rank": "" if row["usual_rank"] is None else f"{row['usual_rank']:.0f}",
+            "because": _reason(row),
         }
-        for row in rows
-    ]
-    tables = (markdown_table(lines[:count]) for count in range(len(lines), 0, -1))
-    return next((table for table in tables if len(table) <= INLINE_CHARACTERS), markdown_table(lines[:1]))
+        by_head.setdefault(row["head_name"], []).append(line)
+    return "\n\n".join(f"**{escaped(head)}**\n\n{markdown_table(lines)}" for head, lines in by_head.items())
 
 
-def _between(row: Mapping[str, Any]) -> str:
-    """The best path without its ends, which other columns have."""
+def _reason(row: Mapping[str, Any]) -> str:
+    """The edge that carries most of the score, else the best path without its ends, which other columns have."""
+    edge = str(row.get("because") or "").split(" ; ")[0]
     path = (row["paths"] or "").split(" ; ")[0]
-    return _cut(path.removeprefix(row["head_name"]).removesuffix(row["tail_name"]).strip(), 100)
+    return _cut(edge or path.removeprefix(row["head_name"]).removesuffix(row["tail_name"]).strip(), 80)
 
 
-def _cut(text: str, most: int = 40) -> str:
+def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _relation_row(each: Mapping[str, Any]) -> dict[str, Any]:
-    spread, calibration = each["diversity"][-1], each["calibration"]
     return {
         "relation": each["relation"],
-        **{column: each[name] for column, name in COUNTS.items()},
-        **{name: spread[name] for name in ("distinct_tails", "entropy", "top_tail_share", "top_10_share")},
-        **{name: calibration.get(name) for name in ("valid_links", "base_rate", "ece", "ece_top")},
+        "heads": each["heads"],
+        "links": each["rows"],
+        "distinct tails": each["diversity"][-1]["distinct_tails"],
+        "have the most frequent tail": each["diversity"][0]["top_tail_share"],
+        "with a path": f"{each['supported_rows']:,} of {each['looked_for_paths']:,}",
+        "calibration error": number(each["calibration"].get("ece_top")) or each["calibration"].get("why", ""),
     }
-
-
-def _about_probabilities(relations: Sequence[Mapping[str, Any]]) -> str:
-    calibrated = [each for each in relations if "ece" in each["calibration"]]
-    negatives = relations[0]["calibration"]["negatives"]
-    lines = [f"Isotonic regression for each relation, on validation links. Negatives: {negatives}."]
-    if calibrated:
-        lines.append("`by_relation` has the base rate that each relation assumes; `links.base_rate` sets another.")
-    without = {each["calibration"]["why"] for each in relations if "why" in each["calibration"]}
-    if without:
-        lines.append(f"{len(relations) - len(calibrated)} relations have none ({'; '.join(sorted(without)[:3])}).")
-    return " ".join(lines)
 
 
 def _check_results(
@@ -184,6 +158,16 @@ def _check_results(
     if ece is not None:
         calibrated = f"expected calibration error {ece:.3f}, bound {bounds.ece_max:g}"
     return [
-        step.check(VARIED, share <= bounds.top_tail_share_max, varied),
-        step.check(CALIBRATED, ece is None or ece <= bounds.ece_max, calibrated),
+        step.check(
+            VARIED,
+            share <= bounds.top_tail_share_max,
+            varied,
+            metadata={"share of heads with the same best tail": share, "bound": bounds.top_tail_share_max},
+        ),
+        step.check(
+            CALIBRATED,
+            ece is None or ece <= bounds.ece_max,
+            calibrated,
+            metadata=scalars({"expected calibration error": ece, "bound": bounds.ece_max}),
+        ),
     ]

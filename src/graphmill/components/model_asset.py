@@ -7,16 +7,18 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
-from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
+from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, memory_curve, metric_curve
 from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
+from graphmill.reports.verdict import ModelVerdict, run_verdict
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
@@ -56,7 +58,7 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
         settings=plan.settings,
         hidden=NOT_IN_LAUNCHPAD,
         given=lambda inputs, accelerator: {"data": inputs["graph"]["path"], **accelerator.overrides()},
-        checks=(FINITE, FALLING, STEADY, MESSAGES),
+        checks=(VERDICT, FINITE, FALLING, STEADY, MESSAGES),
         job=_job,
         page=_page,
         trains=True,
@@ -78,6 +80,7 @@ def _job(step: Step) -> Job:
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     plan, report, result = step.plan, step.report, step.report.result
+    verdict = run_verdict(step.path(str(result["run_dir"])))
     epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs]
     chosen = (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
@@ -94,7 +97,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
     }
     metadata = step.page(
-        _summary(plan, losses, result),
+        _summary(plan, losses, result, verdict),
         rest,
         plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
         others=_figures(report, losses),
@@ -104,12 +107,12 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     return step.result(
         {**value, "graph": dict(step.inputs["graph"])},
         metadata,
-        _check_results(step, losses),
+        [verdict_result(step, verdict), *_check_results(step, losses)],
         str(result["data_version"]),
     )
 
 
-def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]) -> str:
+def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any], verdict: ModelVerdict) -> str:
     chosen, metrics = plan.selection_metric, result.get("metrics") or {}
     reached = [
         f"{chosen} {metrics[name]:.4f} on {split}"
@@ -123,8 +126,13 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
-    drawn = sparkline(losses)
-    return text + (f"\n\nLoss {drawn} {losses[-1]:.4g}" if drawn else "")
+    if verdict.word == "unranked":
+        text = f"The verdict is the check of this name: {plan.name}_ranking makes it.\n\n{text}"
+    else:
+        text = f"{verdict.text}\n\n{text}"
+    if len(losses) < FEWEST_DRAWN:
+        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}." if losses else text
+    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}"
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
@@ -148,16 +156,16 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
 
 def _pictures(plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> dict[str, Picture]:
     folder, pictures = str(result["run_dir"]), {}
-    if epochs:
+    if len(epochs) >= FEWEST_DRAWN:
         pictures["loss_curve"] = Picture(loss_curve(epochs), f"{folder}/losses.png", "loss")
-    if any(record.get("valid") for record in epochs):
+    if sum(bool(record.get("valid")) for record in epochs) >= FEWEST_DRAWN:
         png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         pictures["metric_curve"] = Picture(png, f"{folder}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        pictures["memory_curve"] = Picture(memory_curve(samples), f"{folder}/memory.png", "memory", on_top=False)
+        pictures["memory_curve"] = Picture(memory_curve(samples), f"{folder}/memory.png", "memory")
     return pictures
 
 
@@ -168,23 +176,24 @@ def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]
     few = "too few epochs to judge this"
     fell = few if math.isnan(drop) else f"the mean loss fell by {drop:.4g}"
     swings = few if math.isnan(swing) else f"relative swing {swing:.3g}, bound {swing_max:g}"
-    falling = {"drop": drop, "last": losses[-1:], "previous_loss": step.previous.figure("loss")}
+    falling = {"fall of the mean loss": drop, "last loss": losses[-1] if losses else None}
+    falling |= {"last loss of the run before": step.previous.figure("loss")}
     least = (step.report.result.get("health") or {}).get("message_coverage")
     messages, of_messages = "not measured: this system passes no messages", {}
     if least is not None:
-        of_messages = {"least_share": least, "bound": bounds.message_share_min}
+        of_messages = {"least share of edges that carry messages": least, "bound": bounds.message_share_min}
         messages = (
             f"the relation with the least has {least:.0%} of its training edges, bound {bounds.message_share_min:.0%}; "
             "lower sampling.supervision_fraction to raise it"
         )
     return [
-        step.check(FINITE, not wrong, finite, "error", {"epochs": len(losses)}),
+        step.check(FINITE, not wrong, finite, "error", {"epochs": f"{len(losses)}"}),
         step.check(FALLING, math.isnan(drop) or drop > 0, fell, metadata=scalars(falling)),
         step.check(
             STEADY,
             math.isnan(swing) or swing <= swing_max,
             swings,
-            metadata=scalars({"swing": swing, "bound": swing_max}),
+            metadata=scalars({"scatter about the trend, relative to the loss": swing, "bound": swing_max}),
         ),
         step.check(
             MESSAGES, least is None or least >= bounds.message_share_min, messages, metadata=scalars(of_messages)

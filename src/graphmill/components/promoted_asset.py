@@ -18,7 +18,6 @@ from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import InputError, SettingsError
 from graphmill.export.index import REQUIRED_RECALL, index_problem, index_sentence
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.promotion import data_version, metadata
 from graphmill.promotion.policy import Facts, decide
 from graphmill.promotion.versions import Versions
@@ -109,7 +108,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     recall = index_sentence(index) if index else "search is exact"
     return step.result(
         {name: outcome[name] for name in ("outcome", "version", "path")},
-        metadata(outcome, _by(step)) | explorer_link(step.key),
+        metadata(outcome, _by(step), step.key),
         [
             step.check(WHOLE, whole, state),
             step.check(NOT_WORSE, not worse, reason),

@@ -8,8 +8,8 @@ import dagster as dg
 
 from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
-from graphmill.orchestration.page import run_pages
 
 KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
@@ -39,6 +39,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     rest = {"epoch": report["epoch"], "report": dg.MetadataValue.path(file), **notes}
     return step.result(
         {"run_dir": step.run_dir, "report": file},
-        {**metadata, **rest, **run_pages(step.plan.root, step.run_dir)},
+        {**metadata, **rest, **describe(step)},
         results,
     )

@@ -15,7 +15,7 @@ from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import COLUMNS_KEY, records
-from graphmill.orchestration.page import explorer_link, in_words
+from graphmill.orchestration.page import in_words, links
 
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
@@ -46,8 +46,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
             metadata={
-                "summary": in_words(_summary(source, size, about)),
-                **explorer_link(key),
+                "summary": in_words(_summary(source, size, about), links(key)),
                 "file": dg.MetadataValue.path(shown(source.path)),
                 "bytes": size,
                 **about,

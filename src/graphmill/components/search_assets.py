@@ -72,7 +72,7 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         description=(
             f"Trials of {plan.system} on {plan.dataset}, one partition each. A trial's settings are in "
             f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`: it runs "
-            "all trials, then the leaderboard. See docs/how-to/search_settings.md."
+            "all trials, then the leaderboard. `graphmill search` does the same."
         ),
         job=_trial_job,
         page=_trial_page,

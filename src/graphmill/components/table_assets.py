@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from graphmill.atomic_files import replacing
 from graphmill.components.plan import DatasetPlan, Reference
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.graph.interaction_tables import (
@@ -29,7 +30,7 @@ from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
-from graphmill.orchestration.page import asset_page, explorer_link, in_words
+from graphmill.orchestration.page import asset_page, in_words, links
 from graphmill.parquet import write_parquet
 
 TABLES_VERSION = "1"
@@ -268,15 +269,16 @@ def _few_rejects(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> d
 
 def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
     folder = f"{OUTPUTS}/{plan.dataset}/features"
-    (plan.root / folder).mkdir(parents=True, exist_ok=True)
     paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
     for kind, path in paths.items():
-        write_parquet(result.features[kind], plan.root / path)
+        with replacing(plan.root / path) as part:
+            write_parquet(result.features[kind], part.file)
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
     metadata: dict[str, Any] = {
-        "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
-        **explorer_link(previous.asset),
+        "summary": in_words(
+            "; ".join(map(_described, rows)) + "." if rows else "No node has features.", links(previous.asset)
+        ),
         "dagster/row_count": sum(row["nodes"] for row in rows),
         "by_type": records(rows),
         # There is no table of the files for features: there is a matrix per node type, with the set's name after the
@@ -288,8 +290,8 @@ def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) ->
 
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
     path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
-    (plan.root / path).parent.mkdir(parents=True, exist_ok=True)
-    write_parquet(result.rejects, plan.root / path)
+    with replacing(plan.root / path) as part:
+        write_parquet(result.rejects, part.file)
     return path
 
 

@@ -21,7 +21,7 @@ MOSTLY = Check(
 CHECKS = (BEATS_BASELINES, BEATS, MOSTLY)
 DESCRIPTION = (
     "How well the model completes triples that it was not trained on, at both ends, compared with simpler "
-    "predictors. If one of them is better, use it, or tune the model (docs/how-to/search_settings.md)."
+    "predictors. If one of them is better, use it, or search better settings (`graphmill search`)."
 )
 OVER_FREQUENCY = "mrr_over_frequency"
 PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, OVER_FREQUENCY)

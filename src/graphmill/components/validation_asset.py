@@ -1,6 +1,6 @@
 """The asset ``<dataset>/<model>_validation``: the health report of the embeddings, with figures, checks and pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphmill.components.embeddings_asset import read_vectors, texts, types_without_vectors
 from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
@@ -25,7 +26,6 @@ from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
-from graphmill.orchestration.page import run_pages
 from graphmill.reports.validation import write_health
 
 # Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
@@ -33,7 +33,7 @@ SIGNAL_QUERIES = 200
 FOLDER = "validation"
 NAMED = Check(
     "no_named_failure",
-    "The report finds no named failure. If it does: docs/reference/checks.md says what to change.",
+    "The report finds no named failure. If it does: the summary says what to change.",
 )
 
 
@@ -45,7 +45,7 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"numpy", "markdown"},
         description=(
             f"Whether the vectors of {plan.name} are healthy. If not, the summary names the failure, and each "
-            "check says what to change (docs/reference/checks.md). Next: the ranking."
+            "check says what to change. Next: the ranking."
         ),
         checks=checks_of(plan),
         page=_page,
@@ -95,7 +95,7 @@ def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | No
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report, pictures = _measured(step)
-    pages = run_pages(step.plan.root, step.run_dir)
+    pages = describe(step)
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
     rest = {
         "status": report.status,
@@ -111,7 +111,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         page | pages,
         [
             step.check(NAMED, not report.failure, failure),
-            *(_check_result(step, each, report.verdicts, page) for each in groups_of(step.plan)),
+            *(_check_result(step, each, report.verdicts) for each in groups_of(step.plan)),
         ],
     )
 
@@ -141,18 +141,18 @@ def _summary(report: HealthReport) -> str:
     return f"{begin}: {count}. {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}."
 
 
-def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict], page: Mapping[str, Any]) -> dg.AssetCheckResult:
+def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.AssetCheckResult:
     """The result of one check. It passes if all its verdicts pass. A verdict that only warns gives at most a warning."""
     names = {check.name for check in CHECKS if check.group is each}
     judged = [verdict for verdict in verdicts if verdict.name in names]
     bad = [verdict for verdict in judged if verdict.status != "pass"]
     only_warned = all(verdict.status == "warn" for verdict in bad)
     rows = [{**_verdict_row(verdict), "previous": step.previous.figure(verdict.name)} for verdict in judged]
-    metadata: dict[str, Any] = scalars({verdict.name: verdict.value for verdict in judged})
+    metadata: dict[str, Any] = scalars({words(verdict.name): verdict.value for verdict in judged[:1]})
     if rows:
         metadata["figures"] = dg.MetadataValue.md(markdown_table(rows))
-    if each.picture in page:
-        metadata["picture"] = page[each.picture]
+    if each.picture:
+        metadata["picture"] = f"{each.picture}, on the asset's page"
     text = " ".join(f"{verdict.meaning} {verdict.remedy}" for verdict in bad)
     good = " ".join(verdict.meaning for verdict in judged)
     check = Check(each.name, each.text)
@@ -161,13 +161,18 @@ def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict], page: Ma
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     return {
-        "figure": verdict.name,
+        "figure": words(verdict.name),
         "value": verdict.value,
         "bound": verdict.threshold,
         "verdict": verdict.status,
         "meaning": verdict.meaning,
         "what to do": verdict.remedy,
     }
+
+
+def words(name: str) -> str:
+    """A figure's name for people."""
+    return name.replace("_", " ")
 
 
 def _type_row(figures: TypeFigures) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, pla
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import Picture, picture
+from graphmill.orchestration.metadata import Picture
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
@@ -82,14 +82,18 @@ class Step:
         pictures: Mapping[str, Picture] | None = None,
         **figures: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The asset's metadata: the summary, figures and pictures of :func:`asset_page`, then ``rest``.
-
-        ``pictures`` (key → picture) are written to their files, and shown inline after ``rest``.
-        """
-        drawn = pictures or {}
-        served = {each.title: each.path for each in drawn.values() if each.on_top}
-        page = asset_page(summary, plotted=plotted, previous=self.previous, pictures=served, **figures)
-        return {**page, **rest, **{name: picture(each, self.plan.root) for name, each in drawn.items()}}
+        """The asset's metadata: the summary, pictures and figures of :func:`asset_page`, then ``rest``."""
+        run_dir = str((self.inputs.get("embeddings") or self.report.result or {}).get("run_dir", ""))
+        page = asset_page(
+            summary,
+            plotted=plotted,
+            previous=self.previous,
+            pictures=pictures,
+            root=self.plan.root,
+            run_dir=run_dir,
+            **figures,
+        )
+        return {**page, **rest}
 
     def result(
         self,

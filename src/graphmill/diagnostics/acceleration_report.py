@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation import markdown
 from graphmill.evaluation.json_values import readable
@@ -26,7 +27,6 @@ from graphmill.runs.measured_run import run_trial
 from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.settings import Settings, read_yaml, setting
-from graphmill.training.files import write_atomically
 from graphmill.training.signals import StopRequest
 
 #: All accelerations off. The settings that define the training (batching, sizes, model) stay the user's.

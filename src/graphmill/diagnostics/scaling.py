@@ -105,7 +105,7 @@ def _advice(job: Job, run: RunEstimate, shards: list[Shard], room: int) -> str:
             "which this machine has: launcher: local"
             if fitting.workers * fitting.peak <= room
             else f"on {fitting.workers} machines or cards like this one: torchrun on each machine "
-            "(docs/how-to/processes.md); launcher: k8s, ray or slurm puts all workers on one node"
+            "(graphmill train --nodes); launcher: k8s, ray or slurm puts all workers on one node"
         )
         return (
             f"It does not fit in one process; sharded by rows (acceleration.sharding: rows, processes: {fitting.workers}) "

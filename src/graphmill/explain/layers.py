@@ -69,7 +69,9 @@ class LayersExplainer(LinkExplainer):
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
         own = self.model.decoder.relation[relation].detach()
         offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
-        known = [None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)]
+        known = [
+            None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)
+        ]
 
         def score(z: list[Tensor]) -> Tensor:
             rows = z[source][left], z[target][right]

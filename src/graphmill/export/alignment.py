@@ -95,8 +95,7 @@ def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[Em
 
 def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, directory: Path) -> Path:
     """Write blocks to ``embeddings_aligned.parquet``, atomically; returns its path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    writer = ParquetEmbeddings(directory / ALIGNED, dim)
+    writer = ParquetEmbeddings(directory / ALIGNED, dim, nodes.num_rows)
     try:
         for block in blocks:
             writer.write(nodes.slice(block.start, len(block.vectors)), block.vectors)
@@ -104,4 +103,4 @@ def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, d
     except BaseException:
         writer.abort()
         raise
-    return writer.path
+    return writer.paths[0]

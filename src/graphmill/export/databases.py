@@ -18,8 +18,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from graphmill.atomic_files import PartFile
 from graphmill.errors import InputError, ResourceError, require
-from graphmill.export.writers import COLUMNS, put_in_place, temporary_path
+from graphmill.export.writers import COLUMNS
 
 POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
 TABLE = "embeddings"
@@ -40,9 +41,9 @@ class DuckDbEmbeddings:
         require("duckdb", "duckdb", "duckdb")
         import duckdb
 
-        self.path, self.temporary, self.note = path, temporary_path(path), ""
-        self.temporary.unlink(missing_ok=True)
-        self.connection = duckdb.connect(str(self.temporary), config={"autoinstall_known_extensions": False})
+        self.part, self.note = PartFile(path), ""
+        self.database = self.part.path.with_name(f"{self.part.path.name}.duckdb")  # DuckDB makes it itself
+        self.connection = duckdb.connect(str(self.database), config={"autoinstall_known_extensions": False})
         self.connection.execute(
             f"CREATE TABLE {TABLE} (node_index BIGINT, node_id VARCHAR, node_name VARCHAR, node_type VARCHAR, "
             f"embedding FLOAT[{dim}])"
@@ -77,12 +78,12 @@ class DuckDbEmbeddings:
                 '(array_cosine_similarity); pip install "graphmill[vss]" has it'
             )
         self.connection.close()
-        put_in_place(self.temporary, self.path)
+        self.part.commit(made=self.database)
 
     def abort(self) -> None:
         """Remove the temporary file."""
         self.connection.close()
-        self.temporary.unlink(missing_ok=True)
+        self.part.abort()
 
 
 def _vss() -> str:

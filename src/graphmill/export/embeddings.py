@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
+from graphmill.atomic_files import only_writer, write_atomically, writing
 from graphmill.errors import TrainingError
 from graphmill.export.manifests import EXPORT_FORMAT
 from graphmill.export.writers import CsvEmbeddings, FileWriter, ParquetEmbeddings
-from graphmill.training.files import PART, only_writer, writing
 from graphmill.verified_files import MANIFEST, describe_file, sealed
 
 if TYPE_CHECKING:
@@ -66,9 +65,9 @@ def _export(
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[FileWriter] = []
     try:
-        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
+        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim, nodes.num_rows))
         if formats.csv:
-            writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
+            writers.append(CsvEmbeddings(directory / "embeddings.csv"))
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
@@ -95,9 +94,7 @@ def _export(
         },
         **about,
     }
-    temporary = directory / f".{MANIFEST}{PART}"
-    temporary.write_text(json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(temporary, directory / MANIFEST)
+    write_atomically(directory / MANIFEST, (json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n").encode())
     return manifest
 
 

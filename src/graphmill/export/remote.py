@@ -18,10 +18,9 @@ from typing import Any
 
 import fsspec
 
+from graphmill.atomic_files import PART, copy_atomically
 from graphmill.errors import InputError, ResourceError, SettingsError
-from graphmill.export.writers import put_in_place, temporary_path
 from graphmill.ingest.files import shown
-from graphmill.training.files import PART, PARTIAL
 from graphmill.verified_files import VERSION, damaged_file, listed_files
 
 SMALL_BYTES = 1 << 20
@@ -29,7 +28,7 @@ SMALL_BYTES = 1 << 20
 POINTER = "current.json"
 CACHE_VARIABLE = "GRAPHMILL_CACHE"
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2")
-_NOT_COPIED = (PART, PARTIAL, ".lock")
+_NOT_COPIED = (PART, ".lock")
 
 
 def is_url(place: str | Path) -> bool:
@@ -94,13 +93,7 @@ def copy_file(source: Path, target: str | Path) -> None:
                 system.makedirs(system._parent(inner), exist_ok=True)
             system.put_file(str(source), inner)
             return
-        local = Path(target)
-        scratch = temporary_path(local)
-        try:
-            shutil.copyfile(source, scratch)
-            put_in_place(scratch, local)
-        finally:
-            scratch.unlink(missing_ok=True)
+        copy_atomically(source, Path(target))
 
 
 def copy_folder(source: Path, target: str, last: str) -> int:
@@ -186,13 +179,14 @@ def fetched(url: str) -> Path:
             raise InputError(f"{shown(folder)} holds no files: check the address")
         local.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=local.parent) as scratch:
+            whole = Path(scratch) / local.name
             for name in names:
-                path = Path(scratch) / name.removeprefix(system._strip_protocol(inner)).strip("/")
+                path = whole / name.removeprefix(system._strip_protocol(inner)).strip("/")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 system.get_file(name, str(path))
-            files, remedy = listed_files(Path(scratch))
-            if found := damaged_file(Path(scratch), files):
+            files, remedy = listed_files(whole)
+            if found := damaged_file(whole, files):
                 raise InputError(f"{shown(folder)}/{found[0].name} is damaged: {found[1]}; {remedy}")
             shutil.rmtree(local, ignore_errors=True)
-            shutil.copytree(scratch, local)
+            os.replace(whole, local)
     return local

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from graphmill.atomic_files import writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.export.databases import DuckDbEmbeddings, PostgresEmbeddings
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
-from graphmill.training.files import writing
 
 POSTGRES = "postgresql:"
 ENDINGS = (".duckdb", ".parquet", ".csv", ".npy")
@@ -60,6 +60,6 @@ def _writer(target: str, rows: int, dim: int, root: Path | None) -> EmbeddingWri
     path = root / target if root else Path(target)
     if target.endswith(".duckdb"):
         return DuckDbEmbeddings(path, dim)
-    if target.endswith(".npy"):
-        return NpyEmbeddings(path, dim, rows)
-    return (ParquetEmbeddings if target.endswith(".parquet") else CsvEmbeddings)(path, dim)
+    if target.endswith(".csv"):
+        return CsvEmbeddings(path)
+    return (NpyEmbeddings if target.endswith(".npy") else ParquetEmbeddings)(path, dim, rows)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from graphmill.arrays import save_safetensors
+from graphmill.atomic_files import only_writer, replacing, write_atomically, writing
 from graphmill.export.manifests import SCORER_FORMAT, read_manifest
-from graphmill.training.files import only_writer, write_atomically, writing
+from graphmill.parquet import write_parquet
 from graphmill.verified_files import MANIFEST, REMEDIES, describe_file, read_sealed, sealed, verified_file
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ def export_weights(
     Raises:
         ResourceError: the disk is full or read-only.
     """
-    from safetensors.torch import save_file  # it loads torch, which reading needs not
-
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with only_writer(directory):
             (directory / MANIFEST).unlink(missing_ok=True)
             tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-            save_file(tensors, directory / WEIGHTS)
+            save_safetensors(directory / WEIGHTS, tensors, "torch")
             columns = zip(*((each.index, *each.key, each.edges) for each in relations), strict=True)
             names = ("index", "source", "relation", "target", "edges")
-            pq.write_table(pa.table({n: list(c) for n, c in zip(names, columns, strict=True)}), directory / RELATIONS)
+            table = pa.table({n: list(c) for n, c in zip(names, columns, strict=True)})
+            with replacing(directory / RELATIONS) as part:
+                write_parquet(table, part.file)
             files = {name: describe_file(directory / name) for name in (WEIGHTS, RELATIONS)}
             manifest = {"format": SCORER_FORMAT, "version": 1, "files": files, **about}
             write_atomically(

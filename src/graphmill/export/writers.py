@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import glob
-import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
 import orjson
-import psutil
 import pyarrow as pa
 
+from graphmill.atomic_files import PartFile
 from graphmill.parquet import parquet_writer
-from graphmill.training.files import PART
 
 COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
@@ -42,8 +40,7 @@ class FileWriter(EmbeddingWriter, Protocol):
 class ParquetEmbeddings:
     """Parquet: node_index int64, node_id, node_name string, node_type dictionary, embedding fixed-size list of float32."""
 
-    def __init__(self, path: Path, dim: int) -> None:
-        self.path, self.temporary = path, temporary_path(path)
+    def __init__(self, path: Path, dim: int, rows: int) -> None:
         self.paths: tuple[Path, ...] = (path,)
         self.schema = pa.schema(
             [
@@ -54,9 +51,10 @@ class ParquetEmbeddings:
                 ("embedding", pa.list_(pa.float32(), dim)),
             ]
         )
+        self.part = PartFile(path, 4 * rows * dim)
         # Random floats do not compress: storing them plain reads and writes several times faster.
         self.writer = parquet_writer(
-            self.temporary, self.schema, compression={c: "NONE" if c == "embedding" else "zstd" for c in COLUMNS},
+            self.part.file, self.schema, compression={c: "NONE" if c == "embedding" else "zstd" for c in COLUMNS},
             use_dictionary=["node_type"],
         )  # fmt: skip
 
@@ -75,23 +73,23 @@ class ParquetEmbeddings:
     def commit(self) -> None:
         """Close, sync and rename the file."""
         self.writer.close()
-        put_in_place(self.temporary, self.path)
+        self.part.commit()
 
     def abort(self) -> None:
         """Remove the temporary file."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self.writer.close()
-        self.temporary.unlink(missing_ok=True)
+        self.part.abort()
 
 
 class CsvEmbeddings:
     """CSV with the vector as a JSON list in one quoted field."""
 
-    def __init__(self, path: Path, dim: int) -> None:
-        self.path, self.temporary = path, temporary_path(path)
+    def __init__(self, path: Path) -> None:
         self.paths: tuple[Path, ...] = (path,)
-        self.file: IO[str] = self.temporary.open("w", encoding="utf-8", newline="")
-        self.rows = csv.writer(self.file, lineterminator="\n")
+        self.part = PartFile(path)
+        self.text = ExitStack()
+        self.rows = csv.writer(self.text.enter_context(self.part.text()), lineterminator="\n")
         self.rows.writerow(COLUMNS)
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
@@ -103,64 +101,38 @@ class CsvEmbeddings:
 
     def commit(self) -> None:
         """Sync, rename."""
-        self.file.close()
-        put_in_place(self.temporary, self.path)
+        self.text.close()
+        self.part.commit()
 
     def abort(self) -> None:
         """Remove the temporary file."""
         with contextlib.suppress(OSError):
-            self.file.close()
-        self.temporary.unlink(missing_ok=True)
+            self.text.close()
+        self.part.abort()
 
 
 class NpyEmbeddings:
     """A float32 matrix as ``.npy``, with ``<name>.ids.txt`` beside it: one ``type<TAB>id`` per row."""
 
     def __init__(self, path: Path, dim: int, rows: int) -> None:
-        self.path, self.temporary = path, temporary_path(path)
-        self.ids_path = path.with_suffix(".ids.txt")
-        self.paths: tuple[Path, ...] = (path, self.ids_path)
-        self.ids_temporary = temporary_path(self.ids_path)
-        self.matrix: IO[bytes] = self.temporary.open("wb")  # a mapped file ends the process when the disk is full
+        self.paths: tuple[Path, ...] = (path, path.with_suffix(".ids.txt"))
+        self.matrix = PartFile(path, 4 * rows * dim)
         header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-        np.lib.format.write_array_header_1_0(self.matrix, header)
-        self.ids: IO[str] = self.ids_temporary.open("w", encoding="utf-8", newline="")
+        np.lib.format.write_array_header_1_0(self.matrix.file, header)
+        self.ids = PartFile(self.paths[1])
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
         """Write the next rows."""
-        self.matrix.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self.matrix.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
         kinds, ids = nodes.column("type").to_pylist(), nodes.column("id").to_pylist()
-        self.ids.writelines(f"{kind}\t{node}\n" for kind, node in zip(kinds, ids, strict=True))
+        self.ids.file.writelines(f"{kind}\t{node}\n".encode() for kind, node in zip(kinds, ids, strict=True))
 
     def commit(self) -> None:
         """Close, sync and rename both files."""
-        self.matrix.close()
-        self.ids.close()
-        put_in_place(self.temporary, self.path)
-        put_in_place(self.ids_temporary, self.ids_path)
+        self.matrix.commit()
+        self.ids.commit()
 
     def abort(self) -> None:
         """Remove the temporary files."""
-        for file in (self.matrix, self.ids):
-            with contextlib.suppress(OSError):  # what is left in its buffer does not fit on a full disk
-                file.close()
-        self.temporary.unlink(missing_ok=True)
-        self.ids_temporary.unlink(missing_ok=True)
-
-
-def temporary_path(path: Path) -> Path:
-    """Return the temporary path beside ``path`` that a file is written to first; make its folder, and remove what
-    processes that have ended left for the same file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
-        process = left.name.removesuffix(PART).rpartition(".")[2]
-        if process.isdigit() and not psutil.pid_exists(int(process)):
-            left.unlink(missing_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
-
-
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Sync the temporary file and rename it."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+        self.matrix.abort()
+        self.ids.abort()

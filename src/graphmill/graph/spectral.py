@@ -44,7 +44,9 @@ class Neighbourhoods:
 
 
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
-    """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out.
+    """The training neighbours of each node, with one column per (relation, neighbour).
+
+    Repeated edges count once, and columns without an edge are left out.
 
     If the graph does not hold a relation's edges in both directions, the relation is read in both.
     """
@@ -89,15 +91,6 @@ def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count
     pairs = np.concatenate([none, *(p for _, _, _, p in found)])[first].astype(np.int32)
     matrix = sp.csr_matrix((weights[column], (row, column)), (count, len(used)))
     return Neighbourhoods(matrix, pairs, used, weights)
-
-
-def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-    """float32 [nodes, columns]: row v holds the training neighbours of node v, with one column per (relation, neighbour).
-
-    Repeated edges count once. An entry is 1 / log(1 + the column's degree), and a row is divided by sqrt(its squared
-    length + ``shrinkage``). Columns without an edge are left out.
-    """
-    return scaled(neighbourhoods(graph).matrix, shrinkage)
 
 
 def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
@@ -150,20 +143,3 @@ def _polled(matrix: sp.csr_matrix, poll: Callable[[], None]) -> sp.csr_matrix:
         pass
 
     return Rows((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """float32: each row scaled to length 1; rows of (almost) length zero become zero."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    result: np.ndarray = np.where(length > 1e-6, vectors / np.maximum(length, 1e-6), 0.0).astype(np.float32)
-    return result
-
-
-def spectral_vectors(graph: TypedGraph, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> np.ndarray:
-    """float32 [nodes, ``width``]: left singular vectors times singular values of the neighbourhoods, scaled to length 1.
-
-    Their products are the cosine similarities of :func:`neighbourhood_matrix`'s rows, as far as ``width`` keeps them. A
-    node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last columns are zero.
-    ``poll``: as in :func:`factors`.
-    """
-    return unit_rows(factors(neighbourhood_matrix(graph), width, seed, poll)[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.training.files import PART, writing
+from graphmill.atomic_files import replacing, write_atomically, writing
 
 CSV_COLUMNS = (
     "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
@@ -82,18 +81,13 @@ class Explanation:
 
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all."""
-    part = path.with_name(f".{path.name}{PART}")
     with writing(path):
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(part, path)
+        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Whole or not at all."""
-    part = path.with_name(f".{path.name}{PART}")
-    with writing(path):
-        with part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
-        os.replace(part, path)
+    with writing(path), replacing(path) as part, part.text() as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -48,7 +48,10 @@ class NodeSource:
     def columns(self) -> tuple[Column, ...]:
         """The columns to read."""
         names = (self.id, self.type, self.name, self.source, *self.features)
-        return merged_columns(Column(name, required=name == self.id and not self.only_where) for name in names)
+        return merged_columns(
+            Column(name, required=name == self.id and not self.only_where, names=name in (self.id, self.type))
+            for name in names
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class EdgeSource:
     the type of such an end is looked up among the nodes. ``split``: that of all rows. ``names``, ``quoted``: as of
     :class:`graphmill.ingest.row_files.RowFile`. ``trimmed``: white space around ids and relations is taken off.
     ``listed_only``: a file with all ids; a row with another one is a reject. ``relations``: all relations, and their file.
+    ``negated``: columns that say that a statement does not hold (any more).
     """
 
     path: str
@@ -79,6 +83,7 @@ class EdgeSource:
     trimmed: bool = False
     listed_only: str = ""
     relations: tuple[Collection[str], str] | None = None
+    negated: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -86,13 +91,14 @@ class EdgeSource:
         required, ends = not self.only_where, (self.head, self.tail)
         return merged_columns(
             [
-                Column(self.relation, "category", required=required),
-                Column(self.display_relation, "category"),
+                Column(self.relation, "category", required=required, names=True),
+                Column(self.display_relation, "category", names=True),
                 *(Column(end.index, "whole", required=True) for end in ends),
-                *(Column(end.id, required=required) for end in ends),
-                *(Column(end.type, required=self.types_required) for end in ends),
+                *(Column(end.id, required=required, names=True) for end in ends),
+                *(Column(end.type, required=self.types_required, names=True) for end in ends),
                 *(Column(name) for end in ends for name in (end.name, end.source)),
                 Column(self.timestamp, "category"),
+                *(Column(name, "category") for name in self.negated),
             ]
         )
 
@@ -103,5 +109,6 @@ def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
     for column in wanted:
         if column.name:
             known = merged.setdefault(column.name, column)
-            merged[column.name] = replace(known, required=known.required or column.required)
+            required, names = known.required or column.required, known.names or column.names
+            merged[column.name] = replace(known, required=required, names=names)
     return tuple(merged.values())

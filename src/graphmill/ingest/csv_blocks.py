@@ -61,12 +61,17 @@ class CsvBlock:
         """The line of the file on which ``row`` starts."""
         return int(self.lines.of(np.array([row]))[0])
 
+    def rows(self, keep: np.ndarray) -> "CsvBlock":
+        """The block without the rows that the mask ``keep`` leaves out; with all rejects."""
+        lines = Lines(1, self.lines.of(np.flatnonzero(keep)))
+        return CsvBlock(self.table.filter(pa.array(keep)).combine_chunks(), lines, self.rejects)
+
 
 @dataclass(frozen=True)
 class Header:
     """The names of the columns, and the line of the first row. ``crlf``: its line ends in CR LF.
 
-    ``comments``: number of comment lines at the beginning of the file.
+    ``comments``: number of comment lines at the beginning of the file. ``commented``: the last of them has the names.
     """
 
     names: tuple[str, ...]
@@ -74,6 +79,7 @@ class Header:
     bom: bool
     crlf: bool
     comments: int = 0
+    commented: bool = False
 
 
 def read_header(
@@ -117,7 +123,7 @@ def read_header(
     if last and not set(names) & set(wanted):
         titles = _names(last.lstrip(b"#! \t"), layout, source.name)
         if len(titles) == len(names) > 1:
-            return Header(titles, line, source.bom, crlf, comments - 1), rest
+            return Header(titles, line, source.bom, crlf, comments - 1, commented=True), rest
     return Header(names, line + raw.count(b"\n"), source.bom, crlf, comments), rest[record.end :]
 
 

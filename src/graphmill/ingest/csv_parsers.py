@@ -31,7 +31,7 @@ class Doubt(Exception):  # noqa: N818 - a signal between the two parsers, not an
 
 @dataclass(frozen=True)
 class Column:
-    """A column to read. ``required``: a blank cell is a reject.
+    """A column to read. ``required``: a blank cell is a reject. ``names``: its cells are ids or names, never quantities.
 
     ``kind``: ``text``; ``category`` (text with few distinct values, read as dictionary); ``whole``, a number from 0 to
     2⁶³ - 1, decimal or hexadecimal with ``0x``, read as int64.
@@ -40,6 +40,7 @@ class Column:
     name: str
     kind: Literal["text", "category", "whole"] = "text"
     required: bool = False
+    names: bool = False
 
 
 @dataclass(frozen=True)

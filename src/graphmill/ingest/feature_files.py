@@ -17,12 +17,12 @@ from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import BLANK, Column
-from graphmill.ingest.files import Source, shown, text_lines, within
+from graphmill.ingest.files import NPY, Source, is_plain, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.row_files import RowFile, parquet_file
 from graphmill.ingest.tables import MAX_SHOWN
-from graphmill.parquet import ParquetTable
+from graphmill.memory import available_memory, format_size
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,11 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
 def load_matrix(path: str | Path) -> np.ndarray:
     """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
     anything else."""
-    with Source(path, text=False) as source:
-        data = source.read()
-    matrix = load_npy(io.BytesIO(data), shown(path), "write it with numpy.save")
+    if is_plain(path, NPY):
+        matrix = load_npy(Path(path), shown(path), "write it with numpy.save")
+    else:
+        with Source(path, text=False) as source:
+            matrix = load_npy(io.BytesIO(source.read_whole()), shown(path), "write it with numpy.save")
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
     with np.errstate(over="ignore"):
@@ -82,8 +84,13 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     ``kind``: the column with the node type, empty if there is none. ``columns``: empty means all other columns of
     numbers, or the column of lists.
     """
-    with Source(path, text=False) as source:
-        table = ParquetTable(pa.BufferReader(source.read()), shown(path)).read()
+    file = parquet_file(path, shown(path))
+    if (needed := 12 * file.values) > (free := available_memory()):
+        raise InputError(
+            f"{shown(path)} holds {file.values:,} values, which need about {format_size(needed)} of memory, and "
+            f"{format_size(free)} are available; leave out columns or rows"
+        )
+    table = file.read()
     chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
     lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
     usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]

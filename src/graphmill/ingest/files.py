@@ -21,8 +21,9 @@ import fsspec
 import fsspec.core
 
 from graphmill.errors import InputError
+from graphmill.memory import available_memory, format_size
 
-PARQUET = b"PAR1"
+PARQUET, NPY = b"PAR1", b"\x93NUMPY"
 _FOREIGN = {
     PARQUET: "a Parquet file, not text; write it as CSV",
     b"BZh": "compressed with bzip2; unpack it, or compress it with gzip",
@@ -81,7 +82,15 @@ def within(folder: str | Path, name: str) -> str:
 def is_binary(path: str | Path) -> bool:
     """Whether the file is of a supported binary kind: Parquet or a NumPy array."""
     with Source(path, text=False) as source:
-        return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
+        return source.read(6).startswith((PARQUET, NPY))
+
+
+def is_plain(path: str | Path, start: bytes) -> bool:
+    """Whether the file is local and begins with these bytes, so that it can be memory-mapped as it is."""
+    if "://" in str(path):
+        return False
+    with _open(path, shown(path)) as file:
+        return file.read(len(start)) == start
 
 
 def lines_of(path: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -160,6 +169,11 @@ class Source:
         """Up to ``size`` bytes (all if negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
+    def read_whole(self) -> bytes:
+        """All bytes of a file that cannot be read in parts. Raises :class:`InputError` for more than a quarter of the memory
+        that is available, which a small compressed file may hold."""
+        return _whole(self.read, self.name)
+
     @property
     def place(self) -> int:
         """Number of stored (compressed) bytes read so far; 0 if not known."""
@@ -206,6 +220,19 @@ class Source:
         return bom
 
 
+def _whole(read: Callable[[int], bytes], name: str) -> bytes:
+    most, parts, size = available_memory() // 4, list[bytes](), 0
+    while part := read(_BUFFER):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise InputError(
+                f"{name} holds more than {format_size(most)}, a quarter of the memory that is available: use a machine with "
+                "more, or unpack it on a local disk, from where it need not be in memory"
+            )
+    return b"".join(parts)
+
+
 def _looks_like_utf16(start: bytes) -> str:
     """The encoding of text in UTF-16 without a byte order mark: every other byte of plain letters is zero."""
     even, odd = start[0::2], start[1::2]
@@ -219,7 +246,7 @@ def _looks_like_utf16(start: bytes) -> str:
 
 def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
     """Open the only file of a zip archive. Raises :class:`InputError` if there are others, or if it cannot be unpacked."""
-    archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read()))
+    archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(_whole(file.read, name)))
     members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX")]
     if "[Content_Types].xml" in members:
         raise InputError(f"{name} is an Excel workbook (or another document); save the sheet as CSV (UTF-8)")

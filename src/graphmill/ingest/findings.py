@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from graphmill.errors import GraphmillError
 from graphmill.ingest.files import shown
 from graphmill.ingest.tables import IngestResult
 
@@ -61,36 +60,6 @@ class IngestReport:
         parts.append(_aligned([["line", "column", "reason", "value"], *bad]) if bad else "")
         parts.append(f"defs.yaml:\n\n{self.defs}" if self.defs else "")
         return "\n\n".join(part.rstrip() for part in parts if part)
-
-
-def examined(
-    path: str,
-    format: str,
-    read: Callable[[], IngestResult],
-    source: Mapping[str, Any],
-    system: str | Callable[[IngestResult], str],
-    *,
-    columns: Sequence[dict[str, str]] = (),
-    remarks: Sequence[str] = (),
-    graph: Callable[[IngestResult], Mapping[str, Any]] | None = None,
-) -> IngestReport:
-    """The report on the result of ``read``. ``source``: the source for the YAML. ``graph``: its section ``graph``."""
-    report = IngestReport(shown(path), format, list(columns), list(remarks))
-    try:
-        result = read()
-    except GraphmillError as error:
-        return replace(report, problem=str(error))
-    written = {"name": source.get("name", "edges"), "format": format, "path": shown(path)} | dict(source)
-    model = system if isinstance(system, str) else system(result)
-    return replace(
-        report,
-        counts=result.counts,
-        notes=result.notes,
-        node_types=counted(result.nodes["type"]),
-        relations=counted(result.edges["relation"]),
-        rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
-        defs=defs_yaml(dataset_name(path), written, model, graph(result) if graph else {}),
-    )
 
 
 def all_types(result: IngestResult) -> dict[str, Any]:

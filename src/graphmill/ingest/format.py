@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
+from graphmill.ingest.probe import ROWS, Probe, has_header
 from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
@@ -33,6 +34,14 @@ class Preview(NamedTuple):
     names: tuple[str, ...]
     rows: list[dict[str, str]]
     header_lines: int = 0
+
+
+class Guess(NamedTuple):
+    """How a format would read a path: its settings, a remark on each guess, and the role of each column by its name."""
+
+    settings: dict[str, Any]
+    remarks: list[str] = []  # noqa: RUF012 - never changed
+    parts: dict[str, str] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,23 @@ class Look:
             return ()
 
     @cached_property
+    def probe(self) -> Probe | None:
+        """The first rows of a table file; None for other files."""
+        try:
+            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
+                return None
+            with RowFile(self.path) as file:
+                names, rows = file.names, [tuple(row) for row in file.cells(ROWS)]
+                sure = file.kind != "csv" or file.header.commented
+                usual = file.delimiter not in ("\t", " ")
+        except InputError:
+            return None
+        header = True if sure else has_header(names, rows)
+        if header is False or (header is None and not usual):
+            rows, names = [names, *rows], tuple(map(str, range(len(names))))
+        return Probe(names, header, tuple(rows))
+
+    @cached_property
     def kind(self) -> str:
         """csv, parquet, jsonl, or empty."""
         try:
@@ -100,14 +126,15 @@ class Format:
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
     features itself. ``preview``: function from location, settings and role to the first rows.
-    ``examine``: function that makes the report of ``graphmill ingest-report``. ``recognises``: function that returns
-    how likely a path is of this format (0: not at all, 100: certain).
+    ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
+    function from a look and the columns that are named (role → column) to the settings with which the path is read; it
+    raises :class:`InputError` if it cannot tell. ``system``: the system that is suggested for the result. ``suited``: the
+    graph settings of a generated YAML. ``examine``: makes the report itself, in place of these.
     """
 
     name: str
     settings: type[Settings]
     gives: Gives | Callable[[Any], Gives]
-    examine: Callable[[str], IngestReport]
     recognises: Callable[[Look], int]
     read: Callable[[str, Any], IngestResult] | None = None
     files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
@@ -116,6 +143,10 @@ class Format:
     graph: tuple[tuple[str, Any], ...] = ()
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
+    guess: Callable[[Look, Mapping[str, str]], Guess] = field(default=lambda look, columns: no_columns(columns))
+    system: Callable[[IngestResult], str] = field(default=lambda result: "hgt")
+    suited: Callable[[IngestResult], Mapping[str, Any]] = field(default=lambda result: {})
+    examine: Callable[[str], IngestReport] | None = None
 
     def gives_by(self, settings: Any) -> Gives:
         """The kind of rows of a source with these settings."""
@@ -126,9 +157,17 @@ class Format:
         return role.partition(":")[0] in self.data_roles
 
 
+def no_columns(columns: Mapping[str, str]) -> Guess:
+    """The guess of a format whose columns have no names. Raises :class:`InputError` if some are named."""
+    if columns:
+        raise InputError(f"columns of this format cannot be named ({', '.join(columns)}); leave --columns out")
+    return Guess({})
+
+
 def table_preview(location: str, settings: Any, role: str = "") -> Preview:
     """The first rows of a table file."""
-    with RowFile(location, getattr(settings, "delimiter", "auto")) as file:
+    header = getattr(settings, "header", True)
+    with RowFile(location, getattr(settings, "delimiter", "auto"), header_line=header) as file:
         return Preview(file.names, file.first(PREVIEW_ROWS), file.header.first_line - 1 if file.kind == "csv" else 0)
 
 

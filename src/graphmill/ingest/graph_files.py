@@ -42,7 +42,7 @@ def read_graph(
     Raises :class:`InputError` if a file cannot be used, if no edge is left, or if ``strict`` is set and anything is
     unusual.
     """
-    reading = GraphReading(name, settings.strict, settings.max_rejects)
+    reading = GraphReading(name, settings.strict, settings.max_rejects, settings.keep_negated)
     # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, max_rejects=settings.max_rejects, unread=reading.unread)
     listed = [listing.listed(source) for source in nodes]
@@ -84,6 +84,7 @@ def finished(
     counts = counts_of(made, nodes, edges, len(reading.rejects), indexed) | {
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
+        "negated_rows": reading.negated,
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": sum(map(len, reading.unread.values())),
@@ -109,6 +110,7 @@ def finished(
         counts |= {"nodes": nodes.num_rows, "edges": edges.num_rows}
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
+    counts["rows"] += reading.negated
     said = [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts.get(name)]
     everything = [*described_counts(counts, indexed), *said, *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything)

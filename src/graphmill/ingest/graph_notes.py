@@ -38,6 +38,11 @@ def problems(counts: dict[str, int]) -> list[str]:
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
     """A sentence for each unusual finding about nodes and edges."""
     notes = [f"{counts[name]:,} {words} {remark}" for name, (words, remark) in _PROBLEMS.items() if counts.get(name)]
+    if counts.get("negated_rows"):
+        notes.append(
+            f"{counts['negated_rows']:,} rows say that a link does not hold (negated, deprecated, NOT) and were left out; "
+            "keep_negated: true keeps them"
+        )
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")

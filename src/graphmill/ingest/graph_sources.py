@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
-from graphmill.ingest.names import without_blanks
-from graphmill.ingest.rejects import Reject, max_rejects_setting
+from graphmill.ingest.names import plain, plain_name, without_blanks
+from graphmill.ingest.rejects import KEEP_NEGATED, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
@@ -38,16 +38,22 @@ class GraphFilesSettings(Settings):
     )
     missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
     strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
+    keep_negated: bool = KEEP_NEGATED
     max_rejects: int = max_rejects_setting("the files as soon as")
 
 
 @dataclass
 class GraphReading:
-    """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files."""
+    """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files.
+
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``.
+    """
 
     name: str
     strict: bool = False
     max_rejects: int = 0
+    keep_negated: bool = False
+    negated: int = 0
     rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
@@ -124,14 +130,54 @@ class GraphReading:
 
     def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[Mentions, EdgeRows]]:
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
+        if not self.keep_negated:
+            source = _with_negations(source)
         file, columns = self._opened(source)
         with file:
-            for (mentions, rows, wrong), refused in file.blocks(
-                columns, lambda block: edge_rows(_of_kind(block, source.only_where), source, known, missing)
+            for (negated, (mentions, rows, wrong)), refused in file.blocks(
+                columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
             ):
+                self.negated += negated
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.closed(file)
+
+    def _digest(
+        self, block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
+    ) -> tuple[int, tuple[Mentions, EdgeRows, list[Reject]]]:
+        kept = block if self.keep_negated else _not_negated(block, source)
+        return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
+
+
+_NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
+            "is_retracted", "qualifier", "qualifiers")  # fmt: skip
+"""Names of columns that say of a statement that it does not hold (any more)."""
+_TRUE = ("true", "t", "yes", "y", "1", "1.0")
+_NOT = r"^\s*NOT(\||$|\s)"
+
+
+def _with_negations(source: EdgeSource) -> EdgeSource:
+    """The source with the columns of its file that say of a statement that it does not hold."""
+    used = {column.name for column in source.columns}
+    with RowFile(source.path, source.delimiter, header_line=source.header, wanted=list(used), names=source.names,
+                 quoted=source.quoted) as file:  # fmt: skip
+        names = [name for name in file.names if plain_name(plain(name)) in _NEGATED and name not in used]
+    return replace(source, negated=tuple(name for name in names if names.count(name) == 1))
+
+
+def _not_negated(block: CsvBlock, source: EdgeSource) -> CsvBlock:
+    """The rows whose statement holds: no true cell in a column such as ``negated``, no ``NOT|`` before the relation."""
+    keep = np.ones(block.table.num_rows, bool)
+    for name in (*source.negated, source.relation):
+        if name:
+            column = category_of(block.table, name)
+            texts = pc.utf8_lower(pc.utf8_trim_whitespace(column.dictionary))
+            says = pc.match_substring_regex(column.dictionary, _NOT)
+            if name != source.relation:
+                says = pc.or_(says, pc.is_in(texts, pa.array(_TRUE)))
+            if pc.any(says, min_count=0).as_py():
+                keep &= ~np.asarray(says, bool)[column.indices.to_numpy()]
+    return block if keep.all() else block.rows(keep)
 
 
 def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
@@ -139,8 +185,7 @@ def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
     if not column:
         return block
     keep = np.asarray(pc.not_equal(pc.utf8_trim_whitespace(text_of(block.table, column)), ""), bool)
-    lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
-    return CsvBlock(block.table.filter(pa.array(keep)).combine_chunks(), lines, block.rejects)
+    return block.rows(keep)
 
 
 _NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])

@@ -19,27 +19,31 @@ from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import shown
-from graphmill.ingest.findings import IngestReport, examined, listed_columns
-from graphmill.ingest.format import ONE_WAY, Format, Look
+from graphmill.ingest.format import ONE_WAY, Format, Guess, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
+from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_mentions import category_of, text_of
 from graphmill.ingest.names import (
     KNOWN_NAMES,
     as_number,
-    first_named,
+    column_of,
     is_row_number,
+    plain,
     role_of,
     with_point,
     without_blanks,
 )
+from graphmill.ingest.probe import Probe
 from graphmill.ingest.rejects import Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
+_AMOUNTS = ("count", "plays", "quantity", "weight")
+"""Names of weights that are no ratings."""
 _TIME = ("second", "nano", "unit")
 _LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
 """Splits as written; pandas writes 1.0 for 1."""
@@ -49,6 +53,14 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "split": (_LABELS.get, "not 0 (train), 1 (valid) or 2 (test)"),
 }
 """How the cells of a role are read, and the reason of the rejects."""
+
+
+MIN_WEIGHT: Any = setting(
+    0.0,
+    "leave out interactions with a smaller weight (rating); 0: leave out those that are negative or zero; a negative "
+    "number, such as -1, keeps these from it on",
+)
+"""The field ``min_weight`` of the settings of formats of interactions."""
 
 
 class InteractionColumns(Settings):
@@ -70,9 +82,10 @@ class InteractionsCsvSettings(Settings):
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
     delimiter: str = setting(
         "auto",
-        "one character between fields, the word tab, or auto: comma, tab, semicolon or bar, whichever fits the header",
+        "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits",
     )
-    min_weight: float = setting(0.0, "leave out interactions with a smaller weight; 0: keep all")
+    min_weight: float = MIN_WEIGHT
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
     k_core: int = setting(
         0,
         "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
@@ -83,13 +96,7 @@ class InteractionsCsvSettings(Settings):
     )
     max_rejects: int = max_rejects_setting("the file if")
 
-    @field_validator("delimiter")
-    @classmethod
-    def _one_character(cls, value: str) -> str:
-        value = "\t" if value == "tab" else value
-        if value != "auto" and len(value) != 1:
-            raise ValueError(f"delimiter {value!r} must be one character, the word tab, or auto")
-        return value
+    _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
 @guarded
@@ -100,18 +107,17 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     or, with ``strict``, anything unusual; :class:`SettingsError` for ``min_weight`` without a weight column.
     """
     settings = settings or InteractionsCsvSettings()
-    with RowFile(path, settings.delimiter, wanted=[n for n in settings.columns.model_dump().values() if n]) as file:
+    named = [name for name in settings.columns.model_dump().values() if name]
+    with RowFile(path, settings.delimiter, header_line=settings.header, wanted=named) as file:
         chosen = choose_columns(file.names, settings.columns, file.name)
-        result = read_interactions(file, chosen, settings, settings.min_weight, ordered="timestamp" in chosen)
+        result = read_interactions(file, chosen, settings, ordered="timestamp" in chosen)
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
         shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
         result.notes.append(f"columns that play no part were skipped: {shown_names}")
     return result
 
 
-def read_interactions(
-    file: RowFile, chosen: Mapping[str, str], settings: Any, min_weight: float = 0.0, *, ordered: bool
-) -> IngestResult:
+def read_interactions(file: RowFile, chosen: Mapping[str, str], settings: Any, *, ordered: bool) -> IngestResult:
     """The interactions of an open file. ``chosen``: role → column. ``ordered``: whether the order of rows of one time, or
     of all rows if there are no times, is that of the interactions. ``settings``: those of
     :func:`~graphmill.ingest.interactions.interaction_tables`.
@@ -119,41 +125,70 @@ def read_interactions(
     Raises :class:`InputError` as that does, and :class:`SettingsError` for ``min_weight`` without a weight column.
     """
     whole, refused, commas, padded = read_roles(file, chosen, ("user", "item"))
-    rows, light = whole.num_rows + len(refused), 0
-    if "weight" in chosen and min_weight:
-        keep = whole["weight"].to_numpy() >= min_weight
-        light = int((~keep).sum())
-        whole = whole.filter(pa.array(keep))
-    elif min_weight:
-        raise SettingsError(
-            f"{file.name} has no weight column, so min_weight cannot be honoured; name it in columns.weight"
-        )
+    rows = whole.num_rows + len(refused)
+    whole, light, notes = positive(whole, chosen, settings.min_weight, file.name)
     times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
     weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
     interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
     result = interaction_tables(interactions, file.name, settings, rejects=refused, rows=rows, ordered=ordered)
     result.counts["below_min_weight"] = light
-    result.notes.extend(file.notes)
+    result.notes.extend([*notes, *file.notes])
     if padded:
         result.counts["padded_ids"] = padded
         result.notes.append(f"{padded} ids have white space around them; it was taken off")
     if commas:
         result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
-    if light:
-        result.notes.append(f"{light} interactions are lighter than min_weight and were left out")
     return result
+
+
+def positive(
+    rows: pa.Table, chosen: Mapping[str, str], min_weight: float, file: str
+) -> tuple[pa.Table, int, list[str]]:
+    """The rows with a weight that counts as liking, the number of the others, and sentences on the weights.
+
+    ``chosen``: role → column. Raises :class:`SettingsError` for ``min_weight`` without weights, and :class:`InputError`
+    if no row is left.
+    """
+    if "weight" not in chosen:
+        if min_weight:
+            raise SettingsError(
+                f"{file} has no weight column, so min_weight cannot be honoured; name it in columns.weight"
+            )
+        return rows, 0, []
+    weight, column = rows["weight"].to_numpy(), chosen["weight"]
+    keep = weight >= min_weight if min_weight else weight > 0
+    light = int((~keep).sum())
+    what = f"below min_weight ({min_weight:g})" if min_weight else "negative or zero, which is no liking"
+    remedy = "" if min_weight or not light else f"; min_weight: {min(weight.min(), -1):g} keeps them"
+    if light and not keep.any():
+        raise InputError(f"{file} has no usable interaction: all numbers of column {column} are {what}{remedy}")
+    if light:
+        note = f"{light:,} of {len(keep):,} interactions were left out: their {column} is {what}{remedy}"
+        return rows.filter(pa.array(keep)), light, [note]
+    scale = np.unique(weight)
+    if min_weight or scale[-1:] != 5 or not 3 <= len(scale) <= 10 or plain(column) in _AMOUNTS:
+        return rows, 0, []
+    share = 100 * float((weight < 3).mean())
+    return (
+        rows,
+        0,
+        [
+            f"column {column} is a scale up to 5: {share:.0f} % of the ratings are below 3 and count as the others do; "
+            "min_weight: 3 leaves them out"
+        ],
+    )
 
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles in the file."""
-    chosen = {}
-    for role, known in KNOWN_NAMES.items():
+    chosen: dict[str, str] = {}
+    for role in KNOWN_NAMES:
         asked = getattr(columns, role)
         if asked == "none" and role not in ("user", "item"):
             continue
         if asked and asked not in names:
             raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
-        if found := asked or first_named(names, known):
+        if found := asked or column_of(role, [name for name in names if name not in chosen.values()]):
             chosen[role] = found
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")
@@ -171,7 +206,9 @@ def read_roles(
     ``chosen``: role → column; a blank cell of a ``required`` role is a reject. Also returns the rejects, the number of
     decimal commas, and the number of ids with white space around them. Raises :class:`InputError` if there is no row.
     """
-    wanted = tuple(Column(name, required=role in required) for role, name in chosen.items())
+    wanted = tuple(
+        Column(name, required=role in required, names=role in ("user", "item")) for role, name in chosen.items()
+    )
     blocks, refused, commas, padded = [], list[Reject](), 0, 0
     for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda b: _digest(b, chosen, file.delimiter)):
         blocks.append(table)
@@ -228,35 +265,55 @@ def _whole(column: pa.DictionaryArray) -> Times | None:
     return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
 
 
-def _examine(path: str) -> IngestReport:
-    file = shown(path)
-    try:
-        with RowFile(path) as opened:
-            names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
-        chosen = choose_columns(names, InteractionColumns(), file)
-    except InputError as error:
-        return IngestReport(file, "interactions_csv", problem=str(error))
-    columns = listed_columns(names, {name: role for role, name in chosen.items()}, first)
-    # With an order, each user's last two are held out; without one, they must be drawn.
-    graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
-    settings = InteractionsCsvSettings(delimiter=mark)
-    return examined(
-        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "bpr_mf",
-        columns=columns, graph=lambda result: graph,
-    )  # fmt: skip
+def _guess(look: Look, given: Mapping[str, str]) -> Guess:
+    with RowFile(look.path, wanted=list(given.values())) as file:
+        names, mark = file.names, file.delimiter
+    probe, remarks = look.probe, list[str]()
+    bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
+    if probe is not None and bare:
+        names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
+    if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (found := _two_kinds(probe)):
+        given = {role: name for role, name in found.items() if name not in given.values()} | dict(given)
+        remarks.append(
+            f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
+        )
+    chosen = choose_columns(names, parse(InteractionColumns, dict(given), "columns"), shown(look.path))
+    settings: dict[str, Any] = {"columns": given} if given else {}
+    settings |= {"header": False} if bare else {}
+    settings |= {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark not in (",", "\t") else {}
+    return Guess(settings, remarks, {name: role for role, name in chosen.items()})
+
+
+def _two_kinds(probe: Probe) -> dict[str, str]:
+    """Role → column of a table with two columns of ids of two kinds and a time; empty for any other."""
+    places, when = probe.ids, probe.place_of("times")
+    if len(places) != 2 or when is None or probe.one_kind(*places) is not False:
+        return {}
+    weights = [n for n in probe.names if probe.header is not False and role_of(n) == "weight"]
+    found = dict(zip(("user", "item", "timestamp"), (probe.names[place] for place in (*places, when)), strict=True))
+    return found | ({"weight": weights[0]} if weights else {})
 
 
 def _recognises(look: Look) -> int:
     roles = {role_of(name) for name in look.columns}
-    return 75 + 5 * len(roles & {"weight", "timestamp"}) if {"user", "item"} <= roles else 0
+    if {"user", "item"} <= roles:
+        return 75 + 5 * len(roles & {"weight", "timestamp"})
+    return 66 if look.probe is not None and look.probe.header is not False and _two_kinds(look.probe) else 0
+
+
+def _suited(result: IngestResult) -> dict[str, Any]:
+    # With an order, each user's last two are held out; without one, they must be drawn.
+    return {} if "timestamp" in result.edges.column_names else {"split": {"method": "random"}}
 
 
 FORMAT = Format(
     "interactions_csv",
     InteractionsCsvSettings,
     "interactions",
-    _examine,
     _recognises,
     read_interactions_csv,
     graph=ONE_WAY,
+    guess=_guess,
+    system=lambda result: "mf",
+    suited=_suited,
 )

@@ -3,7 +3,7 @@
 from pydantic import field_validator, model_validator
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.rejects import max_rejects_setting
+from graphmill.ingest.rejects import KEEP_NEGATED, max_rejects_setting
 from graphmill.settings import Settings, setting
 
 _PARTS = ("index", "id", "type", "name", "source")
@@ -13,12 +13,13 @@ PRIMEKG = ("relation", "display_relation", *(f"{end}_{part}" for end in ("x", "y
 
 def checked_delimiter(value: str) -> str:
     """``auto``, or the delimiter as one character. Raises ``ValueError`` for an invalid delimiter."""
-    if value in ("tab", "\\t"):
-        return "\t"
-    if value == "auto":
+    value = {"tab": "\t", "\\t": "\t", "space": " "}.get(value, value)
+    if value in ("auto", "::"):
         return value
     if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
-        raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, the word tab, or auto")
+        raise ValueError(
+            "the delimiter must be one ASCII character, such as , or ; or |, ::, the words tab or space, or auto"
+        )
     return value
 
 
@@ -68,7 +69,7 @@ class KgColumns(Settings):
                 raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
         return self
 
-    def of_file(self, path: str, delimiter: str) -> EdgeSource:
+    def of_file(self, path: str, delimiter: str, header: bool = True) -> EdgeSource:
         """The map as that of the file ``path``."""
         columns = self
         if self == KgColumns():
@@ -80,7 +81,7 @@ class KgColumns(Settings):
         )  # fmt: skip
         return EdgeSource(
             path, head, tail, columns.relation, columns.relation_constant, columns.display_relation, columns.timestamp,
-            delimiter, types_required=True,
+            delimiter, header, types_required=True,
         )  # fmt: skip
 
 
@@ -88,8 +89,12 @@ class KgCsvSettings(Settings):
     """How a ``kg_csv`` source is read."""
 
     columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
-    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto: what fits the columns")
+    delimiter: str = setting(
+        "auto", "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits"
+    )
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
+    keep_negated: bool = KEEP_NEGATED
     strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
     max_rejects: int = max_rejects_setting("the file as soon as")
 

@@ -7,14 +7,15 @@ strings. Rows that cannot be used become rejects; what is unusual but valid is c
 the complete table of cases.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import catalogue_of
 from graphmill.ingest.files import shown
-from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
-from graphmill.ingest.format import Format, Look
+from graphmill.ingest.findings import all_types
+from graphmill.ingest.format import Format, Guess, Look
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
@@ -33,9 +34,9 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     is missing, no row is usable, more than ``max_rejects`` rows are not, or ``strict`` is set and anything is unusual.
     """
     settings = settings or KgCsvSettings()
-    source = settings.columns.of_file(str(path), settings.delimiter)
+    source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, settings.keep_negated)
     assembly = Assembly(indexed=indexed, timed=bool(source.timestamp))
     for block in reading.edges(source, nowhere, ""):
         assembly.add(*block)
@@ -45,40 +46,49 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     return finished(reading, made, nowhere, {}, named=named, indexed=indexed, limit_nodes=settings.limit_nodes)
 
 
-def examine(path: str) -> IngestReport:
-    """A report on the file, read with a guessed column map."""
-    try:
-        with RowFile(path) as file:
-            names, mark, first = file.names, file.delimiter, next(iter(file.first(1)), {})
-    except InputError as error:
-        return IngestReport(shown(path), "kg_csv", problem=str(error))
-    columns, remarks = guess_columns(names)
-    listed = listed_columns(names, parts_of(columns) if columns is not None else {}, first)
-    word = {"\t": "tab"}.get(mark, mark)
-    if mark != ",":
-        remarks = [f"the fields are separated by '{word}'", *remarks]
+def guess(look: Look, given: Mapping[str, str]) -> Guess:
+    """The settings that fit a table. Raises :class:`InputError` if its two ends cannot be told."""
+    with RowFile(look.path, wanted=list(given.values())) as file:
+        mark, names, kind = file.delimiter, file.names, file.kind
+    probe = look.probe
+    bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
+    if probe is not None and (bare or probe.header is not False):
+        names = probe.names
+    columns, remarks = guess_columns(names, given, probe)
     if columns is None:
-        problem = "no column map could be guessed: write one (columns: {head_id: …, tail_id: …, relation: …})"
-        return IngestReport(shown(path), "kg_csv", listed, remarks, problem)
-    source: dict[str, Any] = {"name": "edges", "format": "kg_csv", "path": shown(path)}
+        raise InputError(
+            f"{shown(look.path)}: {remarks[-1]}; name them, such as --columns head_id=…,tail_id=…,relation=… (or "
+            "user=…,item=… for interactions)"
+        )
+    settings: dict[str, Any] = {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark != "," else {}
+    settings |= {"header": False} if bare else {}
     chosen = {name: value for name, value in columns.model_dump().items() if value}
-    source |= ({"delimiter": word} if mark != "," else {}) | ({"columns": chosen} if chosen else {})
-    settings = KgCsvSettings(columns=columns, delimiter=mark)
-    return examined(
-        path, "kg_csv", lambda: read_kg_csv(path, settings), source, "hgt",
-        columns=listed, remarks=remarks, graph=all_types,
-    )  # fmt: skip
+    settings |= {"columns": chosen} if chosen else {}
+    if mark != "," and kind == "csv":
+        remarks = [f"the fields are separated by {({chr(9): 'tabs', ' ': 'blanks'}).get(mark, mark)}", *remarks]
+    if bare:
+        remarks = ["the first line is a row: its columns are called 0, 1, …", *remarks]
+    return Guess(settings, remarks, parts_of(columns))
 
 
 def _recognises(look: Look) -> int:
     if set(PRIMEKG) <= set(look.columns):
         return 95
-    columns, remarks = guess_columns(look.columns) if look.columns else (None, [])
+    probe = look.probe
+    if probe is None:
+        return 0
+    columns, remarks = guess_columns(probe.names, probe=probe)
     if columns is None:
         return 0
     # x and y alone may be numbers of a node as well as ends of an edge.
-    coordinates = columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}
-    return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
+    if columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}:
+        return 20
+    if not any("are taken for head and tail" in remark for remark in remarks):
+        return 70
+    one = probe.one_kind(*(probe.names.index(name) for name in (columns.head_id, columns.tail_id)))
+    if one or (probe.header is not False and probe.place_of("times") is None):
+        return 68 if one else 50
+    return 20 if one is False and probe.place_of("times") is None else 0
 
 
-FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)
+FORMAT = Format("kg_csv", KgCsvSettings, "edges", _recognises, read_kg_csv, guess=guess, suited=all_types)

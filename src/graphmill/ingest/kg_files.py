@@ -6,7 +6,7 @@ database exports. ``path`` is the folder. Its files are CSV, Parquet or JSON lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from pydantic import field_validator, model_validator
 from graphmill.errors import InputError, listed
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown, within
-from graphmill.ingest.findings import IngestReport, all_types, examined
-from graphmill.ingest.format import Format, Look, Preview, table_preview
+from graphmill.ingest.findings import all_types
+from graphmill.ingest.format import Format, Guess, Look, Preview, no_columns, table_preview
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
@@ -194,24 +194,17 @@ def guessed_files(
     return found, remarks
 
 
-def examine_files(path: str, found: Mapping[str, list[dict[str, Any]]], remarks: Sequence[str]) -> IngestReport:
-    """The report on the files of :func:`guessed_files`, with names relative to ``path``."""
+def guess_of_files(files: Mapping[str, str | Path], *, unsure: bool = False) -> Guess:
+    """The guess for files (name within their folder → location). Raises :class:`InputError` if none has edges."""
+    found, remarks = guessed_files(files, unsure=unsure)
     if not found["edges"]:
-        problem = "no file in it has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]"
-        return IngestReport(shown(path), "kg_files", remarks=list(remarks), problem=problem)
-    chosen = {kind: entries for kind, entries in found.items() if entries}
-
-    def read() -> IngestResult:
-        return read_kg_files(path, KgFilesSettings.model_validate(chosen))
-
-    return examined(
-        path, "kg_files", read, {"name": "graph", "format": "kg_files", "path": shown(path), **chosen}, "hgt",
-        remarks=remarks, graph=all_types,
-    )  # fmt: skip
+        raise InputError("no file has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]")
+    return Guess({kind: entries for kind, entries in found.items() if entries}, remarks)
 
 
-def _examine(path: str) -> IngestReport:
-    return examine_files(path, *guessed_files(Look(path).files))
+def _guess(look: Look, columns: Mapping[str, str]) -> Guess:
+    no_columns(columns)
+    return guess_of_files(look.files)
 
 
 def _recognises(look: Look) -> int:
@@ -228,11 +221,12 @@ FORMAT = Format(
     "kg_files",
     KgFilesSettings,
     "edges",
-    _examine,
     _recognises,
     read_kg_files,
     kg_files,
     data_roles=("edges",),
     own_features=lambda settings: any(file.features for file in settings.nodes),
+    guess=_guess,
+    suited=all_types,
     preview=_preview,
 )

@@ -1,78 +1,128 @@
-"""Guesses the column map of an edge file from its header, for the report."""
+"""Guesses the column map of a table of edges from its header and its first rows."""
 
-import re
 from collections.abc import Iterable, Mapping
 from itertools import product
 
 from graphmill.errors import listed
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
-from graphmill.ingest.names import END_NAMES, KNOWN_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
+from graphmill.ingest.names import (
+    END_NAMES,
+    END_WORDS,
+    RELATION_NAMES,
+    column_of,
+    plain_name,
+    row_number_note,
+    without_row_numbers,
+)
+from graphmill.ingest.probe import Probe, numbered_pair, stem_of
 
 _EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
     "index": ("index", "idx"),
-    "id": ("id", "identifier", "curie", ""),
+    "id": ("id", "identifier", "curie", "", "node", "node_id", "code", "key", "entity"),
     "type": ("type", "category", "kind", "class"),
     "name": ("name", "label", "title"),
     "source": ("source", "vocabulary", "database", "db"),
 }
 _DISPLAY = ("display_relation", "relation_label", "predicate_label")
+_NO_TYPES = {"node", "id", "entity", "interactor", "vertex", "x", "n", "v", "item", "name", "code"}
+"""Words for any node, which are no type of nodes."""
 
 
 def guess_columns(
-    header: tuple[str, ...], given: Mapping[str, str] | None = None
+    header: tuple[str, ...], given: Mapping[str, str] | None = None, probe: Probe | None = None
 ) -> tuple[KgColumns | None, list[str]]:
     """A column map for ``header``, with a remark on each guess; None if the two ends cannot be found.
 
-    PrimeKG's twelve columns give the empty map. ``given``: parts of the map that are known. Where the header's words show
-    no ends and ``given`` has both ids, those are the ends; the map is then None if no column is the relation either.
+    PrimeKG's twelve columns give the empty map. ``given``: parts of the map that are known, which stay as they are.
+    ``probe``: the first rows, by whose values ends are found where the header's words show none; without it, the first
+    and the last of two or three columns are taken.
     """
-    if set(PRIMEKG) <= set(header):
+    given = dict(given or {})
+    if set(PRIMEKG) <= set(header) and not given:
         return KgColumns(), []
-    header, left_out = (tuple(names) for names in without_row_numbers(header))
-    plain = {_plain(name): name for name in reversed(header)}
+    header, left_out = (tuple(names) for names in without_row_numbers(header, tuple(given.values())))
+    plain = {plain_name(name): name for name in reversed(header)}
     remarks = [row_number_note(left_out)] if left_out else []
-    found = _ends(plain, END_NAMES)
-    named = given if not found and given and given.get("head_id") and given.get("tail_id") else {}
-    if named:
-        ends = {end: named[end] for end in ("head_id", "tail_id")}
-        first, second = (_plain(name).removesuffix("_id") for name in ends.values())
-        found = _ends(plain, [(first, second)]) | ends
-    if not found and (found := _ends(plain, _typed_pair(plain))):
-        remarks.append(
-            f"column {found['head_id']} is the head and {found['tail_id']} the tail: each has a column of types"
-        )
-    if not found and len(header) in (2, 3):
-        found = {"head_id": header[0], "tail_id": header[-1]}
-        remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
+    found, why = _found_ends(header, plain, given, probe)
     if not found:
         return None, [*remarks, f"no two columns could be told to be the ends of an edge among {listed(header)}"]
-    taken = set(found.values()) - {""}
-    when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
-    relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
-    if not relation and not when and len(header) == 3 and len(taken) == 2:
-        other = next((name for name in header if name not in taken), "")  # none if two columns have the same name
-        if other and other.lower() not in _EDGE_IDS:
-            relation = other
-            remarks.append(f"column {relation} is taken for the relation")
-    display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
-    found |= {"relation": relation, "display_relation": display, "timestamp": when}
-    if when:
-        remarks.append(f"column {when} is taken for the edge's time (split: {{method: by_time}} holds out the newest)")
-    if not relation:
-        if named and not (named.get("relation") or named.get("relation_constant")):
-            return None, [*remarks, f"no column for the relation could be told among {listed(header)}"]
+    remarks += [why] if why else []
+    taken = {*found.values(), *given.values()} - {""}
+    free = [name for name in header if name not in taken]
+    when = column_of("timestamp", free) or next((plain[n] for n in ("year",) if plain.get(n) in free), "")
+    relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] in free), "")
+    if not relation and not when and len(free) == 1 and len(header) == 3 and free[0].lower() not in _EDGE_IDS:
+        named = probe is None or free[0] not in probe.names or probe.holds(probe.names.index(free[0])) == "ids"
+        relation = free[0] if named else ""
+        remarks += [f"column {relation} is taken for the relation"] if named else []
+    display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
+    found |= {"relation": relation, "display_relation": display, "timestamp": when} | given
+    if when and "timestamp" not in given:
+        remarks.append(f"column {when} is taken for the edge's time")
+    if not found["relation"] and not found.get("relation_constant"):
         found["relation_constant"] = "related_to"
         remarks.append("there seems to be no column for the relation: all edges are called related_to")
     for end in ("head", "tail"):
-        if not found.get(f"{end}_type"):
+        if not found.get(f"{end}_type") and not found.get(f"{end}_type_constant"):
             found[f"{end}_type_constant"] = "node"
-            remarks.append(f"there seems to be no column for the {end}'s type: all are of type node; change it")
+    if "node" in (kinds := [found.get(f"{end}_type_constant") for end in ("head", "tail")]):
+        what = "nodes" if kinds == ["node", "node"] else "heads" if kinds[0] == "node" else "tails"
+        remarks.append(f"there seems to be no column for the type of {what}: all are of type node; change it")
+    for part in ("relation", "head_type", "tail_type"):
+        if part in given or found.get(part):
+            found.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)
     return KgColumns(**{k: v for k, v in found.items() if v}), remarks
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+def _found_ends(
+    header: tuple[str, ...], plain: dict[str, str], given: Mapping[str, str], probe: Probe | None
+) -> tuple[dict[str, str], str]:
+    """The columns of both ends by part, and why, empty if their names say so; no columns if they cannot be found."""
+    if given.get("head_id") and given.get("tail_id"):
+        ends = {end: given[end] for end in ("head_id", "tail_id")}
+        words = [plain_name(name).removesuffix("_id") for name in ends.values()]
+        return _ends(plain, [(words[0], words[1])]) | ends, ""
+    if found := _ends(plain, END_NAMES):
+        return found, ""
+    if found := _ends(plain, _typed_pair(plain)):
+        return (
+            found,
+            f"column {found['head_id']} is the head and {found['tail_id']} the tail: each has a column of types",
+        )
+    if (probe is None or probe.header is not False) and (pair := numbered_pair(header)):
+        kind = stem_of(pair[0])
+        why = f"{pair[0]} and {pair[1]} are the ends of an edge by their names: nodes of one kind"
+        return _pair(*pair, kind if kind not in _NO_TYPES else "node"), why
+    if probe is None:
+        if len(header) not in (2, 3):
+            return {}, ""
+        return _pair(header[0], header[-1]), f"{header[0]} and {header[-1]} are taken for head and tail: first and last"
+    return _ends_by_values(header, probe)
+
+
+def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, str], str]:
+    places = [place for place in probe.ids if probe.names[place] in header]
+    if len(places) == 3 and len(probe.names) in (3, 4):
+        middle = next((p for p in places if plain_name(probe.names[p]) in RELATION_NAMES), None)
+        if middle is None:  # the relation is the column whose values are of another kind
+            a, b, c = places
+            middle = c if probe.one_kind(a, b) and not probe.one_kind(a, c) else b
+        places = [place for place in places if place != middle]
+    if len(places) != 2:
+        return {}, ""
+    first, second = (probe.names[place] for place in places)
+    one = probe.one_kind(*places)
+    kinds = [plain_name(name).removesuffix("_id") for name in (first, second)]
+    if one is not False or probe.header is False or set(kinds) & (END_WORDS | _NO_TYPES):
+        kinds = ["node", "node"]
+    why = "their ids are of one kind" if one else "they are the two columns of ids"
+    which = "columns" if probe.header is not False else "columns number"
+    return _pair(first, second, *kinds), f"{which} {first} and {second} are taken for head and tail: {why}"
+
+
+def _pair(head: str, tail: str, kind: str = "node", other: str = "") -> dict[str, str]:
+    return {"head_id": head, "tail_id": tail, "head_type_constant": kind, "tail_type_constant": other or kind}
 
 
 def _typed_pair(plain: dict[str, str]) -> list[tuple[str, str]]:

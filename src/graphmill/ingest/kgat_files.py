@@ -19,7 +19,6 @@ from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import shown, text_lines
-from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
@@ -303,10 +302,6 @@ def _held_out(result: IngestResult) -> dict[str, Any]:
     return {} if SPLITS.index("valid") in found else {"split": {"given": "add_valid"}}
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "kgat", lambda: read_kgat(path), {"name": "interactions"}, "kgat", graph=_held_out)
-
-
 def _recognises(look: Look) -> int:
     train = look.file("train.txt")
     if train is None:
@@ -325,11 +320,12 @@ FORMAT = Format(
     "kgat",
     KgatFilesSettings,
     lambda settings: "knowledge" if settings.part == "knowledge" else "interactions and facts",
-    _examine,
     _recognises,
     read_kgat,
     kgat_files,
     data_roles=(*SPLITS, "knowledge"),
     graph=ONE_WAY,
+    system=lambda result: "kgat",
+    suited=_held_out,
     preview=_preview,
 )

@@ -8,13 +8,14 @@ used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown, within
-from graphmill.ingest.findings import IngestReport, all_types, examined
-from graphmill.ingest.format import Format, Look
+from graphmill.ingest.findings import all_types
+from graphmill.ingest.format import Format, Guess, Look, no_columns
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
@@ -94,12 +95,12 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 
-def _examine(path: str) -> IngestReport:
-    look = Look(path)
+def _guess(look: Look, columns: Mapping[str, str]) -> Guess:
     if not look.is_folder and not set(look.columns) >= _EDGE:
-        problem = "this is a node file of KGX; name its folder, or the file of edges beside it"
-        return IngestReport(shown(path), "kgx", problem=problem)
-    return examined(path, "kgx", lambda: read_kgx(path), {"name": "graph"}, "hgt", graph=all_types)
+        raise InputError(
+            f"{shown(look.path)} is a node file of KGX; name its folder, or the file of edges in the same folder"
+        )
+    return no_columns(columns)
 
 
 def _recognises(look: Look) -> int:
@@ -116,10 +117,11 @@ FORMAT = Format(
     "kgx",
     KgxSettings,
     "edges",
-    _examine,
     _recognises,
     read_kgx,
     kgx_files,
     data_roles=("edges",),
+    guess=_guess,
+    suited=all_types,
     own_features=lambda settings: bool(settings.features),
 )

@@ -1,8 +1,8 @@
 """The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label`` with a split, and matrices of item features in the same
 folder.
 
-It reads ``.inter`` files and tab-separated ``.csv`` files, also with names such as ``user_id:token``. Only user, item
-and ``x_label`` (0 train, 1 valid, 2 test) are read. Row i of a feature matrix is item i.
+It reads ``.inter`` files and tab-separated ``.csv`` files, also with names such as ``user_id:token``. Only user, item,
+``x_label`` (0 train, 1 valid, 2 test) and a rating, where there is one, are read. Row i of a feature matrix is item i.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import pyarrow as pa
 from graphmill.errors import InputError, listed
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import shown, within
-from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions_csv import read_roles
+from graphmill.ingest.interactions_csv import MIN_WEIGHT, positive, read_roles
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
 from graphmill.ingest.rejects import max_rejects_setting, reject_table
 from graphmill.ingest.row_files import RowFile
@@ -56,6 +55,7 @@ class MmrecSettings(Settings):
         "numbers: items are 0 to the largest number, also those without interactions; names: items are the ids that "
         "occur; auto: numbers if all ids are numbers without large gaps",
     )
+    min_weight: float = MIN_WEIGHT
     strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
     max_rejects: int = max_rejects_setting("the file if")
 
@@ -82,7 +82,9 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     files = mmrec_files(path, settings)
     with RowFile(files.pop("interactions"), "\t") as file:
         name = file.name
-        table, rejects, _, _ = read_roles(file, _choose(file.names, name), ("user", "item", "split"))
+        chosen = _choose(file.names, name)
+        table, rejects, _, _ = read_roles(file, chosen, ("user", "item", "split"))
+        file_notes = file.notes
     if 0 < settings.max_rejects < len(rejects):
         raise InputError(
             f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}); the first on "
@@ -93,10 +95,15 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     if not table.num_rows:
         first = f", the first on {rejects[0].place} ({rejects[0].value!r})" if rejects else ""
         raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused{first})")
+    rows = table.num_rows + len(rejects)
+    # Items that nobody likes are items all the same: they have a row in the matrices.
     users, user = _numbered(table["user"], settings.ids, f"{name}: user")
     items, item = _numbered(table["item"], settings.ids, f"{name}: item")
+    table = table.append_column("user_number", pa.array(user)).append_column("item_number", pa.array(item))
+    table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
+    user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
     split = table["split"].to_numpy().astype(np.uint8)
-    counts = {"rows": len(split) + len(rejects), "rejects": len(rejects)}
+    counts = {"rows": rows, "rejects": len(rejects), "below_min_weight": light}
     counts |= count_interactions(user, item, split, len(users), len(items))
     if settings.strict and counts["duplicate_interactions"] + counts["pairs_in_two_splits"]:
         raise InputError(f"{name}: pairs of user and item are repeated; remove them, or set strict: false")
@@ -110,7 +117,7 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
         rejects=reject_table((name, reject) for reject in rejects),
         features=features,
         counts=counts,
-        notes=notes + interaction_notes(counts),
+        notes=[*notes, *weight_notes, *interaction_notes(counts), *file_notes],
     )
 
 
@@ -152,7 +159,7 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
                 f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
                 f"is separated by tabs.{remedy}"
             )
-    return chosen
+    return chosen | ({"weight": weight} if (weight := first_named(names, KNOWN_NAMES["weight"])) else {})
 
 
 def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
@@ -191,12 +198,6 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
     return feature_table(np.arange(num_users, num_users + len(items), dtype=np.int32), values)
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(
-        path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, lambda r: "mmgcn" if r.features else "bpr_mf"
-    )
-
-
 def _recognises(look: Look) -> int:
     if look.is_folder:
         return max(
@@ -211,12 +212,12 @@ FORMAT = Format(
     "mmrec",
     MmrecSettings,
     "interactions and nodes",
-    _examine,
     _recognises,
     read_mmrec,
     mmrec_files,
     data_roles=("interactions",),
     graph=ONE_WAY,
     own_features=lambda settings: settings.features != ["none"],
+    system=lambda result: "mmgcn" if result.features else "mf",
     preview=lambda location, settings, role: table_preview(location, None, role),
 )

@@ -12,18 +12,22 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError, listed
 
 KNOWN_NAMES = {
-    "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "reviewerid", "visitorid", "visitor_id"),
+    "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "customer", "reviewerid", "visitorid",
+             "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id"),
     "item": ("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid", "asin", "artist_id",
-             "artistid", "track_id", "trackid"),
-    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings"),
+             "artistid", "track_id", "trackid", "product", "sku", "stockcode", "stock_code", "article_id", "isbn",
+             "book_id", "song_id"),
+    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings", "stars", "quantity"),
     "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps"),
 }  # fmt: skip
 """Names of interactions' columns, in lower case, without a part after a colon (``user_id:token``)."""
+_TIME = re.compile(r".*(_at|_date|_time|_ts|_timestamp)")
 
 END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
          ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
-         ("h", "t"))  # fmt: skip
+         ("h", "t"), ("sender", "receiver"), ("follower", "followee"), ("citing", "cited"), ("parent", "child"))  # fmt: skip
 """Words for the two ends of an edge."""
+END_WORDS = {f"{word}{rest}" for pair in END_NAMES for word in pair for rest in ("", "_id", "id", "_node", "_node_id")}
 RELATION_NAMES = (
     "relation", "predicate", "edge_type", "relationship", "relation_type", "rel", "interaction", "edge", "type", "p",
     "r"
@@ -39,10 +43,26 @@ def plain(name: str) -> str:
     return name.split(":")[0].strip().lower()
 
 
+def plain_name(name: str) -> str:
+    """A column's name in lower case, its words joined by one underscore: ``FromNodeId`` and ``from node-id`` alike."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name).lower()).strip("_")
+
+
 def first_named(names: Sequence[str], wanted: Sequence[str]) -> str:
     """The column with the first of the ``wanted`` plain names that there is; empty if there is none."""
     by_name = {plain(name): name for name in reversed(names)}
     return next((by_name[name] for name in wanted if name in by_name), "")
+
+
+def column_of(role: str, names: Sequence[str]) -> str:
+    """The column whose name is known for ``role`` (user, item, weight, timestamp); empty if there is none."""
+    found = first_named(names, KNOWN_NAMES[role])
+    return found or next((name for name in names if role == "timestamp" and is_time_name(name)), "")
+
+
+def is_time_name(name: str) -> bool:
+    """Whether a column with this name has times: ``date``, ``created_at``."""
+    return plain(name) in KNOWN_NAMES["timestamp"] or _TIME.fullmatch(plain_name(plain(name))) is not None
 
 
 def is_row_number(name: str) -> bool:
@@ -52,7 +72,8 @@ def is_row_number(name: str) -> bool:
 
 def role_of(name: str) -> str:
     """user, item, weight or timestamp for a known name; else empty."""
-    return next((role for role, known in KNOWN_NAMES.items() if plain(name) in known), "")
+    known = next((role for role, known in KNOWN_NAMES.items() if plain(name) in known), "")
+    return known or ("timestamp" if is_time_name(name) else "")
 
 
 def without_row_numbers(names: Sequence[str], keep: Sequence[str] = ()) -> tuple[list[str], list[str]]:

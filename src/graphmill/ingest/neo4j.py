@@ -14,7 +14,7 @@ from typing import NamedTuple
 from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.files import shown
-from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
@@ -154,10 +154,6 @@ def _features(columns: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
     return found if all(found) else ()
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "neo4j", lambda: read_neo4j(path), {"name": "graph"}, "hgt", graph=all_types)
-
-
 def _recognises(look: Look) -> int:
     files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [look.path]
     return 97 if any(_kind(Look(str(file)).columns) == "edges" for file in files) else 0
@@ -167,10 +163,10 @@ FORMAT = Format(
     "neo4j",
     Neo4jSettings,
     "edges",
-    _examine,
     _recognises,
     read_neo4j,
     neo4j_files,
     data_roles=("edges",),
+    suited=all_types,
     own_features=lambda settings: bool(settings.features),
 )

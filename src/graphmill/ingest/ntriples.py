@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.files import lines_of, shown
-from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_notes import listed_notes
@@ -181,10 +181,6 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
     return escape.sub(one, text)
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "ntriples", lambda: read_ntriples(path), {"name": "graph"}, "hgt", graph=all_types)
-
-
 def _recognises(look: Look) -> int:
     lines: Sequence[str] = [line for line in look.lines if not line.lstrip().startswith("#")]
     fits = sum(_STATEMENT.fullmatch(line) is not None for line in lines)
@@ -195,8 +191,8 @@ FORMAT = Format(
     "ntriples",
     NTriplesSettings,
     "edges",
-    _examine,
     _recognises,
     read_ntriples,
+    suited=all_types,
     preview=lambda location, settings, role: lines_preview(location, _COLUMNS, None),
 )

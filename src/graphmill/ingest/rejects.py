@@ -1,6 +1,6 @@
 """Rejects: the objects that readers collect, and the table that they return."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,6 +28,30 @@ def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
     """The field ``max_rejects`` of a format's settings; ``refused``: what it refuses, and when."""
     text = f"refuse {refused} more than this many {rows} cannot be used; 0: never"
     return setting(100_000, text, ge=0, identity=False)
+
+
+KEEP_NEGATED: Any = setting(
+    False,
+    "keep statements that say that a link does not hold (any more): rows with a true negated, deprecated, obsolete or "
+    "retracted, or with NOT before their relation or qualifier",
+)
+"""The field ``keep_negated`` of the settings of formats of graphs."""
+
+
+_MOST_REFUSED = 0.1
+
+
+def checked_share(counts: Mapping[str, int], rejects: pa.Table, file: str) -> str:
+    """Why a source of which more than a tenth of the rows is refused is not used; empty if fewer are."""
+    rows, refused = counts.get("rows", counts.get("entries", 0)), counts.get("rejected_rows", counts.get("rejects", 0))
+    if refused <= _MOST_REFUSED * rows or not rejects.num_rows:
+        return ""
+    first = rejects.slice(0, 1).to_pylist()[0]
+    where = f"{first['file']}, line {first['line']}" + (f", column {first['column']}" if first["column"] else "")
+    return (
+        f"{file}: {refused:,} of {rows:,} rows cannot be used (the first: {where}: {first['reason']}), more than a "
+        "tenth, so nothing is built; mend the file, name the format or the columns, or build regardless with force (--force)"
+    )
 
 
 def reject_table(rejects: Iterable[tuple[str, Reject]]) -> pa.Table:

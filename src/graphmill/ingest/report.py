@@ -1,50 +1,95 @@
-"""``graphmill ingest-report``: what a path contains, how it would be read, what is wrong with it, and a defs.yaml for it."""
+"""The one place that decides how a path is read: its format, by its content, and the settings that fit it.
+
+``graphmill ingest-report``, ``build`` and ``init``, the notebook and the estimates ask here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.ingest.files import shown
-from graphmill.ingest.findings import IngestReport
-from graphmill.ingest.format import Look
+from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, counted, dataset_name, defs_yaml, listed_columns
+from graphmill.ingest.format import Guess, Look
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.interactions_csv import InteractionColumns
+from graphmill.ingest.kg_columns import KgColumns
+from graphmill.ingest.rejects import checked_share
+from graphmill.settings import parse
 
-__all__ = ["IngestReport", "ingest_report", "recognised"]
+__all__ = ["IngestReport", "ingest_report", "reading_of", "recognised"]
 
 _CLOSE = 15
 """Another format whose score is within this distance of the best one is also named."""
 
 
-def recognised(path: str | Path) -> list[str]:
-    """The possible formats of a file or folder, the likeliest first."""
+def recognised(path: str | Path, columns: Iterable[str] = ()) -> list[str]:
+    """The possible formats of a file or folder, the likeliest first. ``columns``: roles of columns that are named."""
+    if columns := list(columns):
+        return [_format_with(columns)]
     look = Look(str(path))
     sure = {name: _sure(name, look) for name in FORMATS}
     best = max(sure.values())
     return sorted((n for n, s in sure.items() if s and s >= best - _CLOSE), key=lambda name: -sure[name])
 
 
-def ingest_report(path: str | Path, format: str = "auto") -> IngestReport:
-    """Make a report on ``path`` as a source of ``format`` (``auto``: found from its content).
+def _format_with(roles: list[str]) -> str:
+    """The format whose columns have these roles. Raises :class:`SettingsError` if there is none."""
+    known = {"interactions_csv": set(InteractionColumns.model_fields), "kg_csv": set(KgColumns.model_fields)}
+    fits = [format for format, parts in known.items() if set(roles) <= parts]
+    if not fits:
+        wrong = next((role for role in roles if not any(role in parts for parts in known.values())), ", ".join(roles))
+        raise SettingsError(
+            f"columns: there is no role {wrong!r} in one table; interactions have user, item, weight, timestamp; edges have "
+            "head_id, tail_id, relation, head_type, tail_type, … (docs/reference/ingestion.md)"
+        )
+    return fits[0] if "user" in roles or "item" in roles else fits[-1]
 
-    The whole file is read and checked. A file that cannot be used gives a report with ``problem``. Raises
-    :class:`SettingsError` for an unknown format.
+
+def reading_of(path: str | Path, format: str, columns: Mapping[str, str] | None = None) -> Guess:
+    """The settings with which a path is read as ``format``. Raises :class:`InputError` if they cannot be told."""
+    return guarded(FORMATS[format].guess)(Look(str(path)), columns or {})
+
+
+def ingest_report(
+    path: str | Path, format: str = "auto", columns: Mapping[str, str] | None = None, *, force: bool = False
+) -> IngestReport:
+    """Make a report on ``path`` as a source of ``format`` (``auto``: by its content).
+
+    The whole file is read and checked. A file that cannot be used gives a report with ``problem``. ``columns``: role →
+    column. ``force``: also use a file of which many rows are refused. Raises :class:`SettingsError` for an unknown format
+    or role.
     """
-    if format != "auto":
-        if format not in FORMATS:
-            raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
-        return _examined(str(path), format)
-    found = recognised(path)
-    if not found and Look(str(path)).is_folder:
-        names = ", ".join(list(Look(str(path)).files)[:8]) or "no file"
+    if format not in ("auto", *FORMATS):
+        raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
+    found = [format] if format != "auto" else recognised(path, columns or ())
+    look = Look(str(path))
+    if not found and look.is_folder:
+        names = ", ".join(list(look.files)[:8]) or "no file"
         problem = f"no format is known by its files ({names}); name a file in it, or say which with --format"
         return IngestReport(shown(path), "auto", problem=problem)
-    name, *others = found or ["kg_csv"]
-    report = _examined(str(path), name)
-    other = [f"the format, {name}, by the content; it may also be {' or '.join(others)} (--format)"] if others else []
-    return replace(report, remarks=[*other, *report.remarks])
+    reports = list[IngestReport]()
+    for name in found or ["kg_csv"]:
+        reports.append(_examined(str(path), name, columns or {}, force))
+        if not reports[-1].problem:
+            break
+    report = reports[-1] if not reports[-1].problem else reports[0]
+    if not found and look.probe is not None and look.probe.header is False and len(look.probe.ids) == 2:
+        return replace(report, problem=_unclear(look))
+    others = [name for name in found if name != report.format]
+    other = f"the format, {report.format}, by the content; it may also be {' or '.join(others)} (--format)"
+    return replace(report, remarks=[*[other] * bool(others), *report.remarks])
+
+
+def _unclear(look: Look) -> str:
+    return (
+        f"{shown(look.path)} has no header, and its numbers do not say whether they are users with items or nodes of one "
+        "kind: say it with --format sequence or --format kg_csv"
+    )
 
 
 def _sure(format: str, look: Look) -> int:
@@ -54,8 +99,43 @@ def _sure(format: str, look: Look) -> int:
         return 0
 
 
-def _examined(path: str, format: str) -> IngestReport:
+def _examined(path: str, format: str, columns: Mapping[str, str], force: bool) -> IngestReport:
+    each = FORMATS[format]
     try:
-        return guarded(FORMATS[format].examine)(path)
-    except InputError as error:  # damage that the format's own check did not expect
+        if each.examine is not None:
+            return guarded(each.examine)(path)
+        return report_on(path, format, reading_of(path, format, columns), force=force)
+    except InputError as error:
         return IngestReport(shown(path), format, problem=str(error))
+
+
+def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> IngestReport:
+    """The report on ``path``, read as ``format`` with the guessed settings."""
+    each, look = FORMATS[format], Look(path)
+    read = each.read
+    assert read is not None
+    report = IngestReport(shown(path), format, remarks=guess.remarks)
+    if guess.parts and look.probe is not None:
+        first = dict(zip(look.probe.names, next(iter(look.probe.rows), ()), strict=False))
+        report = replace(report, columns=listed_columns(look.probe.names, guess.parts, first))
+    problem = ""
+    try:
+        result = read(path, parse(each.settings, guess.settings, format))
+        if not force:
+            problem = checked_share(result.counts, result.rejects, shown(path))
+    except GraphmillError as error:
+        return replace(report, problem=str(error))
+    name = (
+        "interactions" if each.gives_by(parse(each.settings, guess.settings, format)).startswith("inter") else "edges"
+    )
+    source: dict[str, Any] = {"name": name, "format": format, "path": shown(path), **guess.settings}
+    return replace(
+        report,
+        problem=problem,
+        counts=result.counts,
+        notes=result.notes,
+        node_types=counted(result.nodes["type"]),
+        relations=counted(result.edges["relation"]),
+        rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
+        defs=defs_yaml(dataset_name(path), source, each.system(result), each.suited(result)),
+    )

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,19 +22,17 @@ from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.csv_blocks import (
     CsvBlock,
     Header,
-    Lines,
     read_blocks,
     read_header,
     read_pieces,
     split_directive,
     without_comments,
 )
-from graphmill.ingest.csv_careful import checked_value
-from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
-from graphmill.ingest.files import PARQUET, Source, first_lines, lines_of, shown
-from graphmill.ingest.records import MAX_FIELD_BYTES
+from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
+from graphmill.ingest.json_rows import LIST_MARK, checked_block, json_blocks, json_names
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.ingest.whole_ids import SAMPLE_ROWS, are_decimals, with_whole_ids
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
 
@@ -43,12 +40,10 @@ T = TypeVar("T")
 Digest = Callable[[CsvBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
+_LAST_RESORTS = ("::", " ")
+"""Separators that are tried where none of the others fits: a blank stands for any white space."""
 _WORDS = {"\t": "tab"}
-LIST_MARK = "|"
-"""Separator of the values of a list that is read as text."""
 _BLOCK_ROWS = 1 << 17
-_KEYS_FROM = 1000
-"""Number of objects whose keys become the columns of a JSON-lines file. A key that first occurs later is not read."""
 _PREVIEW_BYTES = 1 << 16
 
 
@@ -76,11 +71,12 @@ class RowFile:
         self.kind = kind_of(path)
         self.delimiter = "," if delimiter == "auto" else delimiter
         self.comments = 0
-        self._quoted = quoted
         self._source: Source | None = None
+        self._decimals: list[tuple[str, int]] = []
+        if self.kind == "csv" and delimiter == "auto":
+            self.delimiter = _guess_delimiter(self._path, wanted)
+        self._quoted = quoted and self.delimiter not in _LAST_RESORTS
         if self.kind == "csv":
-            if delimiter == "auto":
-                self.delimiter = _guess_delimiter(self._path, wanted)
             self._source = Source(self._path)
             try:
                 self.header, self._rest = read_header(
@@ -91,8 +87,8 @@ class RowFile:
                 raise
             self.comments = self.header.comments
         else:
-            read = _parquet_names if self.kind == "parquet" else _json_names
-            self.header = Header(tuple(read(path, self.name)), 1, bom=False, crlf=False)
+            found = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
+            self.header = Header(tuple(found), 1, bom=False, crlf=False)
         if names and (not header_line or len(names) == len(self.names)):
             self.header = replace(self.header, names=tuple(names))
         longest = max(map(len, self.names), default=0)
@@ -134,8 +130,12 @@ class RowFile:
     def notes(self) -> list[str]:
         """Sentences on what was skipped or converted at the start of the file."""
         words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
-        comments = [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
-        return [text for name, text in words.items() if getattr(self.header, name)] + comments
+        found = [text for name, text in words.items() if getattr(self.header, name)]
+        found += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
+        for name in dict.fromkeys(name for name, _ in self._decimals):
+            number = sum(count for each, count in self._decimals if each == name)
+            found.append(f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7")
+        return found
 
     def _layout(self, columns: Sequence[Column] = (), names: tuple[str, ...] = ()) -> CsvLayout:
         return CsvLayout(tuple(columns), self.delimiter, names, self._quoted)
@@ -156,26 +156,50 @@ class RowFile:
         """Yield the result of ``digest`` for each block of ``columns``, in order, and the rejects of the block."""
         self.require([column.name for column in columns])
         layout = self._layout(columns, self.names)
+        decimal = self._decimal_columns([column.name for column in columns if column.names])
+        whole: Digest[T] = (lambda block: digest(with_whole_ids(block, decimal, self._decimals))) if decimal else digest
         if self._source:
-            yield from read_blocks(self._pieces(self._source, layout), layout, digest)
+            yield from read_blocks(self._pieces(self._source, layout), layout, whole)
             return
-        read = _parquet_blocks if self.kind == "parquet" else _json_blocks
-        for block in read(self._path, self.name, layout):
-            yield digest(block), block.rejects
+        for block in self._typed_blocks(layout):
+            yield whole(block), block.rejects
 
-    def first(self, count: int) -> list[dict[str, str]]:
-        """The first rows as text, unchecked."""
+    def _typed_blocks(self, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+        if self.kind == "parquet":
+            return _parquet_blocks(self._path, self.name, layout, rows)
+        return json_blocks(self._path, layout, self._decimals, rows)
+
+    def _decimal_columns(self, names: Sequence[str]) -> list[str]:
+        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps.
+
+        A Parquet file says so by its types; a text file by its first rows, all of which must be whole numbers.
+        """
+        if self.kind == "parquet":
+            schema = parquet_file(self._path, self.name).schema
+            return [name for name in names if pa.types.is_floating(schema.field(name).type)]
+        if self.kind == "jsonl":
+            return []  # each value has its type
+        rows = self.cells(SAMPLE_ROWS)
+        columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
+        return [name for name in dict.fromkeys(names) if are_decimals(columns[name])]
+
+    def cells(self, count: int) -> list[list[str]]:
+        """The cells of the first rows as text, unchecked."""
         if self.kind == "csv":
             layout = self._layout(names=self.names)
             start, _ = without_comments(
                 layout.plain(self._rest[:_PREVIEW_BYTES]), layout, everywhere=self.header.comments > 0
             )
-            rows = (layout.split_loosely(line) for line in first_lines(start))
-            return [dict(zip(self.names, row, strict=False)) for row in islice(rows, count)]
+            return [layout.split_loosely(line) for line in first_lines(start)[:count]]
+        return [[str(row.get(name, "")) for name in self.names] for row in self.first(count)]
+
+    def first(self, count: int) -> list[dict[str, str]]:
+        """The first rows as text, unchecked."""
+        if self.kind == "csv":
+            return [dict(zip(self.names, row, strict=False)) for row in self.cells(count)]
         once = [name for name in self.names if self.names.count(name) == 1]
         layout = self._layout([Column(name) for name in once], self.names)
-        read = _parquet_blocks if self.kind == "parquet" else _json_blocks
-        for block in read(self._path, self.name, layout, count):
+        for block in self._typed_blocks(layout, count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]
         return []
 
@@ -210,11 +234,13 @@ def kind_of(path: str | Path) -> str:
 
 def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
     best, most = ",", (-1, False, 0)
-    for delimiter in DELIMITERS:
+    for delimiter in (*DELIMITERS, *_LAST_RESORTS):
+        if delimiter in _LAST_RESORTS and most[1]:
+            continue
         with Source(path) as source:
             if directed := split_directive(source.read(_PREVIEW_BYTES))[0]:
                 return directed
-        layout = CsvLayout((), delimiter)
+        layout = CsvLayout((), delimiter, quoted=delimiter not in _LAST_RESORTS)
         with Source(path) as source:
             try:
                 header, rest = read_header(source, layout, wanted=wanted)
@@ -222,8 +248,12 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
                 if delimiter == DELIMITERS[-1] and most[0] < 0:
                     raise
                 continue
-        names, row = header.names, next(iter(first_lines(rest[:_PREVIEW_BYTES])), "")
-        fits = len(names) > 1 and (not row or len(layout.split_loosely(row)) == len(names))
+        names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
+        rows = rows if delimiter in _LAST_RESORTS else rows[:1]
+        widths = [len(layout.split_loosely(row)) == len(names) for row in rows if row[0] not in "#!"]
+        fits = len(names) > 1 and 10 * sum(widths) >= 9 * len(widths)
+        if delimiter in _LAST_RESORTS and not (fits and widths):
+            continue
         score = sum(name in wanted for name in names), fits, len(names)
         if score > most:
             best, most = delimiter, score
@@ -233,28 +263,18 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _parquet_file(path: str | Path, name: str) -> ParquetTable:
-    if _is_plain_parquet(path):
+def parquet_file(path: str | Path, name: str) -> ParquetTable:
+    """The Parquet file, mapped if it is local and not compressed. Raises :class:`InputError` if it is damaged, or too large
+    for the memory."""
+    if is_plain(path, PARQUET):
         return ParquetTable(path, name, mapped=True)
     with Source(path, text=False) as source:
-        return ParquetTable(pa.BufferReader(source.read()), name)
+        return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
-def _is_plain_parquet(path: str | Path) -> bool:
-    """Whether the file is local and not compressed, so that it need not be entirely in memory."""
-    if "://" in str(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
-
-
-def _parquet_names(path: str | Path, name: str) -> list[str]:
-    return list(_parquet_file(path, name).names)
-
-
-def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int) -> Iterator[CsvBlock]:
     line = 1
-    for batch in _parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+    for batch in parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
         try:
             columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
         except pa.ArrowException as error:
@@ -268,6 +288,8 @@ def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_floating(kind):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         values = column.flatten().cast(pa.string())
         column = pc.binary_join(pa.ListArray.from_arrays(_offsets(column), values), LIST_MARK)
@@ -280,117 +302,3 @@ def _offsets(column: pa.Array) -> pa.Array:
     return pa.array(
         np.concatenate(([0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy()))), pa.int32()
     )
-
-
-# ---------------------------------------------------------------------- JSON lines
-
-
-def _json_records(path: str | Path) -> Iterator[tuple[int, Any, str]]:
-    """Yield line number, object (None if the line is not an object) and text of every line that is not blank."""
-    for number, raw in lines_of(path):
-        if not raw.strip():
-            continue
-        try:
-            found = json.loads(raw, parse_int=str, parse_float=str, parse_constant=str)
-        except (ValueError, RecursionError):
-            found = None
-        yield number, found if isinstance(found, dict) else None, raw.decode("utf-8", errors="replace")
-
-
-def _json_names(path: str | Path, name: str) -> list[str]:
-    names: dict[str, None] = {}
-    for _, record, _ in islice(_json_records(path), _KEYS_FROM):
-        names |= dict.fromkeys(filter(_is_unicode, record or ()))
-    return list(names)
-
-
-def _json_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
-    records = _json_records(path)
-    while part := list(islice(records, rows)):
-        rejects = [
-            Reject(line, "", "no JSON object", text[:MAX_SHOWN].replace("\0", "\\0"))
-            for line, r, text in part
-            if r is None
-        ]
-        found = [(line, record) for line, record, _ in part if record is not None]
-        columns: dict[str, pa.StringArray] = {}
-        odd: dict[int, Reject] = {}
-        for column in layout.columns:
-            values = []
-            for line, record in found:
-                value = _json_text(record.get(column.name))
-                fault = (
-                    "neither text nor a number" if value is None else "" if _is_unicode(value) else "half a character"
-                )
-                if fault:
-                    shown_value = json.dumps(record[column.name])[:MAX_SHOWN]
-                    odd.setdefault(line, Reject(line, column.name, fault, shown_value))
-                values.append("" if fault else value)
-            columns[column.name] = pa.array(values, pa.string())
-        kept = np.array([line not in odd for line, _ in found], bool)
-        lines = np.array([line for line, _ in found], np.int64)[kept]
-        block = checked_block({n: c.filter(pa.array(kept)) for n, c in columns.items()}, lines, layout)
-        yield replace(block, rejects=[*rejects, *odd.values(), *block.rejects])
-
-
-def _json_text(value: Any) -> str | None:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return LIST_MARK.join(value)
-    return None
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text is valid Unicode: JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
-
-
-# ---------------------------------------------------------------------- both
-
-
-def checked_block(columns: dict[str, pa.StringArray], lines: np.ndarray, layout: CsvLayout) -> CsvBlock:
-    """Text columns as a block. Rows that break the rules of ``layout.columns`` become rejects."""
-    bad = np.zeros(len(lines), bool)
-    suspects = np.zeros(len(lines), bool)
-    for column in layout.columns:
-        suspects |= _suspect(columns[column.name], column)
-    rejects, values = list[Reject](), dict[tuple[str, int], Any]()
-    for row in np.flatnonzero(suspects).tolist():
-        for column in layout.columns:
-            text = columns[column.name][row].as_py()
-            found = checked_value(text, column, int(lines[row]))
-            if isinstance(found, Reject):
-                rejects.append(found)
-                bad[row] = True
-                break
-            values[column.name, row] = found
-    keep = pa.array(~bad)
-    arrays = []
-    for column in layout.columns:
-        array = columns[column.name]
-        if column.kind == "whole":
-            texts = array.to_pylist()
-            whole = [values.get((column.name, row), text) for row, text in enumerate(texts)]
-            array = pa.array([0 if bad[row] else int(value) for row, value in enumerate(whole)], pa.int64())
-        array = array.filter(keep)
-        arrays.append(array.dictionary_encode() if column.kind == "category" else array)
-    table = pa.table(arrays, layout.schema)
-    return CsvBlock(table, Lines(1, lines[~bad]), rejects)
-
-
-def _suspect(text: pa.StringArray, column: Column) -> np.ndarray:
-    """Rows whose value may break the column's rules."""
-    odd = pc.or_(pc.greater(pc.binary_length(text), MAX_FIELD_BYTES // 4), pc.match_substring(text, "\0"))
-    if column.required:
-        odd = pc.or_(odd, pc.equal(pc.utf8_trim(text, BLANK), ""))
-    if column.kind == "whole":
-        odd = pc.or_(odd, pc.invert(pc.match_substring_regex(text, r"^[0-9]{1,18}$")))
-    return np.asarray(odd.to_numpy(zero_copy_only=False), bool)

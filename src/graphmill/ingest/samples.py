@@ -1,9 +1,9 @@
 """The synthetic samples that come with graphmill: one archive per chain, in the formats of the readers."""
 
-import os
 import zipfile
 from pathlib import Path
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError, SettingsError
 
 FOLDER = Path(__file__).parent / "sample_files"
@@ -32,13 +32,7 @@ def write_sample(chain: str, out: str | Path) -> Path:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(content)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_atomically(path, content)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from None

@@ -13,10 +13,9 @@ from typing import Literal
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, first_lines
-from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format, Look, Preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions_csv import read_interactions
+from graphmill.ingest.interactions_csv import MIN_WEIGHT, read_interactions
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note
 from graphmill.ingest.rejects import max_rejects_setting
 from graphmill.ingest.row_files import RowFile
@@ -59,6 +58,7 @@ class SequenceSettings(Settings):
         "auto",
         "the separator between columns; space: any white space; auto: the separator that most of the first lines fit",
     )
+    min_weight: float = MIN_WEIGHT
     k_core: int = setting(
         0,
         "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
@@ -142,10 +142,6 @@ def _header(line: str, mark: str) -> tuple[str, ...]:
     return names if len(names) > 2 and no_number else ()
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "sequence", lambda: read_sequence(path), {"name": "interactions"}, "sasrec")
-
-
 def _recognises(look: Look) -> int:
     if look.kind != "csv" or not look.lines:
         return 0
@@ -168,5 +164,12 @@ def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:
 
 
 FORMAT = Format(
-    "sequence", SequenceSettings, "interactions", _examine, _recognises, read_sequence, graph=ONE_WAY, preview=_preview
+    "sequence",
+    SequenceSettings,
+    "interactions",
+    _recognises,
+    read_sequence,
+    graph=ONE_WAY,
+    preview=_preview,
+    system=lambda result: "sasrec",
 )

@@ -73,6 +73,11 @@ def parse_time(text: str) -> Time | None:
     return Time(*divmod(nanos, _NANO), unit)
 
 
+def is_plausible(time: Time) -> bool:
+    """Whether a time is in the years 1971 to 2150, so that a number can be one."""
+    return _PLAUSIBLE[0] <= time.second <= _PLAUSIBLE[1]
+
+
 def _date(text: str) -> Time | None:
     try:
         moment = datetime.fromisoformat(text)

@@ -24,7 +24,6 @@ from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import in_buckets
 from graphmill.ingest.files import Source, first_lines, shown, text_lines
-from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
@@ -316,10 +315,6 @@ def _oddities(result: IngestResult) -> tuple[dict[str, int], list[str]]:
     return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
 
 
-def _examine(path: str) -> IngestReport:
-    return examined(path, "triples", lambda: read_triples(path), {}, "conve")
-
-
 def _recognises(look: Look) -> int:
     one = look.file("train.txt") if look.is_folder else look
     if one is None or not one.lines:
@@ -341,12 +336,12 @@ FORMAT = Format(
     "triples",
     TriplesSettings,
     "edges",
-    _examine,
     _recognises,
     read_triples,
     triples_files,
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
+    system=lambda result: "conve",
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

@@ -27,7 +27,7 @@ def row_dots(left: Tensor, right: Tensor) -> Tensor:
 
 
 def half_squares(*tables: Tensor) -> Tensor:
-    """½ Σ‖·‖² over all rows of all tables (0-d, at least fp32): the L2 term of KGAT and BPR-MF before its division by B."""
+    """½ Σ‖·‖² over all rows of all tables (0-d, at least fp32): the L2 term of KGAT and MF before its division by B."""
     return torch.stack([wide(table).square().sum() for table in tables]).sum() / 2
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import dagster as dg
 
+from graphmill.evaluation.markdown import number
+
 SeverityName = Literal["warn", "error"]
 _SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
 
@@ -33,7 +35,8 @@ class Check:
         """The check's result with a one-sentence description.
 
         By default, the ``severity`` of a failure is error for a blocking check and warning for others. A warning does
-        not block.
+        not block. ``metadata``: label → value; the first number is the check's figure, which the UI plots over time, and
+        further numbers, such as bounds, are shown as text.
         """
         return dg.AssetCheckResult(
             passed=bool(passed),
@@ -41,8 +44,17 @@ class Check:
             check_name=self.name,
             severity=_SEVERITIES[severity or ("error" if self.blocking else "warn")],
             description=f"Passed: {summary}" if passed else summary,
-            metadata=dict(metadata or {}),
+            metadata=_shown(metadata or {}),
         )
+
+
+def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = [
+        name for name, value in metadata.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    texts = {name: number(metadata[name]) for name in numbers[1:]}
+    plotted = {name: float(f"{metadata[name]:.4g}") for name in numbers[:1] if isinstance(metadata[name], float)}
+    return {**metadata, **texts, **plotted}
 
 
 class PreviousRun:
@@ -54,9 +66,13 @@ class PreviousRun:
         materialization = event.asset_materialization if event else None
         self._metadata = materialization.metadata if materialization else {}
 
+    def value(self, name: str) -> Any:
+        """The previous value ``name``, or None if there was none."""
+        return getattr(self._metadata.get(name), "value", None)
+
     def figure(self, name: str) -> float | None:
         """The previous number ``name``, or None if there was none."""
-        value = getattr(self._metadata.get(name), "value", None)
+        value = self.value(name)
         if value is None:
             value = self._in_table(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

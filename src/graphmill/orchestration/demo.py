@@ -7,7 +7,6 @@ It uses the same ``DAGSTER_HOME`` as ``make ui``, so that the UI shows the asset
 import argparse
 import importlib
 import logging
-import os
 import sys
 import time
 import warnings
@@ -22,7 +21,6 @@ from rich.table import Table
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
-from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
@@ -41,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         root = project_root()
         dagster_home(root)
-        # The address where `make ui`, the next step, serves the pictures of these pages.
-        os.environ.setdefault(SERVICE_VARIABLE, f"http://127.0.0.1:{DEFAULT_PORT + 1}")
-        return run(chain, load(root), console)
+        return run(chain, load(root), console, code_location(root).name)
     except GraphmillError as error:
         console.print(f"[red]graphmill:[/red] {error}", highlight=False)
         return error.exit_code
@@ -61,8 +57,9 @@ def load(root: Path) -> dg.Definitions:
     return definitions
 
 
-def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
-    """Execute the chain's job in this process. "" means the only chain, or biomed.
+def run(chain: str, definitions: dg.Definitions, console: Console, location: str = "") -> int:
+    """Execute the chain's job in this process. "" means the only chain, or biomed. ``location``: the name of the code
+    location in the UI, which then lists the run with the job.
 
     Raises :class:`InputError` for an unknown chain.
     """
@@ -77,7 +74,10 @@ def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
     begun = time.monotonic()
     with open_instance() as instance:
         result = job.execute_in_process(
-            run_config={"loggers": {"console": {}}}, instance=instance, raise_on_error=False
+            run_config={"loggers": {"console": {}}},
+            instance=instance,
+            raise_on_error=False,
+            tags={".dagster/repository": f"__repository__@{location}"} if location else None,
         )
     console.print()
     console.print(results_table(result))
@@ -86,10 +86,10 @@ def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
         console.print(
             f"  [yellow]{check.asset_key.to_user_string()} · {check.check_name}[/yellow]: {check.description}"
         )
-    verdict = "[green]done[/green]" if result.success else "[red]failed[/red]"
-    console.print(
-        f"\n{verdict} in {time.monotonic() - begun:.0f} s. `make ui` opens the assets, checks and pictures.\n"
-    )
+    for model, verdict in verdicts(result).items():
+        console.print(f"\n{model}: {verdict}", highlight=False, soft_wrap=True)
+    state = "[green]done[/green]" if result.success else "[red]failed[/red]"
+    console.print(f"\n{state} in {time.monotonic() - begun:.0f} s. `make ui` opens the assets, checks and pictures.\n")
     return EXIT_OK if result.success else EXIT_CHECK_FAILED
 
 
@@ -109,6 +109,17 @@ def results_table(result: dg.ExecuteInProcessResult) -> Table:
         passed_of = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
         table.add_row(key.to_user_string(), _figures(materialization.metadata), passed_of)
     return table
+
+
+def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """The last verdict on each model, by its asset's key without the part."""
+    found: dict[str, str] = {}
+    for event in result.all_events:
+        if event.is_step_materialization:
+            made = event.step_materialization_data.materialization
+            if isinstance(said := made.metadata.get("verdict"), dg.MarkdownMetadataValue):
+                found[made.asset_key.to_user_string().rpartition("_")[0]] = str(said.md_str).replace("**", "")
+    return found
 
 
 def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:

@@ -18,11 +18,13 @@ PROMOTED = "data/07_promoted"
 
 @dataclass(frozen=True)
 class CodeLocation:
-    """The module with a project's definitions, their name in it, and the folder from which it is imported."""
+    """The module with a project's definitions, their name in it, the folder from which it is imported, and the name
+    that the UI gives it."""
 
     module: str
     attribute: str
     folder: Path
+    name: str
 
 
 def project_root() -> Path:
@@ -53,9 +55,11 @@ def code_location(root: Path) -> CodeLocation:
     for entry in (yaml.safe_load(workspace.read_text()) or {}).get("load_from", ()) if workspace.is_file() else ():
         if isinstance(entry, dict) and isinstance(named := entry.get("python_module"), dict):
             folder = root / str(named.get("working_directory", "."))
-            return CodeLocation(str(named["module_name"]), str(named.get("attribute") or "defs"), folder)
+            module = str(named["module_name"])
+            name = str(named.get("location_name") or module)
+            return CodeLocation(module, str(named.get("attribute") or "defs"), folder, name)
     if project := dg_project(root):
-        return CodeLocation(project.module, "defs", project.source)
+        return CodeLocation(project.module, "defs", project.source, project.module)
     raise InputError(f"{root}: neither workspace.yaml nor pyproject.toml names the module of its definitions")
 
 

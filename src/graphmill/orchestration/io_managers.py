@@ -6,8 +6,6 @@ a small dictionary with their path.
 
 import contextlib
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pyarrow as pa
 from pydantic import Field
 from upath import UPath
 
+from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, one_line
 from graphmill.ingest import disk
 from graphmill.orchestration.failures import user_errors
@@ -98,17 +97,8 @@ def _write(target: UPath, write: Any) -> None:
         with target.open("wb") as file:  # object stores show a file only when it is closed
             write(file)
         return
-    scratch = f"{target}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(scratch, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, str(target))
-    except BaseException:
-        if os.path.exists(scratch):
-            os.remove(scratch)
-        raise
+    with replacing(Path(str(target))) as part:
+        write(part.file)
 
 
 def _read_local(path: str) -> pa.Table:

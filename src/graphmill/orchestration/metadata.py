@@ -5,7 +5,6 @@ It does not interpret figures.
 """
 
 import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation import markdown
-from graphmill.evaluation.pictures.canvas import small_png
+from graphmill.evaluation.pictures.canvas import png_width, small_png
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.parquet import ParquetTable
 
-INLINE_IMAGE_BYTES = 80_000
+PICTURE_BYTES, PAGE_BYTES = 40_000, 150_000
+"""Largest size of a picture's text, and of all those of one materialization: the database stores each about seven times."""
 TABLE_ROWS = 50
-_SMALLEST_SIDE = 160
 
 
 def scalar(value: Any) -> Any:
@@ -57,6 +57,11 @@ def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+def rounded(value: Any) -> Any:
+    """Round numbers to four significant digits."""
+    return float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
 def table_metadata(table: pa.Table, descriptions: Mapping[str, str]) -> dict[str, Any]:
     """Row count and column schema, with the UI's keys."""
     return {
@@ -86,17 +91,13 @@ def column_schema(schema: pa.Schema, descriptions: Mapping[str, str]) -> dg.Tabl
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """A table of at most ``TABLE_ROWS`` rows, with numbers rounded to five digits. Columns are the keys of the first row."""
+    """A table of at most ``TABLE_ROWS`` rows, with numbers rounded to four digits. Columns are the keys of the first row."""
     if not rows:
         return dg.MetadataValue.text("none")
-    kept = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    kept = [dg.TableRecord({key: rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
     kinds = {bool: "bool", int: "int", float: "float"}
     columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in kept[0].data.items()]
     return dg.MetadataValue.table(kept, dg.TableSchema(columns=columns))
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _cell(value: Any) -> Any:
@@ -132,37 +133,23 @@ def parquet_file(root: Path, file: str, descriptions: Mapping[str, str]) -> dict
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG, its file (relative to the project) and its title. ``on_top``: also beside the summary, if it is served."""
+    """A PNG, its file (relative to the project) and its title."""
 
     png: bytes
     path: str
     title: str
-    on_top: bool = True
 
 
-def picture(image: Picture, root: Path, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
-    """Write the picture in full size to its file, and show it inline with at most ``max_bytes``.
+def picture(image: Picture, root: Path, pictures: int = 1) -> dg.MetadataValue:
+    """Write the picture to its file, and show it inline, whole after one click, as one of ``pictures`` of a page.
 
-    The bound applies to the stored text: the image in base64, its title and the path.
+    If its text would be too long, it gets fewer colours, and then a smaller size, with the file's path beside it.
     """
-    (root / image.path).parent.mkdir(parents=True, exist_ok=True)
-    (root / image.path).write_bytes(image.png)
-    encoded = _small_png(image.png, max_bytes - len(image.title) - len(image.path) - 100)
-    inline = f"![{image.title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
-    return dg.MetadataValue.md(f"{inline}Full size: `{image.path}`")
-
-
-def _small_png(png: bytes, max_bytes: int) -> str:
-    """Base64 of the image, scaled down until it fits; empty if it would become unreadably small."""
-    from PIL import Image  # imported here, because most steps draw nothing
-
-    with Image.open(io.BytesIO(png)) as image:
-        width, height = image.size
-    scale = 1.0
-    while min(width, height) * scale >= min(_SMALLEST_SIDE, width, height):
-        encoded = base64.b64encode(small_png(png, max(1, round(width * scale)), colours=64)).decode("ascii")
-        if len(encoded) <= max_bytes:
-            return encoded
-        # The file size grows with the area; scale down a little more, because detail shrinks more slowly.
-        scale *= min(0.9, 0.95 * math.sqrt(max(max_bytes, 1) / len(encoded)))
-    return ""
+    write_atomically(root / image.path, image.png)
+    room = min(PICTURE_BYTES, PAGE_BYTES // max(pictures, 1)) - len(image.title) - len(image.path) - 100
+    png, share, colours = image.png, 1.0, 64
+    while len(png) * 4 > room * 3:
+        png = small_png(image.png, max(1, round(png_width(image.png) * share)), colours)
+        colours, share = (colours // 2, share) if colours > 8 else (colours, share * 0.8)
+    smaller = f"\n\nSmaller than in `{image.path}`." if png_width(png) < png_width(image.png) else ""
+    return dg.MetadataValue.md(f"![{image.title}](data:image/png;base64,{base64.b64encode(png).decode()}){smaller}")

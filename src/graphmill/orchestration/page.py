@@ -5,7 +5,6 @@ Longer texts are behind a button.
 """
 
 import math
-import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ import dagster as dg
 
 from graphmill.evaluation.markdown import number
 from graphmill.orchestration.checks import PreviousRun
-from graphmill.orchestration.metadata import records, scalars
+from graphmill.orchestration.metadata import Picture, picture, records, rounded, scalars
 from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT, describe_run
+from graphmill.serving.addresses import service_address
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 INLINE_CHARACTERS = 999
@@ -31,16 +31,6 @@ GLUE = "\0"
 """Replaces a space at which a line must not break."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
-SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
-"""The address of ``graphmill serve`` beside ``make ui``, which serves the explorer and pictures of runs:
-``http://127.0.0.1:3001``."""
-EXPLORER = "explorer"
-"""Key of the metadata that links to the explorer."""
-DEFAULT_PORT = 3000
-"""Port of the UI. The service uses the next port."""
-PICTURE_WIDTH = 280
-"""Width in pixels of the value column in a window of 1,280 pixels, beside keys of up to 22 characters. Wider pictures
-would cut off the summary."""
 
 
 def asset_page(
@@ -50,50 +40,57 @@ def asset_page(
     previous: PreviousRun,
     others: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
-    pictures: Mapping[str, str] | None = None,
+    pictures: Mapping[str, Picture] | None = None,
+    root: Path = Path(),
+    run_dir: str = "",
 ) -> dict[str, Any]:
-    """The first metadata of an asset: ``summary``, pictures, numbers, and ``figures``.
+    """The first metadata of an asset: ``summary`` with its links, pictures, numbers, and ``figures``.
 
     ``plotted``: the six to ten numbers to plot over time, as values or as names in ``others``. ``others``: all other
     figures, in one table with their previous values and their ``baselines`` (name → figure → value). Each figure is
-    shown once. ``pictures``: title → path relative to the project; shown directly if ``make ui`` serves them.
+    shown once. ``pictures`` (key → picture) are in the metadata and in their files below ``root``. ``run_dir``: the run
+    that the page describes, relative to ``root``.
     """
     if not isinstance(plotted, Mapping):
         figures, names = others or {}, tuple(plotted)
         plotted = {name: figures[name] for name in names if name in figures}
         others = {name: value for name, value in figures.items() if name not in names}
-    page: dict[str, Any] = {"summary": in_words(summary)}
-    if served := _pictures(pictures or {}):
-        page["pictures"] = dg.MetadataValue.md(served)
-    page.update(explorer_link(previous.asset))
+    page: dict[str, Any] = {"summary": in_words(summary, links(previous.asset, root, run_dir))}
+    page.update({name: picture(each, root, len(pictures or ())) for name, each in (pictures or {}).items()})
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
         page["figures"] = records(rows)
     return page
 
 
-def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
-    """Metadata that links to the explorer's page on this asset's model; {} if it is not served."""
-    address = os.environ.get(SERVICE_VARIABLE, "")
-    path = "/".join(quote(part) for part in asset.path)
-    return {EXPLORER: dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
+def links(asset: dg.AssetKey, root: Path = Path(), run_dir: str = "") -> str:
+    """Markdown that links to the explorer's page on this asset, and to the report of the run. Beside them is a command
+    that works when a stored link no longer answers."""
+    address = service_address()
+    text = f"[explorer]({address}/#/{'/'.join(quote(part) for part in asset.path)})"
+    if not run_dir:
+        return text
+    if (root / run_dir / REPORT).is_file():
+        text += f", [report]({address}/reports/{quote(run_dir)}/{REPORT})"
+    return f"{text}{HARD_BREAK}or graphmill open{HARD_BREAK}{run_dir}"
 
 
 def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
-    """Write the run's card and one-page report again, and link to them: metadata ``card`` and ``report_page``.
+    """Write the run's card and one-page report again; returns their paths as metadata ``card`` and ``report_page``.
 
-    ``run_dir`` is relative to ``root``. The link opens the page if ``make ui`` serves it.
+    ``run_dir`` is relative to ``root``.
     """
     if not (root / run_dir / "embeddings" / EXPORTED).is_file():
         return {}
     describe_run(root / run_dir)
-    address, page = os.environ.get(SERVICE_VARIABLE, ""), f"{run_dir}/{REPORT}"
-    linked = dg.MetadataValue.url(f"{address}/pictures/{page}") if address else dg.MetadataValue.path(page)
-    return {"report_page": linked, "card": dg.MetadataValue.path(f"{run_dir}/{CARD}")}
+    return {
+        name: dg.MetadataValue.path(f"{run_dir}/{file}") for name, file in (("report_page", REPORT), ("card", CARD))
+    }
 
 
-def in_words(text: str) -> dg.MetadataValue:
-    """A summary as Markdown that is shown without a click, with lines that fit a window of 1,280 pixels.
+def in_words(text: str, links: str = "") -> dg.MetadataValue:
+    """A summary and its ``links`` as Markdown that is shown without a click, with lines that fit a window of 1,280
+    pixels.
 
     The value column is as wide as its widest word, often a path, so the browser does not break lines. Markdown cannot
     break a span of `code`: a short span stays as it is, and a long one becomes plain text.
@@ -106,9 +103,9 @@ def in_words(text: str) -> dg.MetadataValue:
         for each in joined.split("\n\n")
     )
     lines = "\n\n".join(HARD_BREAK.join(paragraph) for paragraph in paragraphs).replace(GLUE, " ")
-    return dg.MetadataValue.md(
-        lines if len(lines) <= INLINE_CHARACTERS else lines[: INLINE_CHARACTERS - 1].rstrip() + "…"
-    )
+    after = f"\n\n{links}" if links else ""
+    room = INLINE_CHARACTERS - len(after)
+    return dg.MetadataValue.md((lines if len(lines) <= room else lines[: room - 1].rstrip() + "…") + after)
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -124,11 +121,6 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(
         BLOCKS[round((value - low) / spread * (len(BLOCKS) - 1))] if math.isfinite(value) else "·" for value in kept
     )
-
-
-def rounded(value: Any) -> Any:
-    """Round numbers to four significant digits."""
-    return float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
 def change(now: Any, before: float | None) -> str:
@@ -150,14 +142,3 @@ def _rows(
         row = {"figure": name, "now": number(value), "previous": number(then), "change": change(value, before)}
         rows.append(row | {who: number(values.get(name)) for who, values in baselines.items()})
     return rows
-
-
-def _pictures(pictures: Mapping[str, str]) -> str:
-    """Short Markdown with the pictures' addresses; empty if they are not served."""
-    address = os.environ.get(SERVICE_VARIABLE, "")
-    if not address:
-        return ""
-    lines = [f"![{title}]({address}/pictures/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
-    while lines and len("\n\n".join(lines)) > INLINE_CHARACTERS:
-        lines.pop()
-    return "\n\n".join(lines)

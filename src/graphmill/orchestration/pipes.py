@@ -1,7 +1,7 @@
 """Runs the worker process from a Dagster step, with live figures while it works. A cancelled run leaves no process.
 
 Dagster's own subprocess client signals only the direct child, and passes on custom messages only at the end. So this
-module has its own loop. ``docs/explanation/dagster.md``, "The worker", describes the worker's side.
+module has its own loop. ``docs/how-to/train_elsewhere.md`` describes the worker's side.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class WorkerClient(dg.ConfigurableResource):
     launcher: dict[str, Any] = Field(
         default_factory=dict,
         description="Where trainings run unless their model says otherwise: kind (local, ray, k8s, slurm) and "
-        "what it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
+        "what it needs; empty: on this machine.",
     )
 
     def place(self, of_model: LauncherSettings | None) -> LauncherSettings:
@@ -114,6 +114,7 @@ class WorkerClient(dg.ConfigurableResource):
         """
         launcher = launcher or LauncherSettings()
         report = WorkerReport()
+        _require_not_cancelled(context, report)  # in a run of several steps, a cancelled one ended before
         observe = _Observer(context, asset_key, self.observe_seconds)
         with contextlib.ExitStack() as stack:
             # Another machine can see the project's folder, but not this machine's temporary files.
@@ -149,6 +150,8 @@ class WorkerClient(dg.ConfigurableResource):
                     f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s to save a checkpoint"
                 )
                 tree.stop(self.grace_seconds)
+                inbox.read()
+                _require_not_cancelled(context, report)  # an interrupt would be shown as a stack trace
                 raise
             tree.kill()  # processes that the worker may have left
         inbox.read()  # the session ends when the last messages have arrived
@@ -174,6 +177,15 @@ class WorkerClient(dg.ConfigurableResource):
             raise dg.RetryRequested(self.max_retries, self.retry_wait_seconds) from failure
         attempts = f" ({context.retry_number + 1} attempts)" if may_pass else ""
         raise dg.Failure(f"{cause}{attempts}", metadata=metadata, allow_retries=False)
+
+
+def _require_not_cancelled(context: dg.AssetExecutionContext, report: WorkerReport) -> None:
+    """Raise the failure that says so if somebody has cancelled the run."""
+    run = context.instance.get_run_by_id(context.run.run_id)
+    if run is not None and run.status == dg.DagsterRunStatus.CANCELING:
+        at = f" in epoch {report.progress['epoch']}" if report.progress.get("epoch") is not None else ""
+        saved = "; what was done is saved, and materializing again goes on from there" if report.started else ""
+        raise dg.Failure(f"Cancelled{at}{saved}.", allow_retries=False) from None
 
 
 def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, bool]:

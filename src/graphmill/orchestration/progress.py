@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.orchestration.metadata import scalars
+from graphmill.evaluation.health.loss_curve import is_total, total_loss
+from graphmill.orchestration.metadata import rounded, scalars
 from graphmill.runs.messages import duration, progress_line
 
 Message = Mapping[str, Any]
@@ -13,33 +14,23 @@ Message = Mapping[str, Any]
 
 def started_metadata(message: Message) -> dict[str, Any]:
     """The observation at a run's start: what runs where, from which epoch, and the expected time."""
-    plain = {key: message[key] for key in ("fingerprint", "device", "device_reason") if message.get(key)}
-    out = scalars(
-        {
-            **plain,
-            "resumed_from_epoch": int(message.get("resumed_from_epoch") or 0),
-            "reused": bool(message.get("reused")),
-            "estimated": message.get("estimate") or {},
-        }
-    )
+    out: dict[str, Any] = {"progress": started_line(message)}
     if message.get("run_dir"):
         out["run_dir"] = dg.MetadataValue.path(str(message["run_dir"]))
     return out
 
 
 def progress_metadata(message: Message) -> dict[str, Any]:
-    """The current figures, with stable keys, so that the UI can plot them over time."""
-    plain = ("epoch", "epochs", "step", "seconds_left", "memory_bytes")
-    return scalars(
-        {
-            **{key: message.get(key) for key in plain},
-            **{f"{unit}_per_second": amount for unit, amount in (message.get("per_second") or {}).items()},
-            "loss": message.get("losses") or {},
-            str(message.get("split", "valid")): message.get("valid") or {},
-            "health": message.get("health") or {},
-            "estimated": message.get("estimate") or {},
-        }
-    )
+    """The line that a person reads, and the numbers whose curves the UI plots while it trains: loss and metrics.
+
+    The loss of several phases is known at the end of an epoch only.
+    """
+    losses, metrics = message.get("losses") or {}, message.get("valid") or {}
+    whole = losses if not message.get("step") or message.get("phases", 1) == 1 else {}
+    loss = total_loss(whole) if any(is_total(name) for name in whole) else None
+    shown = {name: value for name, value in metrics.items() if "mistic" not in name}
+    figures = scalars({"loss": loss, str(message.get("split", "valid")): shown})
+    return {"progress": epoch_line(message)} | {name: rounded(value) for name, value in figures.items()}
 
 
 def started_line(message: Message) -> str:

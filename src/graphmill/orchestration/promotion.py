@@ -14,8 +14,8 @@ import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError
 from graphmill.orchestration.instance import open_instance
-from graphmill.orchestration.metadata import markdown_table, scalars, snippet
-from graphmill.orchestration.page import EXPLORER, in_words, rounded
+from graphmill.orchestration.metadata import markdown_table, rounded, scalars, snippet
+from graphmill.orchestration.page import in_words, links
 
 NO_VERSION = "none"
 _FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
@@ -26,12 +26,12 @@ def data_version(outcome: Mapping[str, Any]) -> str:
     return str(outcome["version"]) or NO_VERSION
 
 
-def metadata(outcome: Mapping[str, Any], by: str) -> dict[str, Any]:
+def metadata(outcome: Mapping[str, Any], by: str, asset: dg.AssetKey) -> dict[str, Any]:
     """The asset's metadata on a decision: outcome, reason, the metric of both, and how to read the live version."""
     compared = outcome.get("comparison") or {}
     figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
     page: dict[str, Any] = {
-        "summary": in_words(_summary(outcome)),
+        "summary": in_words(_summary(outcome), links(asset)),
         "decision": outcome["outcome"],
         "reason": outcome["reason"],
         "live_version": outcome["version"] or NO_VERSION,
@@ -81,15 +81,11 @@ def _figure_rows(outcome: Mapping[str, Any], compared: Mapping[str, Any]) -> lis
 def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
     """Record a command's result in the event log, as a materialization of ``<dataset>/<model>_promoted``."""
     outcome, key = event["decision"], dg.AssetKey([event["dataset"], f"{event['model']}_promoted"])
-    before = instance.get_latest_materialization_event(key)
-    page = before.asset_materialization.metadata if before and before.asset_materialization else {}
-    # A command does not know the explorer's address, so take it from the last materialization.
-    explorer = {EXPLORER: page[EXPLORER]} if EXPLORER in page else {}
     instance.report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=key,
             description=f"by command: {outcome['reason']}",
-            metadata=metadata(outcome, str(event["by"])) | explorer,
+            metadata=metadata(outcome, str(event["by"]), key),
             tags={"dagster/data_version": data_version(outcome)},
         )
     )

@@ -20,7 +20,7 @@ from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.launchers.child_tree import ChildTree
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
 from graphmill.orchestration.instance import open_instance
-from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
+from graphmill.serving.addresses import DEFAULT_PORT, SERVICE_VARIABLE
 
 READY_SECONDS = 180.0
 GRACE_SECONDS = 20.0

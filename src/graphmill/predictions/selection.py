@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
+from graphmill.graph.node_names import NodeNames, matching
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.settings import LinkSettings
 
@@ -31,57 +32,44 @@ class Nodes:
     """Finds a graph's nodes by id or name."""
 
     graph: TypedGraph
-    _found: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     @cached_property
+    def _known(self) -> NodeNames:
+        table = self.graph.node_table()
+        return NodeNames(table["id"].to_pylist(), table["name"].to_pylist())
+
+    @property
     def ids(self) -> list[str]:
         """Ids in global order."""
-        return [str(each) for each in self.graph.node_table()["id"].to_pylist()]
+        return self._known.ids
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         """Names in global order; the id for a node without a name."""
-        return [str(each) for each in self.graph.node_table()["name"].to_pylist()]
+        return self._known.names
 
     def type_of(self, row: int) -> str:
         """Type of a global number."""
         return next(t.name for t in self.graph.node_types if t.offset <= row < t.offset + t.count)
 
     def find(self, text: str, types: Sequence[str]) -> int:
-        """The global number of the node of ``types`` with this id; else with this name; else with this name in another case.
+        """The global number of the node of ``types`` with this id, else name (:class:`NodeNames`).
 
         Raises:
             InputError: there is none, it is of another type, or there are several.
         """
-        wanted = set(types)
-        for rows in self._by_any(text):
-            own = [row for row in rows if self.type_of(row) in wanted]
-            if len(own) == 1:
-                return own[0]
-            if own:
-                which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
-                raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
-        elsewhere = sorted({self.type_of(row) for rows in self._by_any(text) for row in rows})
-        if elsewhere:
+        own = self._known.find(text, lambda row: self.type_of(row) in set(types))
+        if len(own) == 1:
+            return own[0]
+        if own:
+            which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
+            raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
+        if elsewhere := sorted({self.type_of(row) for row in self._known.find(text)}):
             raise InputError(
                 f"the relation needs heads of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
             )
-        raise InputError(f"{self.graph.path} has no node '{text}'; give its id or name as the input file has it")
-
-    def _by_any(self, text: str) -> tuple[list[int], ...]:
-        return (
-            self._places("ids", self.ids).get(text, []),
-            self._places("names", self.names).get(text, []),
-            self._places("folded", self.names).get(text.casefold(), []),
-        )
-
-    def _places(self, kind: str, words: Sequence[str]) -> dict[str, list[int]]:
-        if kind not in self._found:
-            places: dict[str, list[int]] = {}
-            for row, word in enumerate(words):
-                places.setdefault(word.casefold() if kind == "folded" else word, []).append(row)
-            self._found[kind] = places
-        return self._found[kind]
+        hint = self._known.did_you_mean(text) or "; give its id or name as the input file has it"
+        raise InputError(f"{self.graph.path} has no node '{text}'{hint}")
 
 
 def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]:
@@ -94,11 +82,14 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
     def called(each: Relation) -> tuple[str, ...]:
         return each.name, "|".join(each.key), " · ".join(each.key)
 
+    wanted: set[str] = set()
     for name in names:
-        if not any(name in called(each) for each in graph.relations):
+        found = matching(name, list(dict.fromkeys(text for each in graph.relations for text in called(each))))
+        if not found:
             known = ", ".join(sorted({each.name for each in graph.relations}))
             raise InputError(f"{graph.path} has no relation '{name}' (it has {known})")
-    return [each for each in graph.relations if not names or set(names) & set(called(each))]
+        wanted |= set(found)
+    return [each for each in graph.relations if not names or wanted & set(called(each))]
 
 
 def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list[Asked]:
@@ -145,7 +136,7 @@ def heads_of(settings: LinkSettings, root: Path = Path()) -> list[str]:
     if settings.heads:
         raise InputError(f"heads and heads_file ({path}) are both given; give one of them")
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise InputError(f"heads_file {path} cannot be read: {why}") from None

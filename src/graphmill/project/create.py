@@ -1,7 +1,8 @@
 """``graphmill init``: creates a Dagster project, or adds a dataset to an existing one. Existing files are not changed."""
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -37,10 +38,12 @@ def init(
     sample: str = "",
     data: Sequence[str] = (),
     format: str = "",
+    columns: Mapping[str, str] | None = None,
     name: str = "",
     in_place: bool = False,
     kit: bool = False,
     ask: Ask | None = None,
+    force: bool = False,
 ) -> Created:
     """Makes a project in ``folder``, or adds a dataset to the existing project.
 
@@ -59,15 +62,22 @@ def init(
     sample = sample or ("none" if kit and project is not None else "biomed")
     if project is not None and project.root.resolve() != root.resolve():
         raise InputError(
-            f"{root} is inside the Dagster project {project.root}: `graphmill init {project.root}` adds a dataset to it, "
-            "or choose a folder outside"
+            f"{root} is inside the Dagster project {project.root}: `graphmill init {shlex.quote(str(project.root))}` adds a "
+            "dataset to it, or choose a folder outside"
         )
     if project is None and root.exists():
         _require_empty(root)
     made = Created(root, "", project is None)
     if project is not None and not project.defs.is_dir():
         raise InputError(f"the Dagster project {project.root} has no folder {project.defs}; make it, then try again")
-    dataset = _dataset(root, made, sample, data, format, name, in_place, ask)
+    if data:
+        places = Places(root, in_place=in_place)
+        dataset: Dataset | None = dataset_of(
+            list(data), places.of, format=format, name=name, columns=columns, ask=ask, force=force
+        )
+        made.written += places.copy()
+    else:
+        dataset = _sample(root, made, sample)
     if project is None:
         package = _package(root)
         _write_all(made, _project_files(root, package, dataset))
@@ -112,14 +122,7 @@ def _require_empty(root: Path) -> None:
     raise InputError(f"{root} exists and is not a Dagster project; choose a new folder")
 
 
-def _dataset(
-    root: Path, made: Created, sample: str, data: Sequence[str], format: str, name: str, in_place: bool, ask: Ask | None
-) -> Dataset | None:
-    if data:
-        places = Places(root, in_place=in_place)
-        dataset = dataset_of(list(data), places.of, format=format, name=name, ask=ask)
-        made.written += places.copy()
-        return dataset
+def _sample(root: Path, made: Created, sample: str) -> Dataset | None:
     if sample == "none":
         return None
     target = root / RAW / PLACES[sample]
@@ -176,6 +179,9 @@ def _advise(made: Created, project: DgProject) -> None:
     settings = [project.root / file for file in ("pyproject.toml", "requirements.txt", "setup.py")]
     if not any(file.is_file() and "graphmill" in file.read_text(encoding="utf-8") for file in settings):
         made.to_do.append('add "graphmill[numba]" to the dependencies of the project')
+    instance = project.root / "dagster.yaml"
+    if instance.is_file() and "default_limit" in instance.read_text(encoding="utf-8"):
+        return
     made.to_do.append(
         "give the pool 'accelerator' a limit, so that one training runs at a time: "
         "concurrency: {pools: {default_limit: 1}} in your dagster.yaml"

@@ -4,7 +4,7 @@
 """
 
 import os
-import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
+from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.kg_files import examine_files, guessed_files
-from graphmill.ingest.names import as_number, role_of
-from graphmill.ingest.report import IngestReport, ingest_report
+from graphmill.ingest.kg_files import guess_of_files, guessed_files
+from graphmill.ingest.report import IngestReport, ingest_report, report_on
 from graphmill.ingest.report import recognised as known_formats
 from graphmill.runs.resolve import merge
 
@@ -28,9 +28,6 @@ FRESHNESS = {"warn_hours": 170, "fail_hours": 192}
 
 Ask = Callable[[str, Sequence[str]], str]
 """Asks a person to choose one of several answers; returns the answer."""
-
-_FALLBACKS = ("kg_csv", "interactions_csv", "sequence")
-"""What a file is tried as that no format knows by its content."""
 
 
 @dataclass
@@ -42,28 +39,52 @@ class Dataset:
     found: list[str] = field(default_factory=list)
 
 
-def recognised(path: str, format: str = "", ask: Ask | None = None) -> IngestReport:
-    """The report on ``path`` read as ``format``, or as the first likely format that can read it.
+def recognised(
+    path: str,
+    format: str = "",
+    columns: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
+    *,
+    force: bool = False,
+) -> IngestReport:
+    """The report on ``path`` read as ``format`` (empty: by its content). ``columns``: role → column.
 
     Raises:
-        InputError: the file does not exist, or no format can read it; the message says what each format requires.
+        InputError: the file does not exist, or cannot be read; the message says what is required.
     """
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path} does not exist")
-    tried = []
-    for candidate in [format] if format else known_formats(path) or (["auto"] if Path(path).is_dir() else _FALLBACKS):
-        tried.append(ingest_report(path, candidate))
-        if not tried[-1].problem:
-            break
-    if not tried[-1].problem:
-        return tried[-1]
-    if ask is not None and not format:
-        chosen = ask(f"{path}: which format is it?", list(FORMATS))
-        return recognised(path, chosen)
-    why = "; ".join(f"as {report.format}: {report.problem}" for report in tried)
-    raise InputError(
-        f"{path} cannot be read ({why}). Say how with --format, or look at it with `graphmill ingest-report`"
-    )
+    report = ingest_report(path, format or "auto", columns, force=force)
+    if report.problem and ask is not None and not format and not columns and (named := asked_columns(path, ask)):
+        return recognised(path, "", named, force=force)
+    if report.problem:
+        raise InputError(f"{report.problem}. Look at it with: graphmill ingest-report {shlex.quote(path)}")
+    return report
+
+
+_NO = "none of them"
+
+
+def asked_columns(path: str, ask: Ask) -> dict[str, str]:
+    """Role → column of a table, by asking a person; empty for a file without columns."""
+    probe = Look(path).probe
+    if probe is None:
+        return {}
+    examples = [", ".join(list(dict.fromkeys(probe.values(place)))[:3]) for place in range(len(probe.names))]
+    names = {f"{name} ({text[:60]})": name for name, text in zip(probe.names, examples, strict=True)}
+    kinds = {
+        "users and items": ("user", "item", "timestamp"),
+        "edges between nodes": ("head_id", "tail_id", "relation"),
+    }
+    roles = kinds[ask(f"{path}: what are its rows?", list(kinds))]
+    found: dict[str, str] = {}
+    for role in roles:
+        left = [text for text, name in names.items() if name not in found.values()]
+        optional = [_NO] if role in ("timestamp", "relation") else []
+        answer = ask(f"{path}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
+        if answer != _NO:
+            found[role] = names[answer]
+    return found
 
 
 class Places:
@@ -100,16 +121,22 @@ class Places:
         return f"{RAW}/{source.name}"
 
     def copy(self) -> list[str]:
-        """Copies the requested files, each as a whole or not at all. Returns the paths below the root."""
+        """Copies the requested files, each file as a whole or not at all. Returns the paths below the root."""
         for source, target in self._copies.items():
-            part = target.with_name(f".{target.name}.part")
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (shutil.copytree if source.is_dir() else shutil.copyfile)(source, part)
-                part.replace(target)
+                if source.is_dir():
+                    shutil.copytree(source, target, copy_function=_copy)
+                else:
+                    copy_atomically(source, target)
             except OSError as error:
+                if source.is_dir():
+                    shutil.rmtree(target, ignore_errors=True)
                 raise InputError(f"{source} cannot be copied to {target}: {error.strerror or error}") from None
         return [target.relative_to(self._root).as_posix() for target in self._copies.values()]
+
+
+def _copy(source: str, target: str) -> None:
+    copy_atomically(Path(source), Path(target))
 
 
 def _beside(source: Path, format: str) -> list[Path]:
@@ -124,21 +151,38 @@ def _beside(source: Path, format: str) -> list[Path]:
 
 
 def dataset_of(
-    paths: Sequence[str], place: Callable[[str, str], str], *, format: str = "", name: str = "", ask: Ask | None = None
+    paths: Sequence[str],
+    place: Callable[[str, str], str],
+    *,
+    format: str = "",
+    name: str = "",
+    columns: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
+    force: bool = False,
 ) -> Dataset:
     """Reads the files and makes a dataset for them: edges or interactions, and features of their nodes.
 
     Several edge files, and node files beside them, become one source of the format ``kg_files``. ``place`` gives the
-    path of a file of a format for the YAML.
+    path of a file of a format for the YAML. ``columns``: role → column of the first file. ``force``: also read files of
+    which many rows are refused.
 
     Raises:
         InputError: a file cannot be read, or there are no or several sources of interactions or of other formats.
     """
-    folder, joined = ("", {}) if format else _joined(paths)
-    reports = [(path, recognised(path, format if len(paths) == 1 else "", ask))
-               for path in paths if path not in joined.values()]  # fmt: skip
+    folder, joined = ("", {}) if format or columns else _joined(paths)
+    reports = [
+        (
+            path,
+            recognised(
+                path, format if len(paths) == 1 else "", columns if path == paths[0] else None, ask, force=force
+            ),
+        )
+        for path in paths
+        if path not in joined.values()
+    ]
     if joined:
-        reports.insert(0, (", ".join(joined), examine_files(folder, *guessed_files(joined, unsure=True))))
+        together = report_on(folder, "kg_files", guess_of_files(joined, unsure=True), force=force)
+        reports.insert(0, (", ".join(joined), together))
         if problem := reports[0][1].problem:
             raise InputError(f"{reports[0][0]} cannot be read together: {problem}")
     main = [(path, report) for path, report in reports if report.format != "node_features"]
@@ -164,7 +208,7 @@ def dataset_of(
     for model in models:
         own = model["attributes"]
         own["dataset"] = attributes["name"]
-        if features and own["system"] == "bpr_mf":
+        if features and own["system"] == "mf":
             own["system"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
@@ -180,9 +224,7 @@ def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
     None if one file is enough, or if no file certainly has edges.
     """
     formats = {path: known_formats(path) for path in paths if not Path(path).is_dir()} if len(paths) > 1 else {}
-    tables = {
-        path for path, known in formats.items() if known[:1] in ([], ["kg_csv"]) or _pairs_with_names(path, known)
-    }
+    tables = [path for path, known in formats.items() if known[:1] in ([], ["kg_csv"])]
     found, _ = guessed_files({path: path for path in tables}, unsure=True)
     edges, nodes = ({entry["file"] for entry in found[kind]} for kind in ("edges", "nodes"))
     if len(edges | nodes) < 2 or not any("kg_csv" in formats[path][:1] for path in edges):
@@ -190,16 +232,6 @@ def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
     kept = [path for path in paths if path in edges | nodes]
     folder = _folder(kept)
     return folder, {path if "://" in path else os.path.relpath(path, folder): path for path in kept}
-
-
-def _pairs_with_names(path: str, known: Sequence[str]) -> bool:
-    """Whether a file that could also be interactions has a header without a user or item column."""
-    look = Look(path)
-    rest = {cell.strip() for line in look.lines[1:] for cell in re.split(r"[,;\t]", line)}
-    named = look.columns and not any(
-        role_of(name) or as_number(name) is not None or name in rest for name in look.columns
-    )
-    return bool(named) and list(known) == ["sequence", "kg_csv"]
 
 
 def _placed(source: Mapping[str, Any], joined: Mapping[str, str], place: Callable[[str, str], str]) -> dict[str, Any]:
@@ -226,7 +258,15 @@ class Guess:
     found: list[str] = field(default_factory=list)
 
 
-def guessed(paths: Sequence[str], format: str = "", settings: Mapping[str, Any] | None = None) -> Guess:
+def guessed(
+    paths: Sequence[str],
+    format: str = "",
+    settings: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
+    *,
+    force: bool = False,
+) -> Guess:
     """The content that :func:`dataset_of` would write, to read the files directly.
 
     ``settings`` of the edges' format override guesses; if ``format`` is given too, nothing is guessed.
@@ -236,7 +276,7 @@ def guessed(paths: Sequence[str], format: str = "", settings: Mapping[str, Any] 
     """
     if format and settings and len(paths) == 1:
         return Guess([{"format": format, "path": paths[0], **settings}])
-    dataset = dataset_of(paths, lambda path, _: path, format=format)
+    dataset = dataset_of(paths, lambda path, _: path, format=format, columns=columns, ask=ask, force=force)
     attributes, *models = (each["attributes"] for each in yaml.safe_load_all(dataset.defs))
     main, *features = attributes["sources"]
     return Guess(
@@ -258,12 +298,39 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
     return ask(f"{path}: of which type are the nodes that have these features?", kinds)
 
 
+_GUESSES = 3
+
+
 def _told(path: str, report: IngestReport) -> str:
-    """Lines on how a file is read, its content, and each guess."""
-    counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in report.counts.items() if number)
+    """At most five lines on how a file is read: its content, how it is split, and what was guessed, with the reason."""
+    counts = {name: report.counts[name] for name in _COUNTED if report.counts.get(name)}
+    shown = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
-    guesses = "".join(f"\n  guessed: {remark}" for remark in report.remarks)
-    return f"{path}: read as {report.format}; {counts}" + (f"; nodes: {kinds}" if kinds else "") + guesses
+    lines = [f"{path}: read as {report.format}; {shown}" + (f"; nodes: {kinds}" if kinds else "")]
+    if report.defs and report.format != "node_features":
+        lines.append(f"  split: {_split(report)}")
+    guesses = list(report.remarks)
+    if len(guesses) > _GUESSES:
+        guesses[_GUESSES - 1 :] = ["; ".join(guesses[_GUESSES - 1 :])]
+    return "\n".join([*lines, *(f"  guessed: {remark}" for remark in guesses)])
+
+
+_COUNTED = ("rows", "edges", "interactions", "facts", "rejected_rows", "rejects", "negated_rows", "below_min_weight",
+            "width")  # fmt: skip
+
+
+def _split(report: IngestReport) -> str:
+    """How the graph of a report is split by default, in words."""
+    graph = next(yaml.safe_load_all(report.defs))["attributes"].get("graph", {}).get("split", {})
+    if graph.get("method") == "random":
+        return "held-out interactions are drawn at random, because there are no times to hold out the newest"
+    if graph.get("valid"):
+        timed = any(part.get("part") == "timestamp" for part in report.columns)
+        more = "; there are times: split.method: by_time holds out the newest" if timed else ""
+        return f"{graph['valid']:.0%} and {graph['test']:.0%} of the edges, drawn at random, are held out{more}"
+    if "valid" in report.counts:
+        return "as the files have it"
+    return "each user's last two interactions are held out (by time, or by the order of the file)"
 
 
 class _Dumper(yaml.SafeDumper):

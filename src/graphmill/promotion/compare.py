@@ -70,8 +70,7 @@ def compare(
     if len(mine.values) < FEWEST:
         raise InputError(
             f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
-            f"{mine.left_out}, or lacks their relation; give the graph the split that it had "
-            "(docs/how-to/promote_and_roll_back.md)"
+            f"{mine.left_out}, or lacks their relation; give the graph the split that it had"
         )
     theirs = query_values(champion.system, champion.model, "valid", metric, leave_out, poll)
     if not (np.array_equal(mine.units, theirs.units) and np.array_equal(mine.groups, theirs.groups)):

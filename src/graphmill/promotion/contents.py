@@ -20,6 +20,7 @@ from torch import nn
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.alignment import aligned_file
 from graphmill.export.index import Vectors, write_index
@@ -29,6 +30,8 @@ from graphmill.parquet import write_parquet
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
+from graphmill.reports.card_files import read_card_files
+from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
@@ -88,6 +91,7 @@ def fill_from(
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),
+            "verdict": card_verdict(read_card_files(folder)).to_dict(),
             "metrics": {n: v for n, v in report["metrics"].items() if isinstance(v, int | float)},
             "graph": {
                 "content_hash": graph.content_hash,
@@ -124,8 +128,8 @@ def _derive(
     if health is not None and not (folder / HEALTH).exists():
         _write(folder / HEALTH, health.to_dict())
     write_card(restored.run.path, folder, health.to_dict() if health is not None else {})
+    epochs = [each | {"losses": weighted_losses(each)} for each in restored.run.metrics.read("epoch")]
     kept = ("epoch", "losses", "valid")
-    epochs = restored.run.metrics.read("epoch")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, SeedNoise, drift_report
@@ -123,8 +124,8 @@ def drift_of_run(
 
 def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
     """Write ``drift.json``, ``overlap.png`` and ``moved.png`` into ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / REPORT).write_text(text + "\n", encoding="utf-8")
-    (folder / "overlap.png").write_bytes(overlap_histogram(report.figures, report.noise.overlap_10))
-    (folder / "moved.png").write_bytes(moved_arrows(report.figures))
+    with writing(folder):
+        write_atomically(folder / REPORT, f"{text}\n".encode())
+        write_atomically(folder / "overlap.png", overlap_histogram(report.figures, report.noise.overlap_10))
+        write_atomically(folder / "moved.png", moved_arrows(report.figures))

@@ -18,11 +18,12 @@ from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
-from graphmill.promotion.copies import copy_live, note_target
+from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
+from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
@@ -90,7 +91,8 @@ def promote_run(
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
                 return {**found, **kept, "copy": copy_live(store)}
             write_sinks(version, settings.sinks, champion)
-            store.switch(version, kind="promoted", by=by, why=decision.reason)
+            note_sinks(store, settings.sinks)
+            store.switch(version, kind="promoted", by=by, why=found["reason"])
             removed = store.prune(settings.keep)
         copy_run(restored)
         return {
@@ -117,8 +119,11 @@ def export_trial(run_dir: str | Path) -> Restored:
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
     """Make an older version live: ``wanted``, or the one before.
 
-    Returns ``version``, ``path``, ``before``, ``reason``, ``tracker`` and ``copy`` (why the tracker was not told and
-    the copy not made, or "").
+    The sinks of the last promotion get its vectors. Sinks that only a version's own file names are not written, because
+    the version may come from someone else: they are in ``not_written``.
+
+    Returns ``version``, ``path``, ``before``, ``reason``, ``not_written``, ``tracker`` and ``copy`` (why the tracker was
+    not told and the copy not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is already live, or there is no earlier one.
@@ -132,14 +137,15 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
             raise InputError(f"{target.name} is the live version of {store.label} already")
         target.verify()
         reason = why or "rolled back by hand"
-        live = store.current()
-        write_sinks(target, live.about.get("sinks", ()) if live else (), live)
+        live, sinks = store.current(), sinks_of(store)
+        write_sinks(target, sinks, live)
         store.switch(target, kind="rolled back", by=by, why=reason)
     return {
         "version": target.name,
         "path": str(target.path),
         "before": before,
         "reason": reason,
+        "not_written": [each for each in (live.about["sinks"] if live else []) if each not in sinks],
         "tracker": mirror_alias(target.path, target.about),
         "copy": copy_live(store),
     }
@@ -308,7 +314,7 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
     metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
     return {
         "outcome": decision.outcome,
-        "reason": decision.reason,
+        "reason": f"{decision.reason}; the model is {run_verdict(restored.run.path).short}",
         "version": champion.name if champion else "",
         "path": str(champion.path) if champion else "",
         "champion": champion.name if champion else "",

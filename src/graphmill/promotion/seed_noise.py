@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.drift.noise import seed_noise
 from graphmill.evaluation.drift.verdicts import SeedNoise
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
@@ -23,7 +24,6 @@ from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge, stored_settings
 from graphmill.runs.train import train
 from graphmill.settings import identity_of
-from graphmill.training.files import write_atomically
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import ExportSettings
 from graphmill.training.signals import StopRequest

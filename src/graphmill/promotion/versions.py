@@ -26,9 +26,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from graphmill.atomic_files import sync_directory, write_atomically
 from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
 from graphmill.export.manifests import VERSION_FORMAT, read_version
-from graphmill.training.files import sync_directory, write_atomically
 from graphmill.verified_files import (
     REMEDIES,
     VERSION,
@@ -358,6 +358,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
                 "kind": last.kind if last else "never live",
                 "why": last.why if last else "",
                 "by": last.by if last else "",
+                "verdict": about.get("verdict") or {},
                 "metric": metric,
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
+from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
-from graphmill.training.files import write_atomically
 from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"
@@ -50,7 +51,7 @@ class Section:
 
 
 def card_sections(files: CardFiles) -> list[Section]:
-    """Return all sections in order; the first summarises the run in a paragraph."""
+    """Return all sections in order; the first has the verdict and what the vectors are."""
     return [
         _about(files),
         _figures(files),
@@ -114,26 +115,8 @@ def _about(files: CardFiles) -> Section:
         f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
         f"{f'; from epoch {epoch}' if epoch is not None else ''}."
     )
-    return Section(
-        "about", f"{files.system or 'Embeddings'} on {files.dataset}", [" ".join([sentence, *_in_short(files)])]
-    )
-
-
-def _in_short(files: CardFiles) -> list[str]:
-    """A summary of quality and health."""
-    said = []
-    metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
-    metric = metric if f"test_{metric}" in files.metrics else "mrr"
-    if (value := files.metrics.get(f"test_{metric}")) is not None:
-        said.append(f"Test {metric}: {number(float(value))}.")
-    if sentence := _against(files):
-        said.append(sentence)
-    elif not beside_baselines(files):
-        said.append("It has not been compared with baselines yet.")
-    if files.health and files.health_is_of_export:
-        failure = files.health.get("failure")
-        said.append(f"**{failure}**: {files.health['detail']}" if failure else f"Health: **{files.health['status']}**.")
-    return said
+    title = f"{files.system or 'Embeddings'} on {files.dataset}"
+    return Section("about", title, [card_verdict(files).text, sentence])
 
 
 def _against(files: CardFiles) -> str:

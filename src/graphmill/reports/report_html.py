@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill.atomic_files import os_error_in_a_sentence, write_atomically
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
 from graphmill.reports.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.training.files import os_error_in_a_sentence, write_atomically
+from graphmill.reports.verdict import card_verdict
 from graphmill.training.metrics_log import MetricsLog
 
 REPORT = "report.html"
@@ -95,7 +96,8 @@ def report_html(files: CardFiles) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head>\n<body><header><h1>{title}</h1>"
-        f'<p class="lead">{_inline(" ".join(first.text))}</p><nav aria-label="Parts">{anchors}</nav></header>\n'
+        f'<p class="lead {card_verdict(files).word}">{_inline(first.text[0])}</p><p>{_inline(first.text[1])}</p>'
+        f'<nav aria-label="Parts">{anchors}</nav></header>\n'
         f"<main>{body}</main></body></html>\n"
     )
 
@@ -174,13 +176,13 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
 
 
 def _curves(files: CardFiles) -> Iterator[Picture]:
-    from graphmill.evaluation.pictures.embedding import loss_curve, metric_curve
+    from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 
     log = files.folder / "metrics.jsonl"
     epochs = MetricsLog(log).read("epoch") if log.is_file() else []
-    if epochs:
+    if len(epochs) >= FEWEST_DRAWN:
         yield Picture("curves", "Loss", loss_curve(epochs))
-    if any(record.get("valid") for record in epochs):
+    if sum(bool(record.get("valid")) for record in epochs) >= FEWEST_DRAWN:
         chosen = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
         yield Picture("curves", "Figures on validation", metric_curve(epochs, selection=chosen))
 
@@ -207,7 +209,10 @@ h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0}
 h2{font-size:1.2rem;margin:0 0 .5rem;padding-top:1rem;border-top:1px solid var(--line)}
 section{margin:1.5rem 0}
 p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
-.lead{font-size:1.1rem}
+.lead{font-size:1.1rem;border-left:.3rem solid var(--odd);padding-left:.75rem}
+.lead strong{color:var(--odd)}
+.better{border-color:var(--good)}.better strong{color:var(--good)}
+.worse,.broken{border-color:var(--bad)}.worse strong,.broken strong{color:var(--bad)}
 nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:1rem 0}
 a{color:var(--own)}
 code,pre{font:.88em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}

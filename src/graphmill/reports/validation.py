@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.export.manifests import read_manifest
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.files import write_atomically, writing
 from graphmill.verified_files import MANIFEST
 
 HEALTH = "validation/health.json"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from graphmill.atomic_files import writing
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.weights import SCORER, export_weights
@@ -27,7 +28,6 @@ from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, System
 from graphmill.training.device import configure_torch, here
-from graphmill.training.files import writing
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
 from graphmill.training.schedule import named

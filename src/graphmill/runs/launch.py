@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError
 from graphmill.training.signals import StopRequest
 
@@ -131,9 +132,7 @@ def leave_outcome(code: int, result: Mapping[str, Any]) -> None:
         return
     from graphmill.evaluation.json_values import readable
 
-    partial = Path(path).with_suffix(".partial")
-    partial.write_text(json.dumps({"code": code, "result": readable(result)}), encoding="utf-8")
-    partial.replace(path)
+    write_atomically(Path(path), json.dumps({"code": code, "result": readable(result)}).encode())
 
 
 def end_with_parent() -> None:

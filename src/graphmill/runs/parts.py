@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -14,10 +14,12 @@ from graphmill.runs.export import restore
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.resolve import fingerprint, resolve
 from graphmill.systems import registry
-from graphmill.training.contract import System
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.schedule import SHORT
 from graphmill.training.signals import StopRequest
+
+if TYPE_CHECKING:
+    from graphmill.runs.train import Prepared
 
 PARTS = "parts"
 Train = Callable[..., Message]
@@ -39,18 +41,17 @@ class PartOutlet:
 
 
 def train_parts(
-    system: System,
-    graph: TypedGraph,
-    run: RunDirectory,
-    train: Train,
-    outlets: Sequence[Outlet],
-    stop: StopRequest | None,
+    prepared: Prepared, train: Train, outlets: Sequence[Outlet], stop: StopRequest | None
 ) -> dict[str, nn.Module]:
     """The models of :meth:`System.part_runs`, trained, resumed or copied; by name."""
-    found = {}
-    for name, values in system.part_runs().items():
+    found, run, anew = {}, prepared.run, prepared.job.settings.acceleration.resume == "never"
+    for name, values in prepared.system.part_runs().items():
         where, root = f"the part {name}", run.path / PARTS / name
-        taken = finished_run(graph, values, where, [root, *roots_beside(run.path.parent, name)])
+        if anew:
+            shutil.rmtree(root, ignore_errors=True)
+        taken = (
+            None if anew else finished_run(prepared.graph, values, where, [root, *roots_beside(run.path.parent, name)])
+        )
         if taken is not None and taken.parent != root:
             copy(taken, root / taken.name)
         passed = [PartOutlet(outlet) for outlet in outlets]

@@ -206,7 +206,7 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
     system = registry.create(settings.system, graph, settings, plan.batching)
     steps = settings.training.epochs * sum(phase.steps_per_epoch for phase in system.phases)
     seconds = 0.0
-    if settings.acceleration.processes == 1 and steps:
+    if settings.acceleration.processes == 1:
         engine = Engine(
             system,
             settings.training,

@@ -146,6 +146,7 @@ class RunListener(TrainingListener):
                 "epoch": epoch,
                 "epochs": self.epochs,
                 "step": step,
+                "phases": len(self.phase_steps),
                 "losses": losses,
                 "per_second": per_second,
                 "seconds_left": max(left, 0) * estimate.get("seconds_per_step", 0.0),

@@ -44,7 +44,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.exists() and str(path) in registry.SYSTEMS:
         return {"system": str(path)}
     if not path.is_file():
-        raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
+        raise InputError(
+            f"settings file {path} does not exist; its sections are model, objective, training, acceleration, evaluation"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

@@ -32,7 +32,7 @@ from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champ
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, System
+from graphmill.training.contract import Execution, SolvedSystem, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
@@ -190,7 +190,7 @@ def _fit(
     parts = {}
     if start == "fresh":
         listener.send({"kind": "started", "reused": False, "resumed_from_epoch": 0, **about})
-        parts = train_parts(system, prepared.graph, run, train, outlets, stop)
+        parts = train_parts(prepared, train, outlets, stop)
     engine = Engine(
         system,
         settings.training,
@@ -340,7 +340,11 @@ def _final_figures(
 ) -> tuple[dict[str, float], int]:
     """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
-    loaded = engine.load_weights("last" if state.best_metric is None else "best")
+    loaded = None
+    if isinstance(engine.system, SolvedSystem):
+        epoch = state.epoch  # the only one, and in memory
+    else:
+        loaded = engine.load_weights("last" if state.best_metric is None else "best")
     if loaded is not None:
         epoch = loaded.epoch
         for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):

@@ -70,7 +70,7 @@ class WarmStart:
         return initialise
 
     def _table(self, label: str) -> tuple[Tensor | None, list[str]]:
-        """The parameter of this label and the keys of its rows. BPR-MF's two tables are joined into one, as MMGCN has it."""
+        """The parameter of this label and the keys of its rows. MF's two tables are joined into one, as MMGCN has it."""
         parts = [self.tensors.get(kind) for kind in ("user", "item")]
         if label != BOTH or label in self.tensors or any(part is None for part in parts):
             return self.tensors.get(label), self.rows.get(label, [])

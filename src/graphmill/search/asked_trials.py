@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import yaml
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError, TrainingError
 from graphmill.runs.resolve import merge, read_settings
 from graphmill.search.study import (
@@ -27,7 +28,6 @@ from graphmill.search.study import (
     train_trial,
     trials_wanted,
 )
-from graphmill.training.files import write_atomically
 
 if TYPE_CHECKING:
     import optuna

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from graphmill.atomic_files import replacing, write_atomically
 from graphmill.errors import InputError, StoppedError
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.markdown import number
 from graphmill.search.study import Search, seconds_of
-from graphmill.training.files import write_atomically
 
 if TYPE_CHECKING:
     import optuna
@@ -191,7 +191,8 @@ def _draw(study: optuna.Study, path: Path) -> None:
         axes = optuna.visualization.matplotlib.plot_parallel_coordinate(study)
     figure = axes.figure
     figure.set_size_inches(9, 4.5)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+    with replacing(path) as part:
+        figure.savefig(part.file, format="png", dpi=110, bbox_inches="tight")
 
 
 def _interval(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""The service: routes over promoted versions, the explorer's page, and the pictures of run directories."""
+"""The service: routes over promoted versions, the explorer's page, and the reports of runs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from graphmill.serving.endpoints import ENDPOINTS, Endpoint
 from graphmill.serving.guard import Guard
 from graphmill.serving.openapi import description
 from graphmill.serving.parameters import read_query
-from graphmill.serving.pictures import picture
 from graphmill.serving.problem import RequestError
+from graphmill.serving.runs import finished_runs, report_page
 
 log = logging.getLogger("graphmill.serving")
 PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
     "/charts.js": ("charts.js", "text/javascript"),
+    "/lists.js": ("lists.js", "text/javascript"),
+    "/around.js": ("around.js", "text/javascript"),
+    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
     "/explorer.css": ("explorer.css", "text/css"),
 }
 
 
 def application(promoted: Path, token: str = "", local: bool = True) -> Starlette:
-    """Make the application that serves the versions under ``promoted`` (``…/data/07_promoted``) and pictures of the
+    """Make the application that serves the versions under ``promoted`` (``…/data/07_promoted``) and the reports of the
     runs beside it (``06_models``).
 
     ``token``: required in every request, "" for none. ``local``: the service is bound to this machine only.
@@ -52,6 +55,10 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         read_query((), request.query_params.multi_items())
         return json_answer({"models": catalogue.models()})
 
+    def runs(request: Request) -> Response:
+        read_query((), request.query_params.multi_items())
+        return json_answer({"runs": finished_runs(catalogue.folder.parent.parent)})
+
     def versions(request: Request) -> Response:
         read_query((), request.query_params.multi_items())
         at = request.path_params
@@ -64,22 +71,21 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
     def openapi(request: Request) -> Response:
         return json_answer(description())
 
-    def shown_picture(request: Request) -> Response:
-        return picture(
-            catalogue.folder.parent.parent, request.path_params["path"], request.query_params.get("width", "")
-        )
+    def run_report(request: Request) -> Response:
+        return report_page(catalogue.folder.parent.parent, request.path_params["path"])
 
     routes = [
         *(Route(path, show) for path in PAGE),
         Route("/healthz", health),
         Route("/openapi.json", openapi),
         Route("/v1", models),
+        Route("/v1/runs", runs),
         Route("/v1/{dataset}/{model}", versions),
         *(
             Route(f"/v1/{{dataset}}/{{model}}/{{version}}/{each.name}", _answering(catalogue, each))
             for each in ENDPOINTS
         ),
-        Route("/pictures/{path:path}", shown_picture),
+        Route("/reports/{path:path}", run_report),
     ]
     return Starlette(
         routes=routes,

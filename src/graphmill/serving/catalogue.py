@@ -21,6 +21,8 @@ from graphmill.serving.problem import RequestError
 MOST_OPEN = 4
 """Number of versions kept in memory besides the live ones."""
 RETRY_SECONDS = 5.0
+RETRYING_SECONDS = 1.0
+"""How long one call of :meth:`Catalogue.problems` opens versions again that could not be opened, the oldest tries first."""
 Key = tuple[str, str]
 VersionKey = tuple[str, str, str]
 log = logging.getLogger("graphmill.serving")
@@ -42,13 +44,15 @@ class Catalogue:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def models(self) -> list[dict[str, Any]]:
-        """Every model with its live version ("" if none) and its number of versions."""
+        """Every model with its live version ("" if none), its number of versions, and of the live version ``when`` it went
+        live, its verdict and its metric on validation and test."""
         found = []
         for dataset, model, store in self._stores():
-            if names := store.names():
-                found.append(
-                    {"dataset": dataset, "model": model, "current": store.current_name(), "versions": len(names)}
-                )
+            if rows := version_rows(store):
+                live: dict[str, Any] = next((row for row in rows if row["live"]), {})
+                about = {name: live.get(name) for name in ("when", "verdict", "metric", "valid", "test")}
+                named = {"dataset": dataset, "model": model, "current": live.get("version", "")}
+                found.append({**named, "versions": len(rows), **about})
         return found
 
     def versions(self, dataset: str, model: str) -> list[dict[str, Any]]:
@@ -83,8 +87,11 @@ class Catalogue:
         """
         if self._checking.acquire(blocking=False):
             try:
-                for dataset, model, store in self._stores():
-                    self._check((dataset, model), store)
+                until = time.monotonic() + RETRYING_SECONDS
+                with self._lock:
+                    tried = {key[:2]: when for key, (when, _) in self._failed.items()}
+                for dataset, model, store in sorted(self._stores(), key=lambda each: tried.get(each[:2], 0.0)):
+                    self._check((dataset, model), store, until)
             finally:
                 self._checking.release()
         with self._lock:
@@ -92,11 +99,11 @@ class Catalogue:
             found |= {(*key, each.name): each.problem for key, each in self._answering.items() if each.problem}
             return {"/".join(key): why for key, why in (found | {k: w for k, (_, w) in self._failed.items()}).items()}
 
-    def _check(self, key: Key, store: Versions) -> None:
+    def _check(self, key: Key, store: Versions, until: float) -> None:
         names, live = store.names(), ""
         with suppress(GraphmillError, RequestError):
             live = store.current_name()
-            if live:
+            if live and ((*key, live) not in self._failed or time.monotonic() < until):
                 self._go_live(key, store)
         for name in names:
             if (*key, name) not in self._verified:

@@ -10,7 +10,7 @@ from graphmill.serving.link_explanation import explain
 from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
-from graphmill.serving.projection import METHODS, MOST_POINTS, projection
+from graphmill.serving.projection import MOST_POINTS, projection
 from graphmill.serving.report import report
 
 Answer = dict[str, Any]
@@ -49,6 +49,11 @@ def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
     links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"] or ()]
     return {"node": opened.node(row), **paged, "links": links}
+
+
+def _edges(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    return {"node": opened.node(row), **_paged("edges", opened.known_edges(row), asked)}
 
 
 def _explain(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
@@ -91,7 +96,7 @@ def _report(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
 
 def _projection(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     around = opened.find(asked["id"], asked["name"], asked["type"]) if asked["id"] or asked["name"] else -1
-    return projection(opened, asked["method"], asked["points"], around, asked["k"])
+    return projection(opened, asked["points"], around, asked["k"])
 
 
 def _paged(name: str, found: list[Any], asked: dict[str, Any]) -> Answer:
@@ -123,6 +128,13 @@ ENDPOINTS = (
         (*NODE, *page(), Parameter("among", "Only neighbours of this type. The search is then exact")),
         _neighbors,
         {"node": _NODE, "search": TEXT, "neighbors": _rows("Neighbor"), "next": _NEXT},
+    ),
+    Endpoint(
+        "edges",
+        "The training edges of a node, to nodes with few edges first. `forward`: the edge begins at the node.",
+        (*NODE, *page()),
+        _edges,
+        {"node": _NODE, "edges": {"type": "array", "items": {"type": "object"}}, "next": _NEXT},
     ),
     Endpoint(
         "links",
@@ -168,7 +180,6 @@ ENDPOINTS = (
             "target": _NODE,
             "from": {"enum": ["run", "table"]},
             "score": {"type": ["number", "null"]},
-            "method": TEXT,
             "edges": _rows("Edge"),
             "paths": {"type": "array", "items": {"type": "object"}},
             "parts": {"type": "object"},
@@ -208,12 +219,12 @@ ENDPOINTS = (
     ),
     Endpoint(
         "report",
-        "Figures for a report: held-out metrics, health verdicts, the ranking of the model and its baselines, loss curves, "
-        "drift, and `pictures` as `data:` addresses. A part is null if the run did not have it when it was promoted.",
+        "Figures for a report: the verdict, held-out metrics, health verdicts, the ranking of the model and its baselines, "
+        "loss curves, and drift. A part is null if the run did not have it when it was promoted.",
         (),
         _report,
-        {name: {"type": ["object", "null"]} for name in ("about", "health", "ranking", "drift")}
-        | {"curves": {"type": "array"}, "pictures": {"type": "object"}},
+        {name: {"type": ["object", "null"]} for name in ("about", "verdict", "health", "ranking", "drift")}
+        | {"curves": {"type": "array"}},
     ),
     Endpoint(
         "projection",
@@ -223,13 +234,9 @@ ENDPOINTS = (
             *NODE,
             Parameter("k", "How many neighbours to show, if a node is given", "number", 10, 1, 100),
             Parameter("points", "Maximum number of nodes in the answer", "number", 3000, 10, MOST_POINTS),
-            Parameter(
-                "method", "pca (by scikit-learn), or umap if umap-learn is installed", default="pca", values=METHODS
-            ),
         ),
         _projection,
         {
-            "method": TEXT,
             "explained": {"type": "array", "items": NUMBER},
             "types": {"type": "array", "items": TEXT},
             "total": {"type": "integer"},

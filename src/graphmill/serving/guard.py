@@ -12,7 +12,8 @@ from graphmill.serving.answers import problem_answer
 
 MOST_ADDRESS = 4096
 MOST_AT_ONCE = 200
-OPEN_PATHS = frozenset({"/", "/explorer.js", "/charts.js", "/explorer.css", "/healthz", "/openapi.json"})
+PAGE_PATHS = ("/", "/explorer.js", "/charts.js", "/lists.js", "/around.js", "/cytoscape.js", "/explorer.css")
+OPEN_PATHS = frozenset({*PAGE_PATHS, "/healthz", "/openapi.json"})
 """Addresses that need no token: they contain no data, and a browser cannot send a token for them."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 POLICY = (

@@ -22,10 +22,11 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
 from graphmill.export.index import Propose, Vectors, index_file, read_index
+from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
-from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
+from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
 from graphmill.serving.links import LinkTable, PredictedLinks
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD, *DRIFT_PICTURES)
+SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD)
 """The small files that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
@@ -70,11 +71,7 @@ class OpenVersion:
         self.edges = None if training is None else TrainingPaths(len(self.embeddings.ids), training.edges())
         self._recommended = self._recommendations()
         self.files = {name: path.read_bytes() for name in SERVED if (path := self._file(name)) is not None}
-        self._rows: dict[str, list[int]] = {}
-        self._named: dict[str, list[int]] = {}
-        for row, (node, name) in enumerate(zip(self.embeddings.ids, self.embeddings.names, strict=True)):
-            self._rows.setdefault(node, []).append(row)
-            self._named.setdefault(name.casefold(), []).append(row)
+        self._known = NodeNames(list(self.embeddings.ids), list(self.embeddings.names))
 
     def _file(self, name: str) -> Path | None:
         """A file of the version, verified; None if the version has none of this name."""
@@ -125,19 +122,19 @@ class OpenVersion:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def find(self, node: str, name: str, kind: str) -> int:
-        """The row of a node by its id, or by its name in any case; ``kind``: its type, "" for any.
+        """The row of a node by its id, or by its name as people type it; ``kind``: its type, "" for any.
 
         Raises :class:`RequestError`: 400 for neither or both, 404 for no such node, 409 if there are several.
         """
         if bool(node) == bool(name):
             raise RequestError(400, "choose a node: give either id=… or name=…")
         self._require_type(kind)
-        rows = self._rows.get(node, []) if node else self._named.get(name.casefold(), [])
-        rows = [row for row in rows if not kind or self.run.type_of(row) == kind]
+        rows = self._known.find(node or name, lambda row: not kind or self.run.type_of(row) == kind)
         asked = f"id '{node}'" if node else f"name '{name}'"
         of_type = f" of type {kind}" if kind else ""
         if not rows:
-            raise RequestError(404, f"{self.name} has no node with {asked}{of_type}; /search?q=… finds nodes")
+            hint = self._known.did_you_mean(node or name)
+            raise RequestError(404, f"{self.name} has no node with {asked}{of_type}{hint}; /search?q=… finds nodes")
         if len(rows) > 1:
             nodes = ", ".join(f"{self.embeddings.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
             more = ", …" if len(rows) > NAMED else ""
@@ -158,12 +155,12 @@ class OpenVersion:
     @cached_property
     def _texts(self) -> list[str]:
         e = self.embeddings
-        return [f"{name}\t{node}".casefold() for node, name in zip(e.ids, e.names, strict=True)]
+        return [f"{unaccented(name)}\t{unaccented(node)}" for node, name in zip(e.ids, e.names, strict=True)]
 
     def search(self, text: str, kind: str, k: int) -> list[dict[str, str]]:
         """Nodes whose name or id contains this text, in any case: exact matches first, then prefixes, then shorter names."""
         self._require_type(kind)
-        wanted = text.casefold().strip()
+        wanted = unaccented(text)
         if not wanted:
             return []
         found = [row for row, each in enumerate(self._texts) if wanted in each]
@@ -236,6 +233,17 @@ class OpenVersion:
         [found] = self.edges.best(row, np.array([target]), count)
         return [self._path(self.edges, path) for path in found]
 
+    def known_edges(self, row: int) -> list[dict[str, Any]]:
+        """The training edges of a node: the relation, whether it begins there, and the other node; those with few edges
+        first. Raises :class:`RequestError` 404 if the version does not hold the training edges."""
+        if self.edges is None:
+            raise RequestError(404, f"{self.name} does not hold the edges that it was trained on")
+        near = self.edges.of(row)
+        order = near[np.argsort(self.edges.degree[near], kind="stable")]
+        found = [(self.edges.relation_between(row, int(other)), int(other)) for other in order]
+        keys = self.run.manifest["relations"]
+        return [{"relation": str(keys[n][1]), "forward": ahead, **self.node(other)} for (n, ahead), other in found]
+
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
         if self._no_links:
             raise RequestError(503, f"{self.name} predicts no links: {self._no_links}")
@@ -292,7 +300,7 @@ class OpenVersion:
     @property
     def answers(self) -> list[str]:
         """The endpoints that this version can answer."""
-        found = ["vector", "neighbors"]
+        found = ["vector", "neighbors"] + ["edges"] * (self.edges is not None)
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
     def json(self, name: str) -> Any:

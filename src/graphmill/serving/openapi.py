@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from graphmill.serving.endpoints import ENDPOINTS, NUMBER, TEXT, Endpoint
@@ -10,8 +11,8 @@ from graphmill.version import __version__
 
 _NODE = {"id": TEXT, "name": TEXT, "type": TEXT}
 _STEP = {"relation": TEXT, "forward": {"type": "boolean"}, **_NODE}
-BAR = r"\|"
-"""A bar within a cell of a table."""
+MANY = 3
+"""A parameter of so many addresses is explained once on the page."""
 SCHEMAS: dict[str, dict[str, Any]] = {
     "Node": _NODE,
     "Neighbor": {**_NODE, "cosine": NUMBER},
@@ -106,15 +107,18 @@ def markdown() -> str:
         "| address | answer |",
         "|---|---|",
         *(f"| `GET {path}` | {about} |" for path, about in OTHERS.items()),
-        "| `GET /pictures/{path}?width=N` | A picture of a run directory, as Dagster's asset pages show it. |",
+        "| `GET /reports/{path}` | The `report.html` of a run directory; Dagster's asset pages link to it. |",
         "",
     ]
+    uses = Counter(p for each in ENDPOINTS for p in each.parameters)
+    shared = [p for p, count in uses.items() if count >= MANY]
+    lines += ["Parameters of several addresses:", "", *map(_line, shared), ""]
     for each in ENDPOINTS:
         lines += [f"## {each.name}", "", f"`GET {path_of(each)}`", "", each.about, ""]
         if each.parameters:
-            lines += ["| parameter | meaning | values; default |", "|---|---|---|"]
-            lines += [f"| `{p.name}` | {p.about.replace('|', BAR)} | {_values(p)} |" for p in each.parameters]
-            lines.append("")
+            names = ", ".join(f"`{p.name}`" for p in each.parameters)
+            lines += [f"Parameters: {names}.", "", *(_line(p) for p in each.parameters if p not in shared)]
+            lines += [""] if any(p not in shared for p in each.parameters) else []
         fields = ", ".join(f"`{name}`{_shape(schema)}" for name, schema in each.gives.items())
         lines += [f"The answer has the fields `dataset`, `model`, `version`, {fields}.", ""]
     lines += ["## Shapes", "", "| name | fields |", "|---|---|"]
@@ -134,6 +138,10 @@ def markdown() -> str:
         "| 421 | The service listens only on this machine, but the request names another host. |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _line(parameter: Parameter) -> str:
+    return f"- `{parameter.name}` ({_values(parameter)}): {parameter.about.rstrip('.')}."
 
 
 def _values(parameter: Parameter) -> str:

@@ -1,9 +1,7 @@
-"""Projects the vectors to two dimensions: by principal components, or by UMAP if umap-learn is installed."""
+"""Projects the vectors to two dimensions, by principal components."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,35 +15,29 @@ from graphmill.serving.problem import RequestError
 if TYPE_CHECKING:
     from graphmill.serving.open_version import OpenVersion
 
-METHODS = ("pca", "umap")
 MOST_POINTS = 20_000
 FITTED_ON = 20_000
 """Number of vectors, sampled by type, to which the axes are fitted."""
 LEAST_OF_TYPE = 50
 
 Map = tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], list[float]]
-_maps: WeakKeyDictionary[OpenVersion, dict[str, Map]] = WeakKeyDictionary()
+_maps: WeakKeyDictionary[OpenVersion, Map] = WeakKeyDictionary()
 _fitting = threading.Lock()
 
 
-def projection(opened: OpenVersion, method: str, points: int, around: int, k: int) -> dict[str, Any]:
-    """Coordinates of up to ``points`` nodes, sampled by type; or of the row ``around`` and its ``k`` nearest (−1: none).
-
-    Raises :class:`RequestError` 404 for UMAP if it is not installed.
-    """
+def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[str, Any]:
+    """Coordinates of up to ``points`` nodes, sampled by type; or of the row ``around`` and its ``k`` nearest (−1: none)."""
     with _fitting:  # a fit takes seconds: simultaneous requests share one
-        known = _maps.setdefault(opened, {})
-        if method not in known:
-            known[method] = _pca(opened) if method == "pca" else _umap(opened)
-    place, explained = known[method]
+        if opened not in _maps:
+            _maps[opened] = _pca(opened)
+    place, explained = _maps[opened]
     if around >= 0:
         near, _ = opened.vectors.nearest(around, k)
         rows = np.concatenate([[around], near])
     else:
         rows = drawn(opened.embeddings.types, opened.vectors.usable, points)
-    e, where = opened.embeddings, place(_finite(opened, rows))
+    e, where = opened.embeddings, place(opened.vectors.unit(rows))
     return {
-        "method": method,
         "explained": explained,
         "types": list(e.type_names),
         "total": len(e.ids),
@@ -74,26 +66,11 @@ def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> ND
     return np.sort(rows if len(rows) <= count else random.choice(rows, count, replace=False))
 
 
-def _finite(opened: OpenVersion, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    return opened.vectors.unit(rows)
-
-
 def _pca(opened: OpenVersion) -> Map:
     from sklearn.decomposition import PCA
 
-    units = _finite(opened, drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON))
+    units = opened.vectors.unit(drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON))
     if len(units) < 2 or units.shape[1] < 2:
         raise RequestError(404, f"{opened.name} has {len(units)} vectors of {units.shape[1]}: nothing to project")
     fitted = PCA(2, random_state=0).fit(units)
     return fitted.transform, [round(float(share), 4) for share in fitted.explained_variance_ratio_]
-
-
-def _umap(opened: OpenVersion) -> Map:
-    if importlib.util.find_spec("umap") is None:
-        raise RequestError(404, 'umap-learn is not installed where this service runs: pip install "graphmill[umap]"')
-    units = _finite(opened, drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON // 4))
-    if len(units) < 10:
-        raise RequestError(404, f"{opened.name} has {len(units)} vectors: too few for UMAP")
-    umap = importlib.import_module("umap")
-    fitted = umap.UMAP(metric="cosine", random_state=0, n_jobs=1).fit(units)
-    return fitted.transform, []

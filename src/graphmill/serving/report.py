@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError
-from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
+from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
 
 if TYPE_CHECKING:
     from graphmill.serving.open_version import OpenVersion
@@ -17,18 +16,16 @@ _OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "residual", "sh
 
 
 def report(opened: OpenVersion) -> dict[str, Any]:
-    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None or [] if the version lacks the file.
-    ``pictures``: pictures of the drift, name → ``data:`` address.
-    """
+    """``about``, ``health``, ``ranking``, ``curves``, ``drift``, ``verdict``; None or [] if the version lacks the file."""
     about = opened.version.about
     names = ("system", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
     return {
         "about": {name: about.get(name) for name in names} | {"answers": opened.answers, "search": opened.search_kind},
         "health": _part(opened, HEALTH, _health),
         "ranking": _part(opened, RANKING, _ranking),
+        "verdict": about.get("verdict"),
         "curves": opened.json(CURVES) or [],
         "drift": _part(opened, DRIFT, _drift),
-        "pictures": {name: _data(opened.files[name]) for name in DRIFT_PICTURES if name in opened.files},
     }
 
 
@@ -39,11 +36,6 @@ def _part(opened: OpenVersion, name: str, take: Callable[[Any], dict[str, Any] |
         return take(found) if found else None
     except (KeyError, TypeError, AttributeError):
         raise InputError(f"{name} of {opened.name} has other fields than it should; promote the run again") from None
-
-
-def _data(png: bytes) -> str:
-    """A picture as a ``data:`` address, which the page can show with and without a token."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _health(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, require_unset, setting
 from graphmill.training.settings import (
     AccelerationSettings,
     EvaluationSettings,
@@ -63,7 +63,7 @@ class SystemSettings(Settings):
         if acceleration.sharding == "rows" and not self.shards_rows:
             raise ValueError(
                 f"acceleration.sharding: rows is not for {self.system}, whose tables are held whole by each process; "
-                "set it none (docs/reference/settings.md says which systems divide theirs)"
+                "set it none"
             )
         self.evaluation.require_measured()
         return self
@@ -83,6 +83,40 @@ class LinkSettings(SystemSettings):
     evaluation: LinkEvaluationSettings = setting(
         LinkEvaluationSettings(), "What is measured while training", identity=False
     )
+
+
+class ClosedFormTraining(TrainingSettings):
+    """Training defaults of systems in closed form: one step computes the whole model."""
+
+    epochs: int = setting(1, "One step computes the whole model", identity=False, ge=1, le=1)
+
+
+class ClosedFormAcceleration(AccelerationSettings):
+    """Acceleration defaults of systems in closed form."""
+
+    LESS_MEMORY: ClassVar[str] = "Leave nodes out of the graph"
+
+    device: Literal["cpu"] = setting("cpu", "A system in closed form is computed on the CPU", identity=False)
+
+
+class ClosedFormSettings(SystemSettings):
+    """Settings of systems that are computed in one step, without gradients (``systems/closed_form.py``)."""
+
+    compiles: ClassVar[bool] = False
+    base_batch: ClassVar[int] = 1
+
+    training: ClosedFormTraining = setting(ClosedFormTraining(), "Length and optimizer")
+    acceleration: ClosedFormAcceleration = setting(ClosedFormAcceleration(), "How the arithmetic is done")
+
+    @model_validator(mode="after")
+    def _has_no_gradient_steps(self) -> Self:
+        why = f"{self.system}, which is computed in one step without gradients"
+        read = ("device", "batching", "compile", "sharding", "memory_budget", "resume", "verify_graph")
+        require_unset(self.training, sorted(set(TrainingSettings.model_fields) - {"seed"}), "training", why)
+        require_unset(
+            self.acceleration, sorted(set(AccelerationSettings.model_fields) - set(read)), "acceleration", why
+        )
+        return self
 
 
 def low_memory_below_2_gib(device: str, memory_bytes: int) -> tuple[str, str]:

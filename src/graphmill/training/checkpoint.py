@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphmill.atomic_files import PartFile, write_atomically
 from graphmill.errors import InputError, ResourceError
 from graphmill.training import checkpoint_format
 from graphmill.training.checkpoint_format import DamagedError, NewerFormatError, Snapshot
 from graphmill.training.checkpoint_roles import CheckpointInfo, assign, best_first, falling, spread
-from graphmill.training.files import PARTIAL, partial_file, remove_partial_files, sync_directory
 from graphmill.training.memory import format_size
 
 __all__ = ["CheckpointInfo", "CheckpointMissingError", "CheckpointStore", "Loaded", "Snapshot"]
@@ -84,11 +84,8 @@ class CheckpointStore:
         needed = expected_bytes * missing
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            remove_partial_files(self.directory)
-            with partial_file(self.directory) as (file, path):
-                file.write(b"graphmill")
-                os.fsync(file.fileno())
-                path.replace(path.with_name(f".probe{PARTIAL}")).unlink()
+            write_atomically(self.directory / ".probe", b"graphmill")
+            (self.directory / ".probe").unlink()
         except OSError as error:
             raise self._write_error(error, expected_bytes) from None
         if self._free() < needed:
@@ -125,16 +122,12 @@ class CheckpointStore:
         details |= {"learning_rate": float(learning_rate), "loss": float(loss)}
         layout = checkpoint_format.plan(snapshot, details)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            remove_partial_files(self.directory)
-            if self._free() < layout.size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with partial_file(self.directory) as (file, temporary):
-                digest = checkpoint_format.write(file, layout)
-                os.fsync(file.fileno())
-                path = self.directory / f"e{epoch:05d}-s{step:08d}-{digest}.safetensors"
-                os.replace(temporary, path)
-            sync_directory(self.directory)
+            part = PartFile(self.directory / "checkpoint", layout.size)
+            try:
+                digest = checkpoint_format.write(part.file, layout)
+                path = part.commit(self.directory / f"e{epoch:05d}-s{step:08d}-{digest}.safetensors")
+            finally:
+                part.abort()
         except OSError as error:
             raise self._write_error(error, layout.size) from None
         superseded = [info.path for info in before if info.path != path]

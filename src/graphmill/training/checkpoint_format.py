@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-
-from graphmill.training.files import write_all
 
 FORMAT = "graphmill-checkpoint"
 FORMAT_VERSION = 1
@@ -150,13 +148,13 @@ def in_order(dtypes: Mapping[str, torch.dtype]) -> list[str]:
     return sorted(dtypes, key=lambda name: (-dtypes[name].itemsize, name))
 
 
-def write(file: BinaryIO, layout: Plan) -> str:
+def write(file: IO[bytes], layout: Plan) -> str:
     """Write the planned file; returns the first ``HASH_DIGITS`` hex digits of its SHA-256."""
     digest = hashlib.sha256()
     for part in _parts(layout):
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
-            write_all(file, chunk)
+            file.write(chunk)
             digest.update(chunk)
     return digest.hexdigest()[:HASH_DIGITS]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer step; ``steps_per_epoch`` 0: nothing is trained by steps.
+    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
-    ``batch_size / base_batch_size`` is the k of learning-rate scaling. ``training``: settings
-    of the phase's own optimizer, rate and decay; None means the run's.
+    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's. ``closed_form``: the one
+    step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients and no optimizer.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Phase:
     batch_size: int = 1
     base_batch_size: int = 1
     training: TrainingSettings | None = None
+    closed_form: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,17 @@ class Compilable:
 
     owner: Any
     attribute: str
+
+
+@runtime_checkable
+class SolvedSystem(Protocol):
+    """A system with a phase in closed form."""
+
+    def solve(self, model: Any, poll: Callable[[], None]) -> None:
+        """Compute the arrays of ``model``. It calls ``poll`` between parts of the work; ``poll`` may raise to stop."""
+
+    def seconds_to_solve(self) -> float:
+        """An estimate of the seconds that :meth:`solve` takes on this machine, measured on a small part of the work."""
 
 
 class System(Protocol):

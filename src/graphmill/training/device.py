@@ -77,8 +77,9 @@ def here(requested: str) -> str:
 
 
 def threads_of(processes: int) -> int:
-    """CPU threads of one of so many processes of this machine: OMP_NUM_THREADS, or all allowed cores divided by them."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    """CPU threads of one of so many processes of this machine: OMP_NUM_THREADS (of a list, the outermost), or all allowed
+    cores divided by them. OpenMP itself says that a value is invalid."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(wanted) if wanted.isdigit() and int(wanted) else max(1, allowed_cores() // processes)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from graphmill.errors import TrainingError
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_functions, require_compiler
-from graphmill.training.contract import Phase, StepBatch
+from graphmill.training.contract import Phase, SolvedSystem, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
@@ -88,6 +88,8 @@ class Engine(Trainee):
     def seconds_per_step(self, steps: int = 3) -> float:
         """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
         that is not timed."""
+        if isinstance(self.system, SolvedSystem):
+            return self.system.seconds_to_solve()
         self._heap, seconds = HeapWatch(), 0.0
         self.system.begin_epoch(self.model, 0)
         for phase in self.system.phases:
@@ -155,6 +157,9 @@ class Engine(Trainee):
 
     def _step(self, phase: Phase, epoch: int, index: int) -> None:
         state = self.state
+        if phase.closed_form:
+            self._solve(phase)
+            return
         batch = self.batches(phase, epoch, index)
         optimizer = self.optimizers[phase.name]
         calls = self.ranks.collectives
@@ -187,6 +192,18 @@ class Engine(Trainee):
         self._heap.after_step()
         if len(self._unread) == READ_EVERY:
             self._read()
+
+    def _solve(self, phase: Phase) -> None:
+        """The step of a phase in closed form. It has no loss and no learning rate."""
+        assert isinstance(self.system, SolvedSystem)
+        try:
+            self.system.solve(self.model, self._abandon_if_asked)
+        except _AbandonedError:
+            self._stopped()
+        self.state.steps += 1
+        self.state.updates[phase.name] += 1
+        if self.ranks.main:
+            self.listener.on_step(self.state, {}, 0.0, 1)
 
     def _reads_later(self, optimizer: PhaseOptimizer) -> bool:
         alone = self.device.type == "cuda" and self.ranks.world == 1
@@ -223,6 +240,7 @@ class Engine(Trainee):
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
             state.counts[name] = state.counts.get(name, 0) + 1
+            state.coefficients |= {f"{name}/{term}": c for term, c in done.gradient.coefficients.items()}
             state.last_loss = losses["total"]
         else:
             self._on_nonfinite(done)

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from graphmill.atomic_files import os_error_in_a_sentence, write_all, write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat, readable
-from graphmill.training.files import os_error_in_a_sentence, write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
 WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
-_TABLES = ("losses", "valid", "health", "per_second")
+_TABLES = ("losses", "coefficients", "valid", "health", "per_second")
 _ALWAYS = {"step": ("losses",), "epoch": ("losses", "seconds")}
 """Fields that every record of a kind has. Plots, tables and comparisons need them."""
 

@@ -26,11 +26,13 @@ class TrainingListener:
 
 
 def epoch_record(system: System, state: TrainState, rate: float) -> dict[str, Any]:
-    """The record of the epoch that has just ended: mean losses over its applied steps, rate, throughput, memory.
+    """The record of the epoch that has just ended: mean losses over its applied steps and their weights in the total, rate,
+    throughput, memory.
 
     With several phases, the names of losses begin with the phase. The engine adds the metrics of the evaluation.
     """
     losses: dict[str, float] = {}
+    coefficients: dict[str, float] = {}
     units: dict[str, float] = {}
     for phase in system.phases:
         prefix = f"{phase.name}/"
@@ -38,6 +40,8 @@ def epoch_record(system: System, state: TrainState, rate: float) -> dict[str, An
             if key.startswith(prefix):
                 name = key.removeprefix(prefix) if len(system.phases) == 1 else key
                 losses[name] = value / state.counts[phase.name]
+                if key in state.coefficients:
+                    coefficients[name] = state.coefficients[key]
         unit, amount = system.units_per_step(phase)
         units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
     seconds = max(state.epoch_seconds, 1e-9)
@@ -45,6 +49,7 @@ def epoch_record(system: System, state: TrainState, rate: float) -> dict[str, An
         "epoch": state.epoch,
         "steps": state.steps,
         "losses": losses,
+        "coefficients": coefficients,
         "learning_rate": rate,
         "precision": state.precision,
         "skips": state.skips,

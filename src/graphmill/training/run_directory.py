@@ -22,9 +22,9 @@ from typing import Any
 
 import psutil
 
+from graphmill.atomic_files import os_error_in_a_sentence, remove_parts, write_atomically
 from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
-from graphmill.training.files import os_error_in_a_sentence, remove_partial_files, sweep_old, write_atomically
 from graphmill.training.metrics_log import WRITE_AGAIN, MetricsLog
 from graphmill.training.run_files import SEALED, read_run_file
 from graphmill.verified_files import sealed
@@ -77,7 +77,7 @@ class RunDirectory:
             with contextlib.suppress(OSError):  # on a full disk the lock holds, but its holder is not named
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-            remove_partial_files(self.path)
+            _clear(self.path)
             try:
                 yield
             finally:
@@ -190,8 +190,7 @@ def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
     """Remove all but the ``keep`` newest run directories directly under ``root``; returns those that were removed.
 
     It never removes the names in ``protect``, the target of a symbolic link in ``root``, a locked run, or the newest
-    good run (with complete embeddings, or a final checkpoint). It touches no other directories. In the runs that stay,
-    it deletes unfinished exports that are an hour old.
+    good run (with complete embeddings, or a final checkpoint). It touches no other directories.
     """
     if not root.is_dir():
         return []
@@ -199,11 +198,17 @@ def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     runs = sorted((path for path in root.iterdir() if _is_run(path)), key=lambda path: (_written(path), path.name))
     for path in runs:
-        sweep_old(path)
+        _clear(path)
     spared = set(protect) | {path.name for path in runs[max(len(runs) - max(keep, 0), 0) :]}
     spared |= {path.resolve().name for path in root.iterdir() if path.is_symlink()}
     good = next((path.name for path in reversed(runs) if _is_good(path)), None)
     return [path for path in runs if path.name not in spared and path.name != good and _remove(path)]
+
+
+def _clear(run: Path) -> None:
+    """Remove what killed writers left in a run and its folders."""
+    for folder in (run, *filter(Path.is_dir, run.iterdir())):
+        remove_parts(folder)
 
 
 def _is_run(path: Path) -> bool:

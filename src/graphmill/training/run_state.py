@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.errors import InputError
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.schedule import Schedule
+from graphmill.training.solved import SolvedArrays
 
 
 @dataclass
@@ -22,8 +23,8 @@ class TrainState:
     """The position and history of a run: completed epochs (``epoch``), ``phase`` and step ``index`` in the next one,
     and more.
 
-    ``sums`` and ``counts``: losses and applied steps of the current epoch, by phase. ``execution``: the sizes asked
-    for, and those that the ladder (``ladder.py``) reached.
+    ``sums`` and ``counts``: losses and applied steps of the current epoch, by phase. ``coefficients``: the weight of each
+    loss in the total. ``execution``: the sizes asked for, and those that the ladder (``ladder.py``) reached.
     """
 
     epoch: int = 0
@@ -36,6 +37,7 @@ class TrainState:
     scaler: dict[str, float] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    coefficients: dict[str, float] = field(default_factory=dict)
     last_loss: float = float("nan")
     skips: int = 0
     evaluated_epoch: int = 0
@@ -88,6 +90,9 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
         raise InputError(
             f"{path} does not fit this model: {', '.join(odd)} on one side only; train with acceleration.resume: never"
         )
+    if isinstance(model, SolvedArrays):
+        model.put(stored)
+        return
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != stored[name].shape:

@@ -55,10 +55,15 @@ class Gradient:
     def losses(self) -> dict[str, float]:
         """The loss of each term, and their weighted sum as ``total``."""
         losses = self._ranks.sum_floats(self.read[1:])
-        coefficients = self._ranks.max_floats(list(self._coefficients.values()))
         out = dict(zip(self._coefficients, losses, strict=True))
-        out["total"] = sum(c * v for c, v in zip(coefficients, losses, strict=True) if c != -float("inf"))
+        out["total"] = sum(self.coefficients.get(name, 0.0) * value for name, value in out.items())
         return out
+
+    @cached_property
+    def coefficients(self) -> dict[str, float]:
+        """The weight in ``total`` of each term that occurs on some rank."""
+        found = self._ranks.max_floats(list(self._coefficients.values()))
+        return {name: c for name, c in zip(self._coefficients, found, strict=True) if c != -float("inf")}
 
     @property
     def finite(self) -> bool:

@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from graphmill.training.files import write_all
+from graphmill.atomic_files import write_all
 
 _logger = logging.getLogger(__name__)
 

@@ -82,7 +82,9 @@ class Trainee:
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
-        for phase in (each for each in self.system.phases if each.steps_per_epoch):
+        for phase in self.system.phases:
+            if phase.closed_form:
+                continue
             groups = self.system.parameter_groups(self.model, phase)
             self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
         self.state = TrainState(
@@ -179,6 +181,8 @@ class Trainee:
         self.ranks.barrier()
 
     def _rate(self, phase: Phase) -> float:
+        if phase.closed_form:
+            return 0.0
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
         settings, updates = phase.training or self.training, self.state.updates[phase.name]
         schedule = self.state.schedules[-1 if settings.lr_decay in RESTARTS else 0]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from torch import nn
 
+from graphmill.atomic_files import writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.drift.procrustes import fit_rotation
 from graphmill.evaluation.embedding_files import read_embeddings
@@ -27,7 +28,6 @@ from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
 from graphmill.systems.registry import entry
 from graphmill.training.contract import EmbeddingBlock
-from graphmill.training.files import writing
 from graphmill.usage.joining_nodes import FeatureFiles, with_told
 from graphmill.verified_files import MANIFEST, describe_file
 
@@ -261,7 +261,7 @@ def _write(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
-        alone = ParquetEmbeddings(folder / NEW, vectors.shape[1])
+        alone = ParquetEmbeddings(folder / NEW, vectors.shape[1], new.num_rows)
         try:
             alone.write(new, vectors)
             alone.commit()

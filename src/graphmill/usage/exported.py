@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.weights import whole_export
+from graphmill.graph.node_names import NodeNames
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import once_more_for_a_run
 
@@ -59,32 +60,33 @@ class Run:
     # -- vectors -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _rows(self) -> dict[str, list[int]]:
-        rows: dict[str, list[int]] = {}
-        for row, node in enumerate(self.embeddings.ids):
-            rows.setdefault(str(node), []).append(row)
-        return rows
+    def _known(self) -> NodeNames:
+        return NodeNames(list(self.embeddings.ids), list(self.embeddings.names))
 
     def row(self, node: str, node_type: str = "") -> int:
-        """Return the row of a node id. Give ``node_type`` if nodes of several types have this id.
+        """Return the row of a node by its id, else by its name. Give ``node_type`` if several nodes are called so.
 
         Raises:
-            InputError: no such node, or several types have this id.
+            InputError: no such node, or several.
         """
-        rows = self._rows.get(node, [])
-        if node_type:
-            rows = [row for row in rows if self.type_of(row) == node_type]
+        rows = self._known.find(node, lambda row: not node_type or self.type_of(row) == node_type)
         if not rows:
             kind = f" of type '{node_type}'" if node_type else ""
-            raise InputError(f"{self.path} has no node '{node}'{kind}; ids are those of the input file, as text")
+            hint = self._known.did_you_mean(node) or "; ids are those of the input file, as text"
+            raise InputError(f"{self.path} has no node '{node}'{kind}{hint}")
         if len(rows) > 1:
-            kinds = ", ".join(sorted({self.type_of(row) for row in rows}))
-            raise InputError(f"node id '{node}' exists in several types ({kinds}); choose one with node_type")
+            kinds = sorted({self.type_of(row) for row in rows})
+            if len(kinds) == 1:
+                ids = ", ".join(self._known.ids[row] for row in rows[:6])
+                raise InputError(f"{len(rows)} nodes are called '{node}': {ids}; choose one by its id")
+            raise InputError(
+                f"node id '{node}' exists in several types ({', '.join(kinds)}); choose one with node_type"
+            )
         return rows[0]
 
     def types_of(self, node: str) -> list[str]:
-        """Node types of an id. Raises :class:`InputError` if there is no such node."""
-        return [self.type_of(row) for row in self._rows.get(node) or [self.row(node)]]
+        """Node types of an id or a name. Raises :class:`InputError` if there is no such node."""
+        return [self.type_of(row) for row in self._known.find(node) or [self.row(node)]]
 
     def type_of(self, row: int) -> str:
         """Node type of a row."""
@@ -375,7 +377,7 @@ class Run:
         from graphmill.usage.recommendations import recommend_run
 
         if history == "":
-            _ = user and self.row(user, "user")
+            user = user and self._known.ids[self.row(user, "user")]
             written = recommend_run(self._restored, k)
         elif isinstance(history, str | Path):
             met = read_interactions(history, format, **settings)

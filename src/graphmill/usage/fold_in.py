@@ -83,8 +83,14 @@ def recommend_history(
     known = int((usable.known >= 0).sum())
     left_out = len(met.histories.items) - len(usable.items)
     counts = {"users": len(usable.known), "known_users": known, "interactions_left_out": left_out}
-    counts["users_without_any"] = int((np.diff(usable.indptr) == 0).sum())
-    return {**written, "k": k, **counts, **about}
+    without = counts["users_without_list"] = int((items < 0).all(axis=1).sum())
+    said = {}
+    if without:
+        said["note"] = (
+            f"{without} of {len(items)} users get no list: they have met nothing that the training "
+            "knows, or nothing new is left"
+        )
+    return {**written, "k": k, **counts, **about, **said}
 
 
 def _usable(restored: Restored, met: Met, source: str) -> Histories:
@@ -95,7 +101,7 @@ def _usable(restored: Restored, met: Met, source: str) -> Histories:
     items = graph.node_type(interaction_relation(graph).target).count
     reached = np.zeros(items + h.new_items, bool)
     reached[:items] = True
-    if hasattr(restored.system, "view"):  # a factor model: a new item gets its vector from its known users
+    if getattr(restored.system, "folds_in_items", False):  # a new item gets its vector from its known users
         reached[h.items[h.known[h.users] >= 0]] = True
     found = h.take(reached[h.items])
     if not len(found.items):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from graphmill.arrays import BROKEN
+from graphmill.atomic_files import replacing, writing
 from graphmill.errors import InputError, SettingsError, one_line
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
@@ -22,7 +23,6 @@ from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, i
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
-from graphmill.training.files import writing
 from graphmill.training.gradients import Traceable, Tracer
 from graphmill.training.memory import parse_size
 from graphmill.training.run_state import load_model
@@ -142,9 +142,8 @@ class _Analysis:
                 self.note(f"{partial.name} is damaged ({one_line(error)}); its checkpoints are gone through again")
 
         def after(done: int, total: np.ndarray) -> None:
-            temporary = partial.with_name(f"{partial.stem}.part.npz")
-            np.savez(temporary, done=done, total=total)
-            temporary.replace(partial)
+            with replacing(partial) as part:
+                np.savez(part.file, done=done, total=total)
             self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
 
         what = (self.system, self.checkpoints, self.train, explained, self.request)

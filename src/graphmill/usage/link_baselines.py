@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.baselines.neighbours import (
     TUNING_QUERIES,
     NeighbourScorer,
@@ -40,7 +41,6 @@ from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.parts import finished_run, roots_beside
 from graphmill.runs.train import train
 from graphmill.systems.blend.complex_part import complex_values
-from graphmill.training.files import write_atomically
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 

@@ -7,7 +7,6 @@ Otherwise the model is the restored checkpoint.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from graphmill.atomic_files import PartFile, only_writer, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.ranking.ranks import Scorer
@@ -39,7 +39,6 @@ from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
-from graphmill.training.files import PART, only_writer, sweep, write_atomically, writing
 from graphmill.training.metrics_log import readable
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.links_of_export import scorer_of_export
@@ -233,17 +232,18 @@ def write_links(
     with writing(folder):
         folder.mkdir(exist_ok=True)
         with only_writer(folder):
-            try:
-                about = _write_tables(predictor, folder, outlets)
-                (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
-                for name in (TABLE, CSV):
-                    if _part(folder, name).is_file():
-                        os.replace(_part(folder, name), folder / name)
-                    else:
-                        (folder / name).unlink(missing_ok=True)
-            finally:
-                sweep(folder)
             files = [TABLE, CSV] if settings.csv else [TABLE]
+            parts = []
+            try:
+                parts += [PartFile(folder / name) for name in files]
+                about = _write_tables(predictor, parts, outlets)
+                (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
+                (folder / CSV).unlink(missing_ok=True)
+                for part in parts:
+                    part.commit()
+            finally:
+                for part in parts:
+                    part.abort()
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report
@@ -262,15 +262,14 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]
 
 
-def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet]) -> dict[str, Any]:
-    """Write the tables to temporary files; returns their part of the report."""
+def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequence[Outlet]) -> dict[str, Any]:
+    """Write the table and, if there is a second file, the CSV; returns their part of the report."""
     settings = predictor.settings
     relations: list[dict[str, Any]] = []
     shown: list[list[dict[str, Any]]] = []
     with ExitStack() as files:
-        writers = [files.enter_context(parquet_writer(_part(folder, TABLE), predictor.schema, compression="zstd"))]
-        if settings.csv:
-            writers.append(files.enter_context(pa_csv.CSVWriter(_part(folder, CSV), predictor.schema)))
+        writers = [files.enter_context(parquet_writer(parts[0].file, predictor.schema, compression="zstd"))]
+        writers += [files.enter_context(pa_csv.CSVWriter(part.file, predictor.schema)) for part in parts[1:]]
         for each in predictor.predict():
             for chunk in each.rows.chunks():
                 for writer in writers:
@@ -281,10 +280,6 @@ def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet])
                 outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
     rows = sum(each["rows"] for each in relations)
     return {"rows": rows, "relations": relations, "shown": _in_turn(shown, settings.shown_links)}
-
-
-def _part(folder: Path, name: str) -> Path:
-    return folder / f".{name}{PART}"
 
 
 def _name(asked: Asked) -> str:

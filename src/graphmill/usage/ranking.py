@@ -26,8 +26,8 @@ from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.recommendations import Recommends
-from graphmill.usage.recommender_baseline import NAME as BPR_MF
-from graphmill.usage.recommender_baseline import bpr_mf_figures, rival_bpr_mf
+from graphmill.usage.recommender_baseline import NAME as MF
+from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE = "ranking.json"
@@ -120,8 +120,8 @@ def _rank_any(
     if isinstance(system, Recommends):
         # Prefixes of its metrics name the compared models and the protocols.
         found = system.evaluate(restored.model, split, final=True, poll=poll)
-        rival = rival_bpr_mf(restored, outlets=outlets)
-        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
+        rival = rival_mf(restored, outlets=outlets)
+        found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
         figures = grouped(found)
         about["advice"] = simpler(restored, rival, figures if split == "test" else None)
         about["selected_on"] = restored.selected_on
@@ -163,8 +163,8 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
     """Advice to use a simpler model if one is better; "" if none is.
 
     Validation decides. If the data have no validation split, ``test`` does, and the advice says so. There is no advice
-    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the best BPR-MF
-    training, or {}. ``test``: the metrics on the test split by scorer.
+    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the
+    training of ``mf``, or {}. ``test``: the metrics on the test split by scorer.
     """
     metric = str(restored.job.settings.evaluation.selection_metric)
     if not (restored.run.path / "report.json").is_file():
@@ -179,11 +179,10 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
         return ""
     mine = measured.pop("model")
     if valid and rival.get("best_metric") is not None:
-        measured[BPR_MF] = float(rival["best_metric"])
+        measured[MF] = float(rival["best_metric"])
     best = max(measured, key=lambda who: measured[who], default="")
     if not best or measured[best] <= mine:
         return ""
-    where = f", whose run is {rival['run_dir']}" if best == BPR_MF else ", which needs no training"
     split, take = "validation", "Take"
     if not valid:
         split = "test"
@@ -191,9 +190,10 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
             "The data have no validation split, so this is a comparison on test items alone; hold validation items out "
             "(graph.split) to confirm it. Until then take"
         )
+    where = f", whose run is {rival['run_dir']}" if best == MF else ""
     return (
         f"{restored.system.name} does not pay on these data: by {metric} on {split} it has {mine:.4f}, {SIMPLER[best]} "
-        f"{measured[best]:.4f}. {take} {SIMPLER[best]}{where}"
+        f"{measured[best]:.4f}. {take} the system {best} (graphmill train {best}){where}"
     )
 
 

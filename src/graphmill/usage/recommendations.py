@@ -5,7 +5,6 @@ This works for systems with a method ``recommend``.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
@@ -14,11 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import nn
 
+from graphmill.atomic_files import replacing, writing
 from graphmill.errors import SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.parquet import write_parquet
 from graphmill.runs.export import Restored
-from graphmill.training.files import PART, writing
 
 FILE = "recommendations.parquet"
 _TEXT = pa.string()
@@ -103,9 +102,6 @@ def as_table(
 
 def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
     """Write the table atomically; returns the file and the number of rows."""
-    temporary = path.with_name(f".{path.name}{PART}")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(table, temporary)
-        os.replace(temporary, path)
+    with writing(path), replacing(path) as part:
+        write_parquet(table, part.file)
     return {"file": str(path), "rows": table.num_rows}

@@ -112,9 +112,11 @@ def test_the_setting_is_the_best_of_the_grid_on_validation_links(ask, monkeypatc
 
 def test_wide_spectral_vectors_rank_as_neighbourhoods_do() -> None:
     edges = TrainEdges(with_reverse())
-    for shrinkage in (0.0, 3.0):
-        rows, vectors = edges.neighbourhoods(shrinkage), spectral_rows(edges, 64, seed=0)[shrinkage]()
-        np.testing.assert_allclose(vectors @ vectors.T, (rows @ rows.T).toarray(), atol=1e-4)
+    rows, made = edges.neighbourhoods(3.0), spectral_rows(edges, 64, seed=0)
+    vectors = made[3.0]()
+    np.testing.assert_allclose(vectors @ vectors.T, (rows @ rows.T).toarray(), atol=1e-4)
+    length = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(np.linalg.norm(made[1.0](), axis=1), np.sqrt(length / (length + 0.3)), atol=1e-5)
 
 
 def test_held_out_links_are_not_looked_at() -> None:

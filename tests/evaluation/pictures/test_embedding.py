@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.pictures import canvas
+from graphmill.evaluation.pictures import canvas, training
 from graphmill.evaluation.pictures import embedding as pictures
 from graphmill.evaluation.ranking.comparison import compare_to_baselines
 from tests.evaluation.health import synthetic as cases
@@ -27,8 +27,8 @@ PICTURES: dict[str, Callable[..., bytes]] = {
     "components hold 90 %": lambda **k: pictures.spectrum_curve(
         health_report(CASE.X, CASE.types, NAMES).figures.spectrum, **k
     ),
-    "Loss 'total' fell from 2 at epoch 0 to 0.2 at epoch 9": lambda **k: pictures.loss_curve(RECORDS, **k),
-    "Peak memory 1.90 GiB process": lambda **k: pictures.memory_curve(SAMPLES, limit_bytes=2**31, **k),
+    "Loss fell from 2 at epoch 0 to 0.2 at epoch 9": lambda **k: training.loss_curve(RECORDS, **k),
+    "Peak memory 1.90 GiB process": lambda **k: training.memory_curve(SAMPLES, limit_bytes=2**31, **k),
     "Above every baseline in 2 of 3 relations": lambda **k: pictures.ranking_bars(
         compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2)).relations, **k
     ),
@@ -41,10 +41,11 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def watched(figure):  # type: ignore[no-untyped-def]
-        seen.append(figure.axes[0].get_title())
+        seen.append(figure.get_suptitle() or figure.axes[0].get_title())
         return canvas.png(figure)
 
-    monkeypatch.setattr(pictures, "png", watched)
+    for module in (pictures, training):
+        monkeypatch.setattr(module, "png", watched)
     return seen
 
 
@@ -83,17 +84,30 @@ def test_broken_embeddings_are_drawn_too(titles: list[str]) -> None:
 
 
 def test_a_loss_that_broke_is_said_so(titles: list[str]) -> None:
-    records = [{"step": i, "losses": {"link": v}} for i, v in enumerate([1.0, "nan", 3.0, "inf"])]
-    pictures.loss_curve(records, x="step")
-    pictures.loss_curve(records[1:2], x="step")
-    pictures.loss_curve([])
-    pictures.memory_curve([])
+    records = [{"step": i, "losses": {"link": v, "total": v}} for i, v in enumerate([1.0, "nan", 3.0, "inf"])]
+    training.loss_curve(records, x="step")
+    training.loss_curve(records[1:2], x="step")
+    training.loss_curve([])
+    training.memory_curve([])
     assert titles == [
-        "Loss 'link' rose from 1 at step 0 to 3 at step 2; 2 values are not finite",
-        "Loss 'link' was never finite",
+        "Loss rose from 1 at step 0 to 3 at step 2; 2 values are not finite",
+        "The loss was never finite",
         "No loss was recorded",
         "No memory was recorded",
     ]
+
+
+def test_weighted_terms_add_up_and_raw_norms_have_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(training, "png", lambda figure: seen.append(figure) or b"")
+    losses = {"a/link": 2.0, "a/total": 2.0, "b/softmax": 1.0, "b/n3": 30.0, "b/total": 1.3}
+    weights = {"a/link": 1.0, "b/softmax": 1.0, "b/n3": 0.01}
+    training.loss_curve([{"epoch": e, "losses": losses, "coefficients": weights} for e in range(1, 4)])
+    (figure,) = seen
+    lines, raw = ({line.get_label(): line.get_ydata()[0] for line in axes.lines} for axes in figure.axes)
+    assert lines == pytest.approx({"total": 3.3, "a link": 2.0, "b softmax": 1.0, "b n3": 0.3})
+    assert raw == {"b n3": 30.0}
+    assert "3.3 at epoch 3" in figure.get_suptitle()
 
 
 def test_pyplot_is_never_imported() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.baselines import recommendation as recommendation_baselines
-from graphmill.evaluation.baselines.recommendation import BaselineModels, take_out, tune_item_baselines
+from graphmill.evaluation.baselines.recommendation import ItemModels, take_out, tune_item_baselines
 from graphmill.evaluation.ranking import items as item_ranking
 from graphmill.evaluation.ranking import recommendation
 from graphmill.evaluation.ranking.items import METRICS, ItemLists, rank_items
@@ -135,7 +135,7 @@ def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
     turned = [KnownItems(part.indptr, order[part.items]) for part in (train, held)]
 
     def figures(train: KnownItems, held: KnownItems) -> dict[str, float]:
-        models, out = BaselineModels(train, 24), {}
+        models, out = ItemModels(train, 24), {}
         for name, score in (
             ("popularity", models.popularity_scores()),
             ("knn", models.knn_scores(0, 10.0)),
@@ -192,7 +192,7 @@ def trained(users: int = 60, items: int = 24) -> tuple[KnownItems, KnownItems]:
 
 def test_ease_is_its_closed_form() -> None:
     train, _ = trained()
-    models = BaselineModels(train, 24)
+    models = ItemModels(train, 24)
     found = models.ease_scores(7.0)(np.arange(60)).numpy()
     x = models.rows.toarray().astype(np.float64)
     p = np.linalg.inv(x.T @ x + 7.0 * np.eye(24))
@@ -203,7 +203,7 @@ def test_ease_is_its_closed_form() -> None:
 
 def test_item_knn_is_the_sum_of_shrunk_cosines_of_the_nearest() -> None:
     train, _ = trained()
-    models = BaselineModels(train, 24)
+    models = ItemModels(train, 24)
     x = models.rows.toarray().astype(np.float64)
     count = x.T @ x
     cosine = count / (np.sqrt(np.outer(np.diag(count), np.diag(count))) + 10.0)
@@ -222,7 +222,7 @@ def test_baselines_are_tuned_on_validation_or_a_part_of_train(with_validation: b
     train, held = trained()
     baselines = tune_item_baselines(train, held if with_validation else known(*[[]] * 60), 24, "recall@5")
     assert set(baselines) == {"popularity", "item_knn", "ease"}
-    models = BaselineModels(train, 24)
+    models = ItemModels(train, 24)
     values = {
         name: rank_items(baseline.scores(models), 24, train, held, 5).metrics(["recall"], [5])["recall@5"]
         for name, baseline in baselines.items()
@@ -250,13 +250,13 @@ def test_item_knn_takes_the_most_frequent_items_where_users_have_too_many_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     train, _ = trained()
-    whole = BaselineModels(train, 24)
+    whole = ItemModels(train, 24)
     assert whole.paired.tolist() == list(range(24))
     counts = np.bincount(train.items, minlength=24)
     frequent = np.argsort(-counts, kind="stable")[:9]
     x = whole.rows.toarray()[:, frequent]
     monkeypatch.setattr(recommendation_baselines, "PAIRS", int((x.sum(1) ** 2).sum()))
-    few = BaselineModels(train, 24)
+    few = ItemModels(train, 24)
     assert few.paired.tolist() == sorted(frequent.tolist())
     scores = few.knn_scores(0, 10.0)(np.arange(60)).numpy()
     together = (x.T @ x) / (np.sqrt(np.outer(counts[frequent], counts[frequent])) + 10.0)
@@ -272,11 +272,11 @@ def test_baselines_are_fitted_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch
         "all": lambda m: m.knn_scores(0, 1.0),
         "ease": lambda m: m.ease_scores(7.0),
     }
-    whole = {name: make(BaselineModels(train, 24))(np.arange(60)) for name, make in asked.items()}
+    whole = {name: make(ItemModels(train, 24))(np.arange(60)) for name, make in asked.items()}
     monkeypatch.setattr(recommendation_baselines, "_BLOCK_ITEMS", 5)
     monkeypatch.setattr(recommendation_baselines, "_BLOCK_NUMBERS", 17)
     for name, make in asked.items():
-        assert torch.equal(make(BaselineModels(train, 24))(np.arange(60)), whole[name])
+        assert torch.equal(make(ItemModels(train, 24))(np.arange(60)), whole[name])
 
 
 def test_tuning_the_baselines_can_be_stopped() -> None:
@@ -289,8 +289,13 @@ def test_tuning_the_baselines_can_be_stopped() -> None:
         tune_item_baselines(train, held, 24, "recall@5", stop)
 
 
-def test_ease_takes_the_most_frequent_items_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recommendation_baselines, "EASE_ITEMS", 10)
+def test_ease_takes_the_most_frequent_items_where_there_are_too_many() -> None:
     train, _ = trained()
-    scores = BaselineModels(train, 24).ease_scores(5.0)(np.arange(60)).numpy()
+    scores = ItemModels(train, 24, ease_items=10).ease_scores(5.0)(np.arange(60)).numpy()
     assert (scores != 0).any(axis=0).sum() <= 10
+
+
+def test_ease_says_what_to_do_where_its_matrix_is_singular() -> None:
+    twins = known(*[[0, 1, 2]] * 1000)
+    with pytest.raises(TrainingError, match="larger regularisation"):
+        ItemModels(twins, 3).ease_scores(1e-12)(np.arange(5))

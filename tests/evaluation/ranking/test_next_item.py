@@ -80,13 +80,13 @@ def test_beside_a_target_that_is_known_the_sampled_table_has_known_items_too():
     assert set(table[1]) == {3}
 
 
-def test_a_replay_counts_what_the_user_has_had_the_latest_most():
+def test_repeats_count_what_the_user_has_had_the_latest_most():
     baselines = NextItemBaselines(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
     items = np.array([0, 1, 0, 2])
     split = NextItemSplit(np.array([0]), np.array([0]), np.array([0]), np.array([4]))
-    found = baselines.replay_scores(split, items, 0.5)(np.array([0]))[0]
+    found = baselines.repeat_scores(split, items, 0.5)(np.array([0]))[0]
     torch.testing.assert_close(found, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
-    assert "replay" in tune_baselines(baselines, split, items)
+    assert "repeats" in tune_baselines(baselines, split, items)
 
 
 def test_the_sampled_table_is_fixed_and_holds_neither_target_nor_history():
@@ -126,7 +126,7 @@ def test_each_baseline_is_tuned_on_validation():
     query = np.arange(30)
     split = NextItemSplit(query, np.full(30, 3), query * 4, query * 4 + 3)
     found = tune_baselines(baselines, split, items)
-    assert set(found) == {"popularity", "markov", "item_knn"}
+    assert set(found) == {"popularity", "markov", "session_knn"}
     ranks = {name: baseline_ranks(baselines, baseline.scores, split, items) for name, baseline in found.items()}
     assert ranks["markov"].metrics(["hr"], [1]) == {"hr@1": 1.0}
     every = [
@@ -134,7 +134,7 @@ def test_each_baseline_is_tuned_on_validation():
         for h in (1, 3, 5, 10)
     ]
     best = max(r.metrics(["ndcg"], [10])["ndcg@10"] for r in every)
-    assert ranks["item_knn"].metrics(["ndcg"], [10])["ndcg@10"] >= best
+    assert ranks["session_knn"].metrics(["ndcg"], [10])["ndcg@10"] >= best
 
 
 @pytest.mark.real_data

@@ -80,7 +80,7 @@ class TestSmallGraphs:
         assert choose_preset("conve", "cpu", 8 << 30, SMALL_GRAPH + 1)[0] == "none"
         assert choose_preset("conve", "cpu", 8 << 30)[0] == "none", "the size is not known"
         assert choose_preset("conve", "cpu", 1 << 30, 8_544)[0] == "low_memory", "memory decides first"
-        assert choose_preset("bpr_mf", "cpu", 8 << 30, 10)[0] == "none"
+        assert choose_preset("mf", "cpu", 8 << 30, 10)[0] == "none"
 
     def test_the_graph_of_the_settings_decides_and_what_is_written_holds(self, small, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr("graphmill.training.memory.memory_limit", lambda: 8 << 30)

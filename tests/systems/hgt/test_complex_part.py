@@ -16,8 +16,8 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.planning import parts_of
 from graphmill.runs.resolve import fingerprint, parse_settings
-from graphmill.systems.complex.memory import has_reverses
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.memory import has_reverses
+from graphmill.systems.factor.model import products
 from graphmill.systems.hgt import complex_part
 from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.later_nodes import grown_factors, grown_links

@@ -295,7 +295,7 @@ def test_each_phase_trains_its_own_parameters(graph: TypedGraph) -> None:
     assert names == [{"tables", "layers"}, {"tables", "translations", "projections"}]
 
 
-def test_it_starts_from_the_vectors_of_bpr_mf(graph: TypedGraph, tmp_path: Path) -> None:
+def test_it_starts_from_the_vectors_of_mf(graph: TypedGraph, tmp_path: Path) -> None:
     values = {
         "data": str(graph.path),
         "preset": "none",
@@ -303,7 +303,7 @@ def test_it_starts_from_the_vectors_of_bpr_mf(graph: TypedGraph, tmp_path: Path)
         "acceleration": {"device": "cpu"},
     }
     short = {"epochs": 2, "steps_per_epoch": 2}
-    first = train({"system": "bpr_mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
+    first = train({"system": "mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
     kgat = {**values, "system": "kgat", "model": {"embedding_dim": 8, "layer_dims": [4]}}
     system = KgatSystem(graph, resolve(kgat, "test").settings, "full")
     model, there = system.build(Execution()), restore(first["run_dir"]).model

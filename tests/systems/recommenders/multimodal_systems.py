@@ -10,10 +10,10 @@ import torch
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge
 from graphmill.settings import parse
-from graphmill.systems.bpr_mf.settings import BprMfSettings
-from graphmill.systems.bpr_mf.system import BprMfSystem
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.dragon.system import DragonSystem
+from graphmill.systems.mf.settings import MfSettings
+from graphmill.systems.mf.system import MfSystem
 from graphmill.systems.mmgcn.settings import MmgcnSettings
 from graphmill.systems.mmgcn.system import MmgcnSystem
 from graphmill.systems.recommenders.system import RecommenderSystem
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 PARTS: dict[str, tuple[Any, Any]] = {
     "mmgcn": (MmgcnSettings, MmgcnSystem),
     "dragon": (DragonSettings, DragonSystem),
-    "bpr_mf": (BprMfSettings, BprMfSystem),
+    "mf": (MfSettings, MfSystem),
 }
 
 

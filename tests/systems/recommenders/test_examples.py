@@ -1,4 +1,4 @@
-"""The settings files of ``examples/recommenders`` for BPR-MF, LightGCN and KGAT: each trains as it is written."""
+"""The settings files of ``examples/recommenders`` for MF, LightGCN and KGAT: each trains as it is written."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from graphmill.runs.train import train
 from tests.training.cases import recommender_graph
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
-SYSTEMS = ("bpr_mf", "lightgcn", "kgat")
+SYSTEMS = ("mf", "lightgcn", "kgat")
 NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["system"] in SYSTEMS)
 
 
 def test_all_of_them_have_examples() -> None:
-    assert {"kgat_per_gpu", "last_fm_kgat", "music_bpr_mf", "music_lightgcn", "music_kgat"} <= set(NAMES)
+    assert {"kgat_per_gpu", "last_fm_kgat", "music_mf", "music_lightgcn", "music_kgat"} <= set(NAMES)
 
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
-    """Its figures stand in benchmarks/LOG.md."""
+    """Its figures stand in benchmarks/LOG_2026.md."""
     from benchmarks.recommenders import EPOCHS, OWN, START, STARTS
 
-    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("bpr_mf", "kgat"))
+    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("mf_bpr", "kgat"))
     assert (start["objective"], start["training"]["epochs"]) == (START, EPOCHS)
     measured = OWN["tuned, masked"]
     assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
     assert measured["training"].items() <= own["training"].items()
     assert own["training"]["epochs"] == 145
-    names = ("bpr_mf_softmax", "kgat_softmax")
+    names = ("mf", "kgat_softmax")
     start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in names)
     wanted, measured = STARTS["softmax, short layers"], OWN["softmax, short layers"]
     assert (start["objective"], start["training"]["epochs"]) == (wanted["objective"], wanted["epochs"])

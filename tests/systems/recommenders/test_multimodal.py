@@ -83,12 +83,12 @@ IDENTITY = {"model": {"identity_dim": 3}, "objective": {"negatives_per_positive"
 
 
 @pytest.mark.parametrize("loss", ["bpr", "sampled_softmax"])
-def test_dragons_vectors_by_id_are_trained_as_bpr_mf_trains_its(graph: TypedGraph, loss: str) -> None:
+def test_dragons_vectors_by_id_are_trained_as_mf_trains_its(graph: TypedGraph, loss: str) -> None:
     """Whatever the features' part says of the same pairs; log₂ counts their norm less by ln 2."""
     system = system_of("dragon", graph, **IDENTITY | {"objective": IDENTITY["objective"] | {"loss": loss}})
     model = system.build(Execution()).double()
     alone_loss = {"loss": loss, "negatives_per_positive": 2, "regularisation": 0.2 * np.log(2.0)}
-    alone = system_of("bpr_mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
+    alone = system_of("mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
     twin = alone.build(Execution()).double()
     twin.load_state_dict(model.identities.state_dict())
     both, one = gradient(system, model, chunks=3), gradient(alone, twin)
@@ -124,9 +124,9 @@ def test_dragons_scores_are_the_sum_of_both_parts(graph: TypedGraph) -> None:
     torch.testing.assert_close(users[:, :-3] @ items[:, :-3].T, without[0] @ without[1].T)
 
 
-def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> None:
+def test_dragons_vectors_by_id_start_from_those_of_mf(graph: TypedGraph) -> None:
     """``init_from`` goes by these labels and keys."""
-    system, alone = system_of("dragon", graph, **IDENTITY), system_of("bpr_mf", graph, model={"embedding_dim": 3})
+    system, alone = system_of("dragon", graph, **IDENTITY), system_of("mf", graph, model={"embedding_dim": 3})
     keys, theirs = system.row_keys(system.build(Execution())), alone.row_keys(alone.build(Execution()))
     assert keys["identities.user"] == theirs["user"]
     assert keys["identities.item"] == theirs["item"]
@@ -134,9 +134,9 @@ def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> 
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_mmgcns_table_starts_from_both_tables_of_bpr_mf_and_from_its_own(graph: TypedGraph, own: bool) -> None:
+def test_mmgcns_table_starts_from_both_tables_of_mf_and_from_its_own(graph: TypedGraph, own: bool) -> None:
     """A user and an item may have one id, so the rows of the one table say which they are."""
-    system, alone = system_of("mmgcn", graph), system_of("bpr_mf", graph)
+    system, alone = system_of("mmgcn", graph), system_of("mf", graph)
     model, there = system.build(Execution()), alone.build(Execution())
     if own:
         tensors = {"identity": torch.randn_like(model.identity)}

@@ -22,7 +22,7 @@ SYSTEMS = {
     "music_baseline": "mmgcn",
     "music_fast": "mmgcn",
     "music_ours": "dragon",
-    "tiktok_bpr_mf": "bpr_mf",
+    "tiktok_mf": "mf",
     "tiktok_dragon": "dragon",
     "tiktok_dragon_identity": "dragon",
     "tiktok_mmgcn": "mmgcn",
@@ -39,8 +39,8 @@ def test_it_trains(name: str, tmp_path: Path) -> None:
     assert {"test_popularity_recall@20", "test_ease_recall@20", "test_item_knn_recall@20"} <= set(metrics)
 
 
-def test_dragon_with_vectors_by_id_starts_from_bpr_mf(tmp_path: Path) -> None:
-    run = train_report("tiktok_bpr_mf", tmp_path, {})
+def test_dragon_with_vectors_by_id_starts_from_mf(tmp_path: Path) -> None:
+    run = train_report("tiktok_mf", tmp_path, {})
     report = train_report(
         "tiktok_dragon_identity", tmp_path, {"training": {"init_from": run["run_dir"], "epochs": 1}}, 1
     )
@@ -56,9 +56,9 @@ def test_dragon_with_vectors_by_id_starts_from_bpr_mf(tmp_path: Path) -> None:
 
 def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_path: Path) -> None:
     graph, outlet = recommender_graph(tmp_path / "graph"), Kept()
-    values = {"system": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}}
+    values = {"system": "mf", "data": str(graph.path), "training": {"epochs": 1}}
     train(values | {"acceleration": {"gradient_checkpointing": True}}, "test", root=str(tmp_path), outlets=[outlet])
-    assert "acceleration.gradient_checkpointing changes nothing: this bpr_mf has no layers to recompute" in outlet.notes
+    assert "acceleration.gradient_checkpointing changes nothing: this mf has no layers to recompute" in outlet.notes
 
 
 @pytest.mark.slow

@@ -58,11 +58,11 @@ def test_the_ranking_stands_beside_every_baseline(kgat: Restored, monkeypatch: p
     rank_any(kgat)
     report = json.loads((kgat.run.path / "ranking.json").read_text(encoding="utf-8"))
     assert report["kind"] == "items"
-    assert {"model", "popularity", "item_knn", "ease", "bpr_mf"} <= set(report["figures"])
+    assert {"model", "popularity", "item_knn", "ease", "mf"} <= set(report["figures"])
     for figures in report["figures"].values():
         assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
     assert {"coverage@20", "popularity_bias@20"} <= set(report["figures"]["model"])
-    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/*/report.json"))) == len(recommender_baseline.FORMS)
+    assert len(list((kgat.run.path.parent / "mf").glob("*/*/*/report.json"))) == len(recommender_baseline.FORMS)
 
 
 def test_a_baseline_is_chosen_by_the_metric_that_the_run_is_chosen_by(
@@ -75,15 +75,15 @@ def test_a_baseline_is_chosen_by_the_metric_that_the_run_is_chosen_by(
     evaluation = settings.evaluation.model_copy(update=changed)
     other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
-        assert metric in recommender_baseline.bpr_mf_figures(recommender_baseline.rival_bpr_mf(run), "test")
+        assert metric in recommender_baseline.mf_figures(recommender_baseline.rival_mf(run), "test")
 
 
 def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_path: Path) -> None:
     sections = {"training": {"epochs": 2}}
-    first = trained(graph, tmp_path, "bpr_mf", **sections)
+    first = trained(graph, tmp_path, "mf", **sections)
     said = Kept()
     values = {
-        "system": "bpr_mf", "data": str(graph.path), "preset": "none", "acceleration": {"device": "cpu"}, **sections,
+        "system": "mf", "data": str(graph.path), "preset": "none", "acceleration": {"device": "cpu"}, **sections,
     }  # fmt: skip
     again = train(values, "test", root=str(tmp_path), outlets=[said])
     assert again["reused"]
@@ -99,8 +99,8 @@ def test_baselines_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     settings = kgat.job.settings
     evaluation = settings.evaluation.model_copy(update={"baselines": []})
     quiet = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
-    assert recommender_baseline.rival_bpr_mf(quiet) == {}
-    assert recommender_baseline.bpr_mf_figures({}, "test") == {}
+    assert recommender_baseline.rival_mf(quiet) == {}
+    assert recommender_baseline.mf_figures({}, "test") == {}
 
 
 def run_with(kgat: Restored, folder: Path, metrics: dict[str, float], settings: dict[str, Any]) -> RunDirectory:
@@ -117,10 +117,10 @@ def run_with(kgat: Restored, folder: Path, metrics: dict[str, float], settings: 
     [
         ({"recall@20": 0.3, "ease_recall@20": 0.2, "popularity_recall@20": 0.1}, 0.25, ""),
         ({"recall@20": 0.3, "ease_recall@20": 0.35}, 0.31, "EASE 0.3500. Take EASE, which needs no training"),
-        ({"recall@20": 0.3, "ease_recall@20": 0.2}, 0.31, "BPR-MF 0.3100. Take BPR-MF, whose run is runs/mf"),
+        ({"recall@20": 0.3, "ease_recall@20": 0.2}, 0.31, "MF 0.3100. Take MF, whose run is runs/mf"),
         ({"ease_recall@20": 0.2}, 0.31, ""),
     ],
-    ids=["the model is best", "EASE is", "BPR-MF is", "nobody was asked on validation"],
+    ids=["the model is best", "EASE is", "MF is", "nobody was asked on validation"],
 )
 def test_a_simpler_model_that_is_better_on_validation_is_named(
     kgat: Restored, tmp_path: Path, valid: dict[str, float], rival: float, advice: str
@@ -142,12 +142,12 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
 @pytest.mark.parametrize(
     ("test", "advice"),
     [
-        ({"model": 0.3, "ease": 0.2, "bpr_mf": 0.29}, ""),
-        ({"model": 0.3, "ease": 0.35, "bpr_mf": 0.31}, "take EASE, which needs no training"),
-        ({"model": 0.3, "ease": 0.2, "bpr_mf": 0.31}, "take BPR-MF, whose run is runs/mf"),
+        ({"model": 0.3, "ease": 0.2, "mf": 0.29}, ""),
+        ({"model": 0.3, "ease": 0.35, "mf": 0.31}, "take EASE, which needs no training"),
+        ({"model": 0.3, "ease": 0.2, "mf": 0.31}, "take MF, whose run is runs/mf"),
         ({"model": 0.3, "sampled": 0.9}, ""),
     ],
-    ids=["the model is best", "EASE is", "BPR-MF is", "another protocol is no model"],
+    ids=["the model is best", "EASE is", "MF is", "another protocol is no model"],
 )
 def test_without_a_validation_split_the_test_names_it_and_says_so(
     kgat: Restored, tmp_path: Path, test: dict[str, float], advice: str, selected_on: str
@@ -171,7 +171,7 @@ def test_a_ranking_without_a_validation_split_writes_its_advice(tmp_path: Path) 
     run = trained(
         graph,
         tmp_path / "runs",
-        "bpr_mf",
+        "mf",
         model={"embedding_dim": 2},
         training={"epochs": 1, "learning_rate": 1e-6},
         evaluation={
@@ -182,7 +182,7 @@ def test_a_ranking_without_a_validation_split_writes_its_advice(tmp_path: Path) 
         },
     )
     found = rank_any(run)
-    assert found["advice"].startswith("bpr_mf does not pay on these data: by recall@2 on test it has 0.")
+    assert found["advice"].startswith("mf does not pay on these data: by recall@2 on test it has 0.")
     assert "The data have no validation split" in found["advice"]
     assert json.loads((run.run.path / "ranking.json").read_text(encoding="utf-8"))["advice"] == found["advice"]
 
@@ -193,7 +193,7 @@ def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:
     graph = built(tmp_path / "graph", pairs, 3, 5)
     evaluation = {"baselines": [], "top_k": [3], "metrics": ["recall"], "selection_metric": "recall@3"}
     run = trained(
-        graph, tmp_path / "run", "bpr_mf", model={"embedding_dim": 4}, training={"epochs": 1}, evaluation=evaluation
+        graph, tmp_path / "run", "mf", model={"embedding_dim": 4}, training={"epochs": 1}, evaluation=evaluation
     )
     lists = pq.read_table(recommend_run(run, 5)["file"]).to_pandas().groupby("user_id")["item_id"].apply(set)
     assert set(lists.index) == {"0", "1"}, "whoever has no training item gets no recommendations"
@@ -232,7 +232,7 @@ def test_embeddings_have_the_width_of_all_layers_and_a_row_for_every_node(kgat: 
 def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
     graph: TypedGraph, tmp_path: Path
 ) -> None:
-    run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 1})
+    run = trained(graph, tmp_path, "mf", training={"epochs": 1})
     assert isinstance(run.system, RecommenderSystem)
     rows, facts = run.system.all_vectors(run.model), knowledge_view(graph)
     label = int(facts.tail[facts.relation == facts.names.index("label")][0])
@@ -241,8 +241,8 @@ def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
     assert rows.any(axis=1).all()
 
 
-def test_bpr_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: Path) -> None:
-    run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 40}, evaluation={"eval_every": 10})
+def test_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: Path) -> None:
+    run = trained(graph, tmp_path, "mf", training={"epochs": 40}, evaluation={"eval_every": 10})
     found = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
     assert found["recall@20"] > 1.2 * found["popularity_recall@20"]
     assert found["popularity_bias@20"] > 0
@@ -267,8 +267,8 @@ def test_knowledge_helps_with_rare_tracks(graph: TypedGraph, tmp_path: Path) -> 
     width, steps = {"embedding_dim": 32}, {"batch_size": 512, "device": "cpu"}
     plain = trained(
         graph,
-        tmp_path / "bpr_mf",
-        "bpr_mf",
+        tmp_path / "mf",
+        "mf",
         model=width,
         acceleration=steps,
         objective={"regularisation": 0.05},

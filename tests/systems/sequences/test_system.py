@@ -94,7 +94,7 @@ def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(
     model = system.build(Execution()).eval()
     polls = []
     figures = system.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
-    for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "item_knn_"):
+    for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "session_knn_"):
         assert f"{prefix}ndcg@10" in figures, prefix
     assert polls
     assert set(system.evaluate(model, "valid", final=False, poll=lambda: None)) == set(
@@ -118,11 +118,11 @@ def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
     assert system.data.sequences.repeats
     figures = system.evaluate(system.build(Execution()).eval(), "test", final=True, poll=lambda: None)
     assert figures["repeat_share"] > 0.8
-    for who in ("popularity", "markov", "item_knn", "replay"):
+    for who in ("popularity", "markov", "session_knn", "repeats"):
         found = figures[f"{who}_ndcg@5"]
         assert found < 0.6, who  # eight favourites at random: about .37 for whoever knows them
         assert f"repeated_{who}_ndcg@5" in figures
-    assert figures["replay_ndcg@5"] > figures["popularity_ndcg@5"]
+    assert figures["repeats_ndcg@5"] > figures["popularity_ndcg@5"]
     assert {"repeated_ndcg@5", "new_ndcg@5"} <= set(figures)
 
 

@@ -1,19 +1,21 @@
-"""Simple next-item predictors, tuned on validation, as baselines of trained models.
+"""Next-item predictors in closed form, tuned on validation.
 
 There is popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items;
-and, if users repeat items, a replay of the user's own history. All are fitted on training interactions only. The
-history for a prediction may include the validation item.
+and, if users repeat items, the repeats of the user's own history. All are fitted on training interactions only. The
+history for a prediction may include the validation item. They are systems (``systems/next_item``), and baselines of the
+sequence models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from graphmill.evaluation.baselines.recommendation import ItemBaseline, best_setting, nearest_items, tensor_of
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
@@ -28,8 +30,9 @@ NEIGHBOURS = (0, 100)
 """0: all of them."""
 HISTORIES = (1, 3, 5, 10)
 DECAYS = (1.0, 0.95, 0.8, 0.5)
-_REPLAYED = 200
-"""Number of last interactions that a replay uses."""
+FAMILIES = ("popularity", "markov", "session_knn", "repeats")
+_REPEATED = 200
+"""Number of last interactions whose repeats count."""
 _DENSE_ITEMS = 10_000
 
 
@@ -65,67 +68,102 @@ class NextItemSplit:
 class NextItemBaselines:
     """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
 
-    ``repeats``: users repeat items, so histories are not masked, and the replay is one of the predictors.
+    ``repeats``: users repeat items, so histories are not masked, and repeats are one of the predictors.
     """
 
     def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int, *, repeats: bool = False) -> None:
+        self.users, self.items, self.num_users = users, items, num_users
         self.num_items, self.repeats = num_items, repeats
-        self.popularity = np.bincount(items, minlength=num_items).astype(np.float32)
-        same = users[1:] == users[:-1]
-        steps = sp.csr_matrix(
-            (np.ones(int(same.sum()), np.float32), (items[:-1][same], items[1:][same])), (num_items, num_items)
-        )
+        self._nearest: dict[int, Any] = {}
+
+    @cached_property
+    def popularity(self) -> NDArray[np.float32]:
+        """float32 [I]: training counts."""
+        return np.bincount(self.items, minlength=self.num_items).astype(np.float32)
+
+    @cached_property
+    def transitions(self) -> sp.csr_matrix:
+        """Sparse [I, I]: P(next | last), from all pairs of successive interactions of a user."""
+        same = self.users[1:] == self.users[:-1]
+        pairs = self.items[:-1][same], self.items[1:][same]
+        steps = sp.csr_matrix((np.ones(int(same.sum()), np.float32), pairs), (self.num_items, self.num_items))
         total = np.maximum(np.asarray(steps.sum(1)).ravel(), 1.0)
-        self.transitions = sp.diags_array((1.0 / total).astype(np.float32)) @ steps
-        met = sp.csr_matrix((np.ones(len(items), np.float32), (users, items)), (num_users, num_items))
+        return sp.csr_matrix(sp.diags_array((1.0 / total).astype(np.float32)) @ steps)
+
+    @cached_property
+    def cosine(self) -> sp.csr_matrix:
+        """Sparse [I, I]: cosine of the items' users, 0 on the diagonal."""
+        ones = np.ones(len(self.items), np.float32)
+        met = sp.csr_matrix((ones, (self.users, self.items)), (self.num_users, self.num_items))
         met.data[:] = 1.0
         norm = np.sqrt(np.maximum(np.asarray(met.multiply(met).sum(0)).ravel(), 1.0))
         unit = met @ sp.diags_array((1.0 / norm).astype(np.float32))
-        self.cosine = sp.csr_matrix(unit.T @ unit)
-        self.cosine.setdiag(0.0)
-        self.cosine.eliminate_zeros()
-        self._nearest: dict[int, Any] = {}
+        found = sp.csr_matrix(unit.T @ unit)
+        found.setdiag(0.0)
+        found.eliminate_zeros()
+        return found
 
     def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
         """The training counts, the same for every user."""
         return lambda rows: tensor_of(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
 
     def markov_scores(self, split: NextItemSplit, items: Int64, back_off: float) -> ScoreBlock:
-        """P(next | last item) + back-off · P(item)."""
-        share = back_off * self.popularity / max(float(self.popularity.sum()), 1.0)
-        return lambda rows: tensor_of(self.transitions[items[split.stop[rows] - 1]].toarray() + share)
+        """:func:`markov_scores`."""
+        return markov_scores(self.transitions, self.popularity, split, items, back_off)
 
     def knn_scores(self, split: NextItemSplit, items: Int64, neighbours: int, history: int) -> ScoreBlock:
-        """Σ cosine to the last ``history`` items, over the ``neighbours`` nearest of each item."""
-        cosine = self._neighbours(neighbours)
+        """:func:`recent_scores`, over the ``neighbours`` nearest of each item."""
+        return recent_scores(self.neighbours(neighbours), split, items, history)
 
-        def score(rows: Int64) -> torch.Tensor:
-            row, item = split.history(items, history, rows)
-            recent = sp.csr_matrix((np.ones(len(row), np.float32), (row, item)), (len(rows), self.num_items))
-            return tensor_of(recent @ cosine)
+    def repeat_scores(self, split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
+        """:func:`repeat_scores`."""
+        return repeat_scores(self.popularity, split, items, decay)
 
-        return score
-
-    def replay_scores(self, split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
-        """Σ decay ^ (interactions since) over the user's interactions with the item; other items are ordered by
-        popularity."""
-        share = 1e-6 * self.popularity / max(float(self.popularity.sum()), 1.0)
-
-        def score(rows: Int64) -> torch.Tensor:
-            row, item = split.history(items, _REPLAYED, rows)
-            since = np.cumsum(np.bincount(row, minlength=len(rows)))[row] - 1 - np.arange(len(row))
-            weight = (decay**since).astype(np.float32)
-            return tensor_of(sp.csr_matrix((weight, (row, item)), (len(rows), self.num_items)).toarray() + share)
-
-        return score
-
-    def _neighbours(self, count: int) -> Any:
-        """The ``count`` nearest of each item. The matrix is dense if it is small and the sparse one would be nearly full."""
+    def neighbours(self, count: int) -> Any:
+        """The cosine to the ``count`` nearest of each item, 0: all. The matrix is dense if it is small and the sparse one
+        would be nearly full."""
         if count not in self._nearest:
-            found = self.cosine if count == 0 else nearest_items(self.cosine, count).T.tocsr()
-            crowded = found.nnz > 0.02 * self.num_items**2 and self.num_items <= _DENSE_ITEMS
-            self._nearest[count] = found.toarray() if crowded else found
+            self._nearest[count] = compact(self.cosine if count == 0 else nearest_items(self.cosine, count).T.tocsr())
         return self._nearest[count]
+
+
+def compact(weights: sp.csr_matrix) -> Any:
+    """The matrix [I, I], as a dense array if it is small and nearly full."""
+    crowded = weights.nnz > 0.02 * weights.shape[0] ** 2 and weights.shape[0] <= _DENSE_ITEMS
+    return weights.toarray() if crowded else weights
+
+
+def markov_scores(
+    transitions: sp.csr_matrix, popularity: NDArray[np.float32], split: NextItemSplit, items: Int64, back_off: float
+) -> ScoreBlock:
+    """P(next | last item) + back-off · P(item)."""
+    share = back_off * popularity / max(float(popularity.sum()), 1.0)
+    return lambda rows: tensor_of(transitions[items[split.stop[rows] - 1]].toarray() + share)
+
+
+def recent_scores(weights: Any, split: NextItemSplit, items: Int64, history: int) -> ScoreBlock:
+    """Σ of ``weights`` [I, I] over the last ``history`` items."""
+
+    def score(rows: Int64) -> torch.Tensor:
+        row, item = split.history(items, history, rows)
+        recent = sp.csr_matrix((np.ones(len(row), np.float32), (row, item)), (len(rows), weights.shape[0]))
+        return tensor_of(recent @ weights)
+
+    return score
+
+
+def repeat_scores(popularity: NDArray[np.float32], split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
+    """Σ decay ^ (interactions since) over the user's interactions with the item; other items are ordered by
+    popularity."""
+    share = 1e-6 * popularity / max(float(popularity.sum()), 1.0)
+
+    def score(rows: Int64) -> torch.Tensor:
+        row, item = split.history(items, _REPEATED, rows)
+        since = np.cumsum(np.bincount(row, minlength=len(rows)))[row] - 1 - np.arange(len(row))
+        weight = (decay**since).astype(np.float32)
+        return tensor_of(sp.csr_matrix((weight, (row, item)), (len(rows), len(popularity))).toarray() + share)
+
+    return score
 
 
 MakeScores = Callable[[NextItemSplit], ScoreBlock]
@@ -136,20 +174,20 @@ def tune_baselines(
     valid: NextItemSplit,
     items: Int64,
     *,
-    wanted: Sequence[str] = ("popularity", "markov", "item_knn", "replay"),
+    wanted: Sequence[str] = FAMILIES,
 ) -> dict[str, ItemBaseline]:
-    """Tune each ``wanted`` predictor by NDCG@10 on ``valid``; "replay" only if users repeat items."""
+    """Tune each ``wanted`` predictor by NDCG@10 on ``valid``; "repeats" only if users repeat items."""
     families: dict[str, dict[str, MakeScores]] = {
         "popularity": {"-": partial(baselines.popularity_scores, items=items)},
         "markov": {f"back-off {b}": partial(baselines.markov_scores, items=items, back_off=b) for b in BACK_OFFS},
-        "item_knn": {
+        "session_knn": {
             f"neighbours {n or 'all'}, history {h}": partial(baselines.knn_scores, items=items, neighbours=n, history=h)
             for n in NEIGHBOURS
             for h in HISTORIES
         },
     }
     if baselines.repeats:
-        families["replay"] = {f"decay {d}": partial(baselines.replay_scores, items=items, decay=d) for d in DECAYS}
+        families["repeats"] = {f"decay {d}": partial(baselines.repeat_scores, items=items, decay=d) for d in DECAYS}
 
     def value(make: MakeScores) -> float:
         ranks = chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)

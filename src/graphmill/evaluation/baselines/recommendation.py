@@ -1,4 +1,6 @@
-"""Baselines of recommenders: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
+"""Closed forms that recommend items: popularity, item-kNN and EASE, fitted in seconds on training interactions.
+
+They are systems (``systems/popularity``, ``item_knn``, ``ease``), and baselines of the other recommenders.
 
 * popularity: the training count of an item;
 * item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest
@@ -21,6 +23,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.graph.co_occurrence import row_blocks
@@ -35,21 +38,26 @@ NEIGHBOURS = (0, 100)
 SHRINKS = (0.0, 10.0, 100.0, 1000.0)
 LAMBDAS = (10.0, 50.0, 200.0, 800.0, 3000.0)
 EASE_ITEMS = 10_000
-"""Largest number of items in EASE, which inverts a matrix of items × items. Of more items, those with most interactions
-are used."""
+"""Largest number of items in the baseline EASE, which inverts a matrix of items × items. Of more items, those with most
+interactions are used."""
+EASE_TUNING_ITEMS = 5_000
+"""The same while λ is chosen."""
 PAIRS = 200_000_000
 """Largest number of item pairs in item-kNN, over all users. If there are more, the items with most interactions are used."""
 TUNING_USERS = 3_000
-_BLOCK_ITEMS = 256
+_BLOCK_ITEMS, _TILE = 256, 1024
 _BLOCK_NUMBERS = 1 << 22
 _SEED = 2024
 
 
-class BaselineModels:
-    """The predictors, fitted on ``train`` (the items of each user)."""
+class ItemModels:
+    """The predictors, fitted on ``train`` (the items of each user).
 
-    def __init__(self, train: KnownItems, num_items: int) -> None:
-        self.num_items = num_items
+    ``ease_items``: the largest number of items in EASE; of more, those with most interactions are used.
+    """
+
+    def __init__(self, train: KnownItems, num_items: int, ease_items: int = EASE_ITEMS) -> None:
+        self.num_items, self.ease_items = num_items, ease_items
         users = len(train.indptr) - 1
         ones = np.ones(len(train.items), np.float32)
         self.rows = sp.csr_matrix((ones, train.items, train.indptr), (users, num_items))
@@ -78,15 +86,9 @@ class BaselineModels:
         return found
 
     @cached_property
-    def _gram(self) -> tuple[Int64, NDArray[np.float32]]:
-        """The items used in EASE, and their n_ij, dense."""
-        chosen = np.sort(np.argsort(-self.popularity, kind="stable")[:EASE_ITEMS])
-        rows = self.rows[:, chosen]
-        turned = rows.T.tocsr()
-        out = np.empty((len(chosen), len(chosen)), np.float32)
-        for first in range(0, len(chosen), _BLOCK_ITEMS):
-            out[first : first + _BLOCK_ITEMS] = _dense(turned[first : first + _BLOCK_ITEMS] @ rows)
-        return chosen, out
+    def frequent(self) -> Int64:
+        """Int64, ascending: the items used in EASE."""
+        return np.sort(np.argsort(-self.popularity, kind="stable")[: self.ease_items])
 
     def popularity_scores(self) -> ScoreBlock:
         """The training counts, the same for every user."""
@@ -94,25 +96,17 @@ class BaselineModels:
 
     def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
         """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0."""
-        similarity = self._keep(("knn", shrink, neighbours), lambda: self._similarity(neighbours, shrink))
+        similarity = self._keep(("knn", shrink, neighbours), lambda: self.knn_weights(neighbours, shrink))
         return self._spread(self.paired, similarity)
 
     def ease_scores(self, penalty: float) -> ScoreBlock:
-        """EASE with λ = ``penalty``; items beyond :data:`EASE_ITEMS` have score 0."""
-        weights = self._keep(("ease", penalty, 0), lambda: self._ease(penalty))
-        return self._spread(self._gram[0], weights)
+        """EASE with λ = ``penalty``; items beyond ``ease_items`` have score 0."""
+        weights = self._keep(("ease", penalty, 0), lambda: ease_weights(self.rows[:, self.frequent], penalty))
+        return self._spread(self.frequent, weights)
 
     def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
         """Scores by the ``weights`` [n, n] between the ``chosen`` items; 0 for other items."""
-        if len(chosen) == self.num_items:
-            return lambda users: tensor_of(self.rows[users] @ weights)
-
-        def score(users: Int64) -> torch.Tensor:
-            out = np.zeros((len(users), self.num_items), np.float32)
-            out[:, chosen] = _dense(self.rows[users][:, chosen] @ weights)
-            return tensor_of(out)
-
-        return score
+        return lambda users: weighted_scores(self.rows[users], chosen, weights)
 
     def _keep(self, key: tuple[str, float, int], make: Callable[[], Any]) -> Any:
         """Cache only one model of each family: a model can be as large as items × items."""
@@ -121,7 +115,8 @@ class BaselineModels:
             self._kept[key] = make()
         return self._kept[key]
 
-    def _similarity(self, neighbours: int, shrink: float) -> sp.csr_matrix:
+    def knn_weights(self, neighbours: int, shrink: float) -> sp.csr_matrix:
+        """The similarity of the :attr:`paired` items [n, n]; with ``neighbours``, the nearest of each column's item."""
         found, count = self.together, self.popularity[self.paired]
         cosine = np.empty_like(found.data)
         for part in _parts(found.indptr):
@@ -131,16 +126,47 @@ class BaselineModels:
         similarity = sp.csr_matrix((cosine, found.indices, found.indptr), found.shape)
         return nearest_items(similarity, neighbours) if neighbours else similarity
 
-    def _ease(self, penalty: float) -> NDArray[np.float32]:
-        gram = self._gram[1].copy()
-        gram[np.diag_indices_from(gram)] += penalty
-        # The matrix is positive definite: Cholesky takes half the work of a general inverse, in place.
-        factor, _ = scipy.linalg.lapack.spotrf(gram, lower=1, overwrite_a=1)
-        inverse, _ = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        weights = -inverse / np.diag(inverse)
-        np.fill_diagonal(weights, 0.0)
-        return weights
+
+def weighted_scores(rows: sp.csr_matrix, chosen: Int64, weights: Any) -> torch.Tensor:
+    """fp32 [B, I]: ``rows`` [B, I] of items met, times the ``weights`` [n, n] between the ``chosen`` items (dense or
+    sparse); 0 for other items."""
+    if len(chosen) == rows.shape[1]:
+        return tensor_of(rows @ weights)
+    out = np.zeros(rows.shape, np.float32)
+    out[:, chosen] = _dense(rows[:, chosen] @ weights)
+    return tensor_of(out)
+
+
+def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
+    """B of EASE, float32 [n, n], from ``rows`` [U, n] of ones: one matrix of that size, inverted in place.
+
+    Raises:
+        TrainingError: the matrix cannot be inverted in float32; the message says what to do.
+    """
+    size, turned = rows.shape[1], rows.T.tocsr()
+    matrix = np.empty((size, size), np.float32)
+    for first in range(0, size, _BLOCK_ITEMS):
+        matrix[first : first + _BLOCK_ITEMS] = _dense(turned[first : first + _BLOCK_ITEMS] @ rows)
+    matrix[np.diag_indices_from(matrix)] += np.float32(penalty)
+    # It is symmetric and positive definite: Cholesky takes half the work of a general inverse. LAPACK works in place on
+    # columns, so its lower triangle is the upper one here.
+    factor, problem = scipy.linalg.lapack.spotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+    if not problem:
+        inverse, problem = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
+    if problem:
+        raise TrainingError(
+            f"EASE: its matrix of items cannot be inverted in float32 with λ = {penalty:g}; set a larger regularisation"
+        )
+    found: NDArray[np.float32] = inverse.T
+    for first in range(0, size, _TILE):  # mirror the triangle
+        own = slice(first, first + _TILE)
+        for before in range(0, first, _TILE):
+            found[own, before : before + _TILE] = found[before : before + _TILE, own].T
+        square = np.triu(found[own, own])
+        found[own, own] = square + np.triu(square, 1).T
+    found /= -np.diag(found).copy()
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 @dataclass(frozen=True)
@@ -151,15 +177,21 @@ class ItemBaseline:
     scores: Callable[[Any], ScoreBlock]
     seconds: float = 0.0
 
+    @property
+    def values(self) -> Mapping[str, float]:
+        """The setting as numbers by name."""
+        given = getattr(self.scores, "keywords", {})
+        return {name: value for name, value in given.items() if isinstance(value, int | float)}
 
-FAMILIES: Mapping[str, Mapping[str, Callable[[BaselineModels], ScoreBlock]]] = {
-    "popularity": {"-": BaselineModels.popularity_scores},
+
+FAMILIES: Mapping[str, Mapping[str, Callable[[ItemModels], ScoreBlock]]] = {
+    "popularity": {"-": ItemModels.popularity_scores},
     "item_knn": {
-        f"neighbours {n or 'all'}, shrink {s:g}": partial(BaselineModels.knn_scores, neighbours=n, shrink=s)
+        f"neighbours {n or 'all'}, shrink {s:g}": partial(ItemModels.knn_scores, neighbours=n, shrink=s)
         for s in SHRINKS
         for n in NEIGHBOURS
     },
-    "ease": {f"lambda {p:g}": partial(BaselineModels.ease_scores, penalty=p) for p in LAMBDAS},
+    "ease": {f"lambda {p:g}": partial(ItemModels.ease_scores, penalty=p) for p in LAMBDAS},
 }
 
 
@@ -185,9 +217,9 @@ def tune_item_baselines(
     k = min(int(cut or 20), num_items)
     depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
     asked = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
-    models = BaselineModels(train, num_items)
+    models = ItemModels(train, num_items, EASE_TUNING_ITEMS)
 
-    def value(make: Callable[[BaselineModels], ScoreBlock]) -> float:
+    def value(make: Callable[[ItemModels], ScoreBlock]) -> float:
         poll()
         lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
         return lists.metrics([name], [k])[f"{name}@{k}"]

@@ -15,6 +15,18 @@ def total_loss(losses: Mapping[str, Any]) -> float:
     return sum(float(value) for name, value in losses.items() if name.endswith("/total"))
 
 
+def weighted_losses(record: Mapping[str, Any]) -> dict[str, float]:
+    """The ``losses`` of an epoch's record as parts that add up: ``total``, and each term times its weight in it."""
+    losses, weights = record["losses"], record.get("coefficients") or {}
+    terms = {name: weights.get(name, 1.0) * float(value) for name, value in losses.items() if not is_total(name)}
+    return {"total": total_loss(losses)} | terms
+
+
+def is_total(name: str) -> bool:
+    """Whether a loss is the total of a training or of a phase."""
+    return name.rpartition("/")[2] == "total"
+
+
 @dataclass(frozen=True)
 class Curve:
     """The total loss of each epoch, in order (floats; may be nan or inf)."""

@@ -1,10 +1,9 @@
-"""Pictures of an embedding and of its training, as PNG bytes. The title states the main result.
+"""Pictures of an embedding, as PNG bytes. The title states the main result.
 
 Drawing uses seeded samples of the rows, so its time does not depend on the number of nodes.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -93,87 +92,6 @@ def spectrum_curve(spectrum: Float64) -> bytes:
     ax.set_ylim(0, 1.02)
     title = f"{needed} of {len(spectrum)} components hold 90 % of the variance"
     return png(labelled(figure, ax, title, "principal components", "share of the variance", "lower right"))
-
-
-def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
-    """Losses over ``x``. A record has the number ``x`` and the mapping "losses" of names to values, as metrics.jsonl.
-
-    Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
-    """
-    rows: dict[str, list[tuple[float, float]]] = {}
-    for record in records:
-        for name, value in record.get("losses", {}).items():
-            finite = float(value) if math.isfinite(float(value)) else math.nan
-            rows.setdefault(name, []).append((record[x], finite))
-    figure, ax = blank()
-    for place, (name, own) in enumerate(rows.items()):
-        _curve(ax, place, name, own)
-    return png(labelled(figure, ax, _loss_title(rows, x), x, "loss", "best" if rows else ""))
-
-
-def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:
-    """The (x, y) ``rows``, with markers if they are few."""
-    style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
-    ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
-
-
-def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
-    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``. Records without it are skipped.
-
-    ``split`` of a record names the split if it is not validation. Only the first six metrics with values between 0 and
-    1 are drawn. ``selection``: the metric that chooses the best epoch; its largest value is marked.
-    """
-    measured = [record for record in records if record.get("valid")]
-    names = list(dict.fromkeys(name for record in measured for name in record["valid"]))
-    drawn = [n for n in names if all(0 <= float(r["valid"].get(n, 0.0)) <= 1 for r in measured)]
-    drawn = sorted(drawn, key=lambda name: name != selection)[:6]
-    figure, ax = blank()
-    for place, name in enumerate(drawn):
-        rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
-        _curve(ax, place, name, rows)
-    title = "No metric was measured"
-    if drawn:
-        chosen = selection if selection in drawn else drawn[0]
-        best = max((r for r in measured if chosen in r["valid"]), key=lambda r: float(r["valid"][chosen]))
-        ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
-        split = "validation" if best.get("split", "valid") == "valid" else f"{best['split']}: optimistic"
-        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on {split}, epoch {best['epoch']}"
-    ax.set_ylim(bottom=0)
-    return png(labelled(figure, ax, title, "epoch", legend="right" if drawn else ""))
-
-
-def _loss_title(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> str:
-    if not rows:
-        return "No loss was recorded"
-    name = "total" if "total" in rows else next(iter(rows))
-    finite = [row for row in rows[name] if math.isfinite(row[1])]
-    gaps = sum(math.isnan(value) for own in rows.values() for _, value in own)
-    broken = f"; {gaps} values are not finite" if gaps else ""
-    if not finite:
-        return f"Loss '{name}' was never finite"
-    (first, before), (last, after) = finite[0], finite[-1]
-    verb = "fell" if after < before else "rose" if after > before else "stayed"
-    return f"Loss '{name}' {verb} from {before:.3g} at {x} {first} to {after:.3g} at {x} {last}{broken}"
-
-
-def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0) -> bytes:
-    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes if there is a device.
-
-    ``limit_bytes``: the budget, drawn as a line; 0 for none.
-    """
-    figure, ax = blank()
-    seconds = [sample["seconds"] for sample in samples]
-    said = []
-    for place, (key, label) in enumerate((("resident", "process"), ("device", "device"))):
-        values = [sample.get(key, 0) / 2**30 for sample in samples]
-        if any(values):
-            said.append(f"{max(values):.2f} GiB {label}")
-            ax.plot(seconds, values, color=COLOURS[place], label=label, linewidth=1.5)
-    if limit_bytes:
-        ax.axhline(limit_bytes / 2**30, color=COLOURS[5], linestyle="--", label="budget")
-    ax.set_ylim(bottom=0)
-    title = "Peak memory " + ", ".join(said) if said else "No memory was recorded"
-    return png(labelled(figure, ax, title, "seconds", "GiB", "best" if said or limit_bytes else ""))
 
 
 def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:

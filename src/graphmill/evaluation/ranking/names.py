@@ -8,11 +8,12 @@ SIMPLER = {
     "popularity": "popularity",
     "markov": "a Markov chain",
     "item_knn": "item-kNN",
+    "session_knn": "item-kNN over sessions",
     "ease": "EASE",
-    "replay": "a replay of the user's own history",
-    "bpr_mf": "BPR-MF",
+    "repeats": "the user's own repeats",
+    "mf": "matrix factorisation",
 }
-"""Names of the simpler models with which recommenders are compared."""
+"""Names for people of the simpler systems with which recommenders are compared."""
 _METRIC = re.compile(
     r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )

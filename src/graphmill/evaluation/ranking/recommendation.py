@@ -53,25 +53,52 @@ class KnownItems:
         start, stop = self.indptr[users], self.indptr[users + 1]
         return np.concatenate(([0], np.cumsum(stop - start))), self.items[ranges(start, stop)]
 
+    def among(self, candidates: Int64, num_items: int) -> KnownItems:
+        """The items that are among ``candidates`` (int64, ascending), by their places there."""
+        place = np.full(num_items, -1, np.int64)
+        place[candidates] = np.arange(len(candidates))
+        items = place[self.items]
+        left = np.concatenate(([0], np.cumsum(items >= 0)))
+        return KnownItems(left[self.indptr], items[items >= 0])
+
 
 def no_items(users: int) -> KnownItems:
     """A :class:`KnownItems` of ``users`` users without items."""
     return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
 
 
-def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
+def top_k(
+    score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int, candidates: Int64 | None = None
+) -> tuple[Int64, Float]:
     """The ``k`` best items that are new to each user, best first: items int64 [U, k] and scores [U, k].
 
-    −1 and −inf if fewer than ``k`` new items are left. Equal scores are ordered by item number.
+    −1 and −inf if fewer than ``k`` new items are left. Equal scores are ordered by item number. ``candidates``: int64,
+    ascending: the items that can be in a list; by default all.
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
+    if candidates is not None and len(candidates) < num_items:
+        import torch
+
+        chosen = torch.from_numpy(candidates)
+        some, best = top_k(
+            lambda asked: (found := score(asked)).index_select(1, chosen.to(found.device)),
+            *(users, len(candidates), known.among(candidates, num_items), k),
+        )
+        return np.where(some >= 0, np.append(candidates, -1)[some], -1), best
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
         asked = users[start:stop]
         found[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
     return found, best
+
+
+def of_all(count: int, users: Int64, items: Int64, scores: Float) -> tuple[Int64, Float]:
+    """The lists of ``count`` users from those of some ``users`` (ascending): the others have −1 and −inf."""
+    every, values = np.full((count, items.shape[1]), -1, np.int64), np.full((count, items.shape[1]), -np.inf)
+    every[users], values[users] = items, scores
+    return every, values
 
 
 def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -> tuple[Int64, Float]:

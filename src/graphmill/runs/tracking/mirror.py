@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat
 from graphmill.runs.tracking.protocol import About, Point, Tracker, open_tracker
-from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.settings import TrackerSettings
 

@@ -1,6 +1,8 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
+import { around } from "/around.js";
 import { COLOURS, Map, bars, curves } from "/charts.js";
+import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
 const at = (id) => document.getElementById(id);
 const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
@@ -47,7 +49,7 @@ async function attempt(job, where) {
 
 // -- making ----------------------------------------------------------------------------------------------------------
 
-function make(name, attributes = {}, ...inside) {
+export function make(name, attributes = {}, ...inside) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -57,11 +59,11 @@ function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
+export const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
 const words = (name) => name.replaceAll("_", " ");
 
 // columns: [title, cell(row) → text or element, is it a number]
-function table(caption, columns, rows, kind = "") {
+export function table(caption, columns, rows, kind = "") {
   const head = make("tr", {}, ...columns.map(([title, , right]) => make("th", { scope: "col", class: right ? "number" : "" }, title)));
   const body = rows.map((row) => make("tr", {}, ...columns.map(([title, cell, right]) => make("td", { class: right ? "number" : "", "data-title": title }, cell(row)))));
   const made = make("table", { "aria-label": caption, class: kind }, make("thead", {}, head), make("tbody", { onkeydown: byArrows }, ...body));
@@ -83,7 +85,7 @@ function nodeButton({ id, name, type }) {
   return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), " ", make("small", {}, known));
 }
 
-function command(text) {
+export function command(text) {
   const shown = make("code", {}, text);
   const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
   copy.addEventListener("click", async () => {
@@ -124,6 +126,7 @@ function modelOf({ dataset, asset }) {
 
 async function arrive() {
   const wanted = place();
+  at("index").open = !wanted.dataset;
   state.turn += 1;
   const { turn } = state;
   const { found, meant } = modelOf(wanted);
@@ -164,21 +167,21 @@ async function showModel(turn) {
   at("summary").textContent = `${about.system}, ${number(about.rows)} vectors of ${about.dim}, ${report.version}`;
   state.answers = about.answers;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
+  at("verdict").hidden = !report.verdict;
+  if (report.verdict) at("verdict").replaceChildren(make("strong", { class: report.verdict.word }, words(report.verdict.word)), ` ${report.verdict.sentence}`);
+  at("many").hidden = !state.answers.includes("links");
+  at("around").hidden = true;
   showHealth(report.health);
   showRanking(report.ranking, about.selection_metric);
   showCurves(report.curves, about.selection_metric);
-  showDrift(report.drift, report.pictures);
+  showDrift(report.drift);
   await showMap(turn);
   return true;
 }
 
 async function showMap(turn) {
-  const found = await attempt(() => of("projection", { method: at("method").value, points: 3000 }));
-  if (!found) {
-    at("method").value = "pca";
-    return;
-  }
-  if (turn !== state.turn) return;
+  const found = await attempt(() => of("projection", { points: 3000 }));
+  if (!found || turn !== state.turn) return;
   map.hidden.clear();
   map.show(found.points, found.types);
   const shown = found.points.id.length;
@@ -249,9 +252,7 @@ function showCurves(epochs, metric) {
   return at("curves").replaceChildren(...drawn);
 }
 
-const DRIFT_PICTURES = { "overlap.png": "Neighbours that stayed, by type", "moved.png": "Nodes that moved most" };
-
-function showDrift(drift, pictures) {
+function showDrift(drift) {
   if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured before the promotion: graphmill drift DATASET/MODEL RUN --out RUN/drift."));
   const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
   return at("drift").replaceChildren(
@@ -259,8 +260,6 @@ function showDrift(drift, pictures) {
       + (drift.multiple === null ? "" : `: ${number(drift.multiple)} times what another seed moves`)),
     make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
     table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
-    make("div", { class: "pictures" }, ...Object.entries(DRIFT_PICTURES).filter(([name]) => pictures[name]).map(([name, title]) => make("figure", {},
-      make("img", { src: pictures[name], alt: title }), make("figcaption", {}, title)))),
     ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
       ["node", nodeButton], ["cosine with itself", (row) => number(row.cosine), true], ["neighbours kept", (row) => number(row.overlap_10), true],
     ], drift.moved)] : []),
@@ -269,19 +268,16 @@ function showDrift(drift, pictures) {
 
 function showVersions(versions) {
   const name = `${state.dataset}/${state.model}`;
-  const over = { valid: [], test: [] };
-  [...versions].reverse().forEach((row, i) => Object.keys(over).forEach((split) => {
-    if (Number.isFinite(row[split])) over[split].push([i + 1, row[split]]);
-  }));
-  const history = over.valid.length > 1 ? [make("h3", {}, `${versions[0].metric} by version, oldest first`), curves(`${versions[0].metric} of each version`, over, "version")] : [];
-  at("versions").replaceChildren(...history, table("Versions", [
+  at("versions").replaceChildren(table("Versions", [
     ["version", (row) => make("span", { class: row.live ? "best" : "" }, `${row.live ? "→ " : ""}${row.version}${row.live ? " (live)" : ""}`)],
     ["when", (row) => row.when.replace("T", " ").replace("Z", "")],
+    ["verdict", (row) => make("span", { class: row.verdict.word ?? "", title: row.verdict.sentence ?? "" }, row.verdict.word ?? "")],
     [`figures`, (row) => (row.valid === null ? "" : `${row.metric} ${number(row.valid)}, test ${number(row.test)}`)],
     ["why", (row) => `${row.kind}${row.why ? `: ${row.why}` : ""}${row.by ? ` (${row.by})` : ""}`],
-    ["commands", (row) => make("div", {},
-      command(row.live ? `graphmill rollback ${name}` : `graphmill rollback ${name} ${row.version}`),
-      command(`graphmill promote ${row.run_dir}`))],
+    ["commands", (row) => make("div", {}, ...(row.live
+      // a rollback needs an older version that was live
+      ? versions.slice(versions.indexOf(row) + 1).filter((each) => each.kind !== "never live").slice(0, 1).map(() => command(`graphmill rollback ${name}`))
+      : [command(`graphmill rollback ${name} ${row.version}`), command(`graphmill promote ${row.run_dir}`)]))],
   ], versions, "stacked"));
 }
 
@@ -314,7 +310,9 @@ async function showNode({ id, type }, turn) {
   if (turn !== state.turn) return;
   where.replaceChildren(...parts);
   at("shown").focus({ preventScroll: true });
-  const around = await attempt(() => of("projection", { id: node.id, type: node.type, method: at("method").value }));
+  at("around").hidden = !state.answers.includes("edges");
+  if (!at("around").hidden) await attempt(() => around(node, of, state.answers, at("graph"), at("reached")), at("reached"));
+  const around = await attempt(() => of("projection", { id: node.id, type: node.type }));
   if (around && turn === state.turn) map.mark(around.points);
 }
 
@@ -444,7 +442,6 @@ document.addEventListener("keydown", (event) => {
 
 at("model").addEventListener("change", () => go({ model: at("model").value }));
 at("version").addEventListener("change", () => go({ version: at("version").value }));
-at("method").addEventListener("change", () => { state.shown = false; arrive(); });
 at("closer").addEventListener("click", () => map.zoom(1.4));
 at("farther").addEventListener("click", () => map.zoom(1 / 1.4));
 at("whole").addEventListener("click", () => map.whole());
@@ -454,12 +451,20 @@ at("token").addEventListener("submit", (event) => {
   at("token").hidden = true;
   start();
 });
+at("heads").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(() => csvOfLinks(at("heads-text").value, Number(at("heads-k").value), of, (text) => { at("heads-done").textContent = text; }));
+});
+at("all-runs").addEventListener("toggle", () => attempt(async () => {
+  if (at("all-runs").open) showRuns(at("runs"), (await ask("/v1/runs")).runs);
+}, at("runs")));
 window.addEventListener("hashchange", arrive);
 
 function start() {
   return attempt(async () => {
     state.models = (await ask("/v1")).models;
     at("model").replaceChildren(...state.models.map(({ dataset, model }) => make("option", {}, `${dataset}/${model}`)));
+    showModels(at("models"), state.models);
     await arrive();
   });
 }

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.complex.memory import has_reverses, scores_per_link
-from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.factor.memory import has_reverses, scores_per_link
+from graphmill.systems.factor.settings import FactorSettings
 
 MINUTES = 1.2
 """Largest time of the training, in minutes of one CPU core. It is counted by the amount of work, so that every machine does
@@ -37,13 +37,23 @@ def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
         "evaluation": {"eval_every": 2, "max_queries": QUERIES},
         "export": {"csv": False},
     }
-    settings = ComplexSettings.model_validate(values)
-    width, scores = settings.model.embedding_dim, settings.step_size() * scores_per_link(graph, settings)
-    # Three products of scores and vectors; ten passes over the scores, and eight over all vectors.
-    seconds = 6 * scores * width / FLOP_A_SECOND + (10 * scores + 8 * graph.num_nodes * width) * 4 / BYTES_A_SECOND
-    steps = min(60 * MINUTES / seconds, MOST_PASSES * math.ceil(links / settings.step_size()))
+    steps = min(
+        60 * MINUTES / _seconds_a_step(graph, values), MOST_PASSES * math.ceil(links / FactorSettings.base_batch)
+    )
     values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
     return values
+
+
+def complex_seconds(graph: TypedGraph, values: dict[str, Any]) -> float:
+    """An estimate of the seconds of the training on one core."""
+    return EPOCHS * values["training"]["steps_per_epoch"] * _seconds_a_step(graph, values)
+
+
+def _seconds_a_step(graph: TypedGraph, values: dict[str, Any]) -> float:
+    settings = FactorSettings.model_validate(values)
+    width, scores = settings.model.embedding_dim, settings.step_size() * scores_per_link(graph, settings)
+    # Three products of scores and vectors; ten passes over the scores, and eight over all vectors.
+    return 6 * scores * width / FLOP_A_SECOND + (10 * scores + 8 * graph.num_nodes * width) * 4 / BYTES_A_SECOND
 
 
 def n3_of(links: int, nodes: int) -> float:

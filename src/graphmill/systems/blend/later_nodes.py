@@ -8,7 +8,7 @@ import torch
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.complex.model import products
+from graphmill.systems.factor.model import products
 
 
 def grown_factors(

@@ -10,8 +10,8 @@ from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.settings import BlendSettings
-from graphmill.systems.complex.memory import memory_parts as complex_parts
-from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.systems.factor.memory import memory_parts as complex_parts
+from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 
@@ -26,7 +26,7 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
     held_out = max((float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations), default=0.0)
     trained = []
     if "complex" in wanted:
-        own = ComplexSettings.model_validate(complex_values(graph, 0, "cpu"))
+        own = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
         trained = [p for p in complex_parts(graph, own, setup) if p.when != "evaluation"]
     return [
         Part("spectral vectors", "always", (2 * columns + 4 * nodes) * width),

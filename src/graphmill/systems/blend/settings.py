@@ -1,12 +1,12 @@
 """The settings of a blend. Importable without torch: the Launchpad is generated from it."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, LinkSettings
-from graphmill.training.settings import TrainingSettings
+from graphmill.systems.base import PRESET, ClosedFormSettings
+from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
 
 PartName = Literal["spectral", "knn", "paths", "complex"]
 
@@ -31,36 +31,11 @@ class BlendModel(Settings):
         return self
 
 
-class BlendTraining(TrainingSettings):
-    """Nothing of a blend's own is trained; ComplEx is trained with the settings of a baseline."""
-
-    epochs: ClassVar[int] = 1  # type: ignore[misc]
-    steps_per_epoch: ClassVar[int] = 0  # type: ignore[misc]
-    learning_rate: ClassVar[float] = 0.0  # type: ignore[misc]
-    weight_decay: ClassVar[float] = 0.0  # type: ignore[misc]
-    warmup_steps: ClassVar[int] = 0  # type: ignore[misc]
-    lr_decay: ClassVar[str] = "none"  # type: ignore[misc]
-    lr_decay_epochs: ClassVar[int] = 0  # type: ignore[misc]
-    patience_epochs: ClassVar[int] = 0  # type: ignore[misc]
-    init_from: ClassVar[str] = ""  # type: ignore[misc]
-    seed: int = setting(0, "Seed of every random number of the run", ge=0)
-
-
-class BlendSettings(LinkSettings):
-    """One blend: the shape of ``settings.yaml``."""
-
-    base_batch: ClassVar[int] = 1
-    compiles: ClassVar[bool] = False
+class BlendSettings(ClosedFormSettings):
+    """One blend: the shape of ``settings.yaml``. ComplEx is trained with the settings of a baseline."""
 
     system: Literal["blend"] = setting("blend", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: BlendModel = setting(BlendModel(), "The parts")
-    training: BlendTraining = setting(BlendTraining(), "Seed")
-
-    @model_validator(mode="after")
-    def _honoured(self) -> "BlendSettings":
-        if self.acceleration.processes > 1:
-            raise ValueError("acceleration.processes: a blend is made by one process; leave it at 1")
-        if self.acceleration.batch_size:
-            raise ValueError("acceleration.batch_size: a blend has no steps of its own; leave it at 0")
-        return self
+    acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")  # type: ignore[assignment]
+    evaluation: LinkEvaluationSettings = setting(LinkEvaluationSettings(), "What is measured", identity=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
@@ -13,13 +14,13 @@ from torch import nn
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, choose, of_length
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
+from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem, blocks_of
-from graphmill.systems.blend.complex_part import complex_values
+from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, setting_of, setting_row, similarities
 from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
@@ -29,13 +30,13 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
-from graphmill.training.contract import EmbeddingBlock, Execution, ParameterGroup, Phase
+from graphmill.training.contract import EmbeddingBlock, Execution, ParameterGroup, Phase, StepBatch
 
 COMPLEX = "complex"
 
 
 class BlendSystem(BaseSystem[BlendModule]):
-    """Has no step of its own: its evaluation fits the parts and their amounts. :meth:`part_runs` are trained before."""
+    """One step in closed form fits the parts and their amounts, after :meth:`part_runs` are trained."""
 
     algorithm_version = 1
     can_checkpoint = False
@@ -43,7 +44,7 @@ class BlendSystem(BaseSystem[BlendModule]):
     def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
-        self.phases = [Phase("blend", 0)]
+        self.phases = [Phase("blend", 1, closed_form=True)]
         self.names = [POPULARITY, *settings.model.parts]
         self.links = TrainingLinks.of_graph(graph)
         self.trained: dict[str, Any] = {}
@@ -95,13 +96,11 @@ class BlendSystem(BaseSystem[BlendModule]):
     # ---------------------------------------------------------------- fitting
 
     def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ... Fits the blend first, unless ``final``."""
-        if not final:
-            self.fit(model, poll)
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
         limit = 0 if final else self.settings.evaluation.max_queries
         return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
 
-    def fit(self, model: BlendModule, poll: Callable[[], None]) -> None:
+    def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
         """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
         validation links. ``poll`` may raise to end it."""
         seed, valid = self.settings.training.seed, self.queries_of("valid", TUNING_QUERIES)
@@ -124,6 +123,13 @@ class BlendSystem(BaseSystem[BlendModule]):
         scorer = self.scorer(model)
         scorer.poll = poll
         model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+
+    def seconds_to_solve(self) -> float:
+        """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
+        matrix, began = self.entries.matrix, time.perf_counter()
+        matrix @ np.ones((matrix.shape[1], self.settings.model.embedding_dim), np.float32)
+        seconds = 3 * PRODUCTS * (time.perf_counter() - began)
+        return seconds + sum(complex_seconds(self.graph, dict(values)) for values in self.part_runs().values())
 
     @cached_property
     def entries(self) -> Neighbourhoods:
@@ -215,5 +221,9 @@ class BlendSystem(BaseSystem[BlendModule]):
         return self.health_of(self.spectral(model).all())
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """No steps."""
-        return "links", 0.0
+        """One model."""
+        return "models", 1.0
+
+    def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
+        """There is no batch; the engine calls :meth:`solve`."""
+        raise NotImplementedError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from graphmill.atomic_files import replacing, write_atomically
 from graphmill.errors import InputError
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore
 
@@ -30,9 +31,8 @@ def write_torch_files(system: ConveSystem, run: RunDirectory, out: Path) -> list
     kept = store.list()
     if not kept:
         raise InputError(f"{run.path} has no checkpoint; train first")
-    (out / "checkpoints").mkdir(parents=True, exist_ok=True)
     written = [out / "config.json"]
-    written[0].write_text(json.dumps(config(system), indent=2) + "\n", encoding="utf-8")
+    write_atomically(written[0], (json.dumps(config(system), indent=2) + "\n").encode())
     for info in kept:
         targets = [out / "checkpoints" / f"checkpoint_epoch_{info.epoch}.pt"]
         targets += [out / "best_model.pt"] if "best" in info.roles else []
@@ -43,10 +43,11 @@ def write_torch_files(system: ConveSystem, run: RunDirectory, out: Path) -> list
             run.log("train").warning("not among the .pt files: %s", error)
             continue
         for path in targets:
-            torch.save(content, path)
+            with replacing(path) as part:
+                torch.save(content, part.file)
         written += targets
     history = out / "training_history.json"
-    history.write_text(json.dumps(run.metrics.read("epoch"), indent=1) + "\n", encoding="utf-8")
+    write_atomically(history, (json.dumps(run.metrics.read("epoch"), indent=1) + "\n").encode())
     return [*written, history]
 
 

@@ -14,7 +14,7 @@ from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.bpr_mf.model import BprMf
+from graphmill.systems.mf.model import MatrixFactorisation
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers_sum
 
 SLOPE = 0.01
@@ -66,7 +66,7 @@ class Dragon(nn.Module):
         self.modality_weights = nn.Parameter(torch.softmax(start, dim=1).squeeze(2))
         self.identities = None
         if config.identity_dim:
-            self.identities = BprMf(config.num_users, config.num_items, config.identity_dim)
+            self.identities = MatrixFactorisation(config.num_users, config.num_items, config.identity_dim)
         self.checkpointing = False
 
     @property

@@ -33,7 +33,7 @@ class DragonModel(Settings):
     identity_dim: int = setting(
         0,
         "Width of additional vectors of users and items by id. They are trained with their own loss of the same form "
-        "and appended to the feature vectors, so that the two scores are summed (training.init_from: a BPR-MF run); "
+        "and appended to the feature vectors, so that the two scores are summed (training.init_from: a MF run); "
         "0 = none, as published",
         ge=0,
     )
@@ -61,7 +61,7 @@ class DragonObjective(RecommenderObjective):
     identity_regularisation: float = setting(
         0.1,
         "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, averaged over the step and added to "
-        "a loss divided by ln 2 (BPR-MF's λ is this times ln 2); only with model.identity_dim",
+        "a loss divided by ln 2 (MF's λ is this times ln 2); only with model.identity_dim",
         ge=0.0,
     )
 
@@ -82,7 +82,7 @@ class DragonSettings(RecommenderSettings):
 
 
 # large_batch: a step costs the same at any batch size. Its learning rate and patience were chosen by measured quality
-# (benchmarks/LOG.md, large batches).
+# (benchmarks/LOG_2026.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "large_batch": {

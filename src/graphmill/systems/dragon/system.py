@@ -69,7 +69,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
     def row_keys(self, model: Dragon) -> dict[str, tuple[str, list[str]]]:
         """Keys of preferences and modality weights are users, with the name of the modality; towers have no row keys.
 
-        Id embeddings have BPR-MF's labels.
+        Id embeddings have MF's labels.
         """
         names, users = [x.name for x in self.modalities], self.ids("user")
         out: dict[str, tuple[str, list[str]]] = {}

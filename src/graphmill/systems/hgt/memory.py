@@ -10,8 +10,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import part_bytes
 from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
-from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
 from graphmill.systems.hgt.relation_links import MOST_SCORES
+from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 _REMEDIES = {
@@ -107,7 +107,12 @@ def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
 
 
 def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
-    o, e, links, most = settings.objective, settings.model.embedding_dim, float(one.links.sum()), float(one.outputs.max())
+    o, e, links, most = (
+        settings.objective,
+        settings.model.embedding_dim,
+        float(one.links.sum()),
+        float(one.outputs.max()),
+    )
     if o.loss == "softmax":
         # Seven arrays of the scores of the largest relation, on an accelerator of several; and the rows of its ends.
         largest, candidates = float(one.links.max()), min(float(o.candidates), most)

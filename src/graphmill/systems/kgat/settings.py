@@ -34,7 +34,7 @@ class KgatModel(Settings):
     @model_validator(mode="after")
     def _fits(self) -> "KgatModel":
         if not self.layer_dims or min(self.layer_dims) < 1:
-            raise ValueError("model.layer_dims needs at least one width of 1 or more (for none use the system bpr_mf)")
+            raise ValueError("model.layer_dims needs at least one width of 1 or more (for none use the system mf)")
         return self
 
 

@@ -103,7 +103,7 @@ class KgatSystem(RecommenderSystem[Kgat]):
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), own)
 
     def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
-        """Keys of tables are node type and id (with BPR-MF's labels), keys of relations are names; layers have no row
+        """Keys of tables are node type and id (with MF's labels), keys of relations are names; layers have no row
         keys."""
         ids = self.ids("all")
         out: dict[str, tuple[str, list[str]]] = {name: (name, []) for name, _ in model.named_parameters()}
@@ -130,6 +130,14 @@ class KgatSystem(RecommenderSystem[Kgat]):
             return replace(batch, masked=self.facts.interactions(users, items))
         key = (self.settings.training.seed, KG, epoch, index)
         return FactBatch(*self.facts.draw(phase.batch_size, *key))
+
+    def candidates(self) -> np.ndarray:
+        """Items with a training interaction or a fact, from which their vectors follow."""
+        first, facts = self.view.item_offset, knowledge_view(self.graph)
+        known = self.view.train_by_item.counts > 0
+        for ends in (facts.head - first, facts.tail - first):
+            known[ends[(ends >= 0) & (ends < len(known))]] = True
+        return np.flatnonzero(known)
 
     def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
         """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""

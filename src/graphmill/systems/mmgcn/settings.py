@@ -65,7 +65,7 @@ class MmgcnSettings(RecommenderSettings):
 
 
 # published: the settings of the public implementations; large_batch: a step costs the same at any batch size. Its
-# learning rate and patience were chosen by measured quality (benchmarks/LOG.md, large batches).
+# learning rate and patience were chosen by measured quality (benchmarks/LOG_2026.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},

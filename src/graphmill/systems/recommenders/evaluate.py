@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from graphmill.evaluation.baselines.recommendation import FAMILIES, BaselineModels, ItemBaseline, tune_item_baselines
+from graphmill.evaluation.baselines.recommendation import FAMILIES, ItemBaseline, ItemModels, tune_item_baselines
 from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.sampling.keyed import sampled
-from graphmill.systems.recommenders.settings import METRICS, RecommenderSettings
+from graphmill.systems.recommenders.settings import METRICS, ClosedFormRecommenderSettings, RecommenderSettings
 
 QUERY_SEED = 2024
 """The sample of users that is asked while training is the same for every model, run and seed of a data set."""
@@ -21,7 +21,7 @@ QUERY_SEED = 2024
 class RecommenderEvaluator:
     """Ranks all items for the users of a split. ``evaluation.max_queries`` limits their number during training."""
 
-    def __init__(self, view: Interactions, settings: RecommenderSettings) -> None:
+    def __init__(self, view: Interactions, settings: RecommenderSettings | ClosedFormRecommenderSettings) -> None:
         self.view, self.settings = view, settings
         self._baselines: dict[tuple[str, str], ItemLists] = {}
         self._poll: Callable[[], None] = lambda: None
@@ -74,14 +74,14 @@ class RecommenderEvaluator:
     def baselines(self) -> dict[str, ItemBaseline]:
         """The selected baseline predictors, with their best settings on validation."""
         train, valid, evaluation = known(self.view.train), known(self.view.valid), self.settings.evaluation
-        wanted = [name for name in FAMILIES if name in evaluation.baselines]
+        wanted = [name for name in FAMILIES if name in evaluation.baselines and name != self.settings.system]
         return tune_item_baselines(
             train, valid, self.view.num_items, evaluation.selection_metric, self._poll, wanted=wanted
         )
 
     @cached_property
-    def _models(self) -> BaselineModels:
-        return BaselineModels(known(self.view.train), self.view.num_items)
+    def _models(self) -> ItemModels:
+        return ItemModels(known(self.view.train), self.view.num_items)
 
 
 def known(rows: CsrPattern) -> KnownItems:

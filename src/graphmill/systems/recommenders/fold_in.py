@@ -18,8 +18,16 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, set_metrics, top_k
+from graphmill.evaluation.ranking.recommendation import (
+    ExcludeSeen,
+    KnownItems,
+    no_items,
+    of_all,
+    set_metrics,
+    top_k,
+)
 from graphmill.graph.histories import Histories
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import sampled
 from graphmill.systems.recommenders.evaluate import known
 
@@ -102,12 +110,16 @@ def fold_in(
         items = np.concatenate([items, found.astype(items.dtype)])
         of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
     met = _ones(row, column, (len(histories.known), len(items)))
-    vectors = _as_long(of_items(met, setting), *_known_users(system, of_items, setting, users, len(items)))
+    candidates = np.concatenate((system.candidates(), sorted_unique(column[new & (histories.known[row] >= 0)])))
+    usable = np.isin(column, candidates)  # vectors of other items are random
+    read = _ones(row[usable], column[usable], met.shape)
+    vectors = _as_long(of_items(read, setting), *_known_users(system, of_items, setting, users, len(items)))
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
     seen = no_items(len(vectors)) if exclude_seen == "never" else seen
-    best, scores = top_k(lambda u: left[torch.from_numpy(u)] @ right, np.arange(len(vectors)), len(items), seen, k)
-    return best, scores, {"fold_in": setting.name, **about}
+    asked = np.flatnonzero(np.diff(read.indptr) > 0)
+    lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, asked, len(items), seen, k, candidates)
+    return *of_all(len(vectors), asked, *lists), {"fold_in": setting.name, **about}
 
 
 def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:

@@ -72,3 +72,8 @@ def pairs_part(settings: RecommenderSettings, width: float, setup: Setup) -> Par
 def evaluation_part(vectors: float) -> Part:
     """An evaluation by this many numbers in vectors."""
     return Part("vectors and scores of an evaluation", "evaluation", vectors + _SCORES)
+
+
+def closed_form_parts(graph: TypedGraph) -> list[Part]:
+    """The parts of every recommender in closed form: the interactions in several orders, and an evaluation."""
+    return [Part("interactions", "always", sizes_of(graph).edges, 64), evaluation_part(0.0)]

@@ -74,6 +74,13 @@ class MultimodalSystem(RecommenderSystem[M]):
                 vectors[alone] = WarmedUp(*self._without_interactions(model))(vectors[alone])
         return vectors, {}
 
+    def candidates(self) -> np.ndarray:
+        """Items with a training interaction or features, from which their vectors follow."""
+        known = self.view.train_by_item.counts > 0
+        for modality in self.modalities:
+            known |= modality.present
+        return np.flatnonzero(known)
+
     def _with_means(self, model: M, items: np.ndarray) -> dict[str, Tensor]:
         """The model's tensors, with the mean over items in the rows ``items`` of id embeddings, including new rows."""
         rows = dict(model.state_dict())

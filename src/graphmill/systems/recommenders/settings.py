@@ -3,9 +3,14 @@
 from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import SteadyTraining, SystemSettings
+from graphmill.systems.base import ClosedFormSettings, SteadyTraining, SystemSettings
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
+LOSS = (
+    "bpr: −log σ of the difference between the score of the item and that of each negative, averaged; "
+    "sampled_softmax: −log of the item's share in a softmax over itself and the negatives. With one negative the "
+    "two are the same"
+)
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr", "ndcg_kgat")
 
 
@@ -13,7 +18,7 @@ class RecommenderEvaluation(EvaluationSettings):
     """Full ranking of all items, with training items masked."""
 
     AT_K: ClassVar[tuple[str, ...]] = METRICS
-    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "item_knn", "ease", "bpr_mf")
+    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "item_knn", "ease", "mf")
 
     eval_every: int = setting(1, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["recall", "ndcg"], "Metrics computed at each evaluation", identity=False)
@@ -28,8 +33,8 @@ class RecommenderEvaluation(EvaluationSettings):
         0, "Number of users evaluated during training (a seeded sample); 0 = all", identity=False, ge=0
     )
     baselines: list[str] = setting(
-        ["popularity", "item_knn", "ease", "bpr_mf"],
-        "Final evaluation: baselines to rank on the same split; bpr_mf is trained, and only appears in the asset "
+        ["popularity", "item_knn", "ease", "mf"],
+        "Final evaluation: baselines to rank on the same split; mf is trained, and only appears in the asset "
         "`_ranking` and `graphmill rank`",
         identity=False,
     )
@@ -43,12 +48,7 @@ class RecommenderEvaluation(EvaluationSettings):
 class RecommenderObjective(Settings):
     """The loss of a pair against items without an interaction of its user; a system adds its norms."""
 
-    loss: Literal["bpr", "sampled_softmax"] = setting(
-        "bpr",
-        "bpr: −log σ of the difference between the score of the item and that of each negative, averaged; "
-        "sampled_softmax: −log of the item's share in a softmax over itself and the negatives. With one negative the "
-        "two are the same",
-    )
+    loss: Literal["bpr", "sampled_softmax"] = setting("bpr", LOSS)
     negatives_per_positive: int = setting(
         1, "Number of random negatives for each pair (as published: 1)", ge=1, le=1024
     )
@@ -68,6 +68,14 @@ class RecommenderSettings(SystemSettings):
     objective: RecommenderObjective = setting(RecommenderObjective(), "The loss")
     training: SteadyTraining = setting(SteadyTraining(), "Length and optimizer")
     acceleration: RecommenderAcceleration = setting(RecommenderAcceleration(), "How the arithmetic is done")
+    evaluation: RecommenderEvaluation = setting(
+        RecommenderEvaluation(), "What is measured while training", identity=False
+    )
+
+
+class ClosedFormRecommenderSettings(ClosedFormSettings):
+    """The settings of recommenders in closed form."""
+
     evaluation: RecommenderEvaluation = setting(
         RecommenderEvaluation(), "What is measured while training", identity=False
     )

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import sampled_rows
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, no_items, top_k
 from graphmill.graph.histories import Histories
-from graphmill.graph.interactions import interaction_view
+from graphmill.graph.interactions import Interactions, interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
@@ -60,20 +60,15 @@ class RecommenderSystem(BaseSystem[M], ABC):
     negatives: Pool = "seen"
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
-        """Raises InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
+        """Raises :func:`require_cut_off`'s error."""
         super().__init__(graph, settings)
         self.settings: RecommenderSettings = settings
         self.view = interaction_view(graph)
-        wanted, items = settings.evaluation.selection_metric, self.view.num_items
-        if int(wanted.partition("@")[2]) > items:  # it could not distinguish epochs
-            raise InputError(
-                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {settings.data}; take "
-                f"a cut-off of at most {items}, and name it in evaluation.top_k"
-            )
+        require_cut_off(settings, self.view.num_items)
         size = settings.step_size()
         self.sampler = PairSampler(
             self.view.train,
-            items,
+            self.view.num_items,
             size,
             settings.training.seed,
             draw=self.draw,
@@ -176,16 +171,13 @@ class RecommenderSystem(BaseSystem[M], ABC):
     def recommend(
         self, model: M, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every user with training items, the ``k`` best items without a known interaction of the user; with
-        ``never``, of all items. ``auto`` is ``always``: these systems are evaluated only on new items.
+        """:func:`recommended` of :meth:`candidates`."""
+        return recommended(self.view, self.scorer(model).of_users, self.candidates(), k, exclude_seen)
 
-        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
-        """
-        view = self.view
-        users = np.flatnonzero(view.train.counts > 0)
-        seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
-        items, scores = top_k(self.scorer(model).of_users, users, view.num_items, seen, k)
-        return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
+    def candidates(self) -> np.ndarray:
+        """Int64, ascending: the items of which the system knows something: by default those with a training interaction.
+        Others are never recommended, because their vectors are the random ones of the beginning."""
+        return np.flatnonzero(self.view.train_by_item.counts > 0)
 
     def fold_in(
         self, model: M, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
@@ -206,6 +198,8 @@ class RecommenderSystem(BaseSystem[M], ABC):
         every = self.vectors(model)
         return every[0][self._tensor(users)], every[1][self._tensor(items)]
 
+    folds_in_items = True
+    """:meth:`fold_in` also makes vectors of new items, from their known users."""
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""
 
@@ -248,6 +242,31 @@ class RecommenderSystem(BaseSystem[M], ABC):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of training triples per step."""
         return "triples", self.sampler.num_pairs / self.sampler.steps_per_epoch
+
+
+def recommended(
+    view: Interactions, score: ScoreBlock, candidates: np.ndarray, k: int, exclude_seen: ExcludeSeen
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every user with training items, the ``k`` best of the ``candidates`` (int64, ascending) without a known
+    interaction of the user; with ``never``, of all candidates. ``auto`` is ``always``: systems of users and items are
+    evaluated only on new items.
+
+    Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+    """
+    users = np.flatnonzero(view.train.counts > 0)
+    seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
+    items, scores = top_k(score, users, view.num_items, seen, k, candidates)
+    return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
+
+
+def require_cut_off(settings: Any, items: int) -> None:
+    """Raise InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
+    wanted = settings.evaluation.selection_metric
+    if int(wanted.partition("@")[2]) > items:  # it could not distinguish epochs
+        raise InputError(
+            f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {settings.data}; take "
+            f"a cut-off of at most {items}, and name it in evaluation.top_k"
+        )
 
 
 class RecommenderScorer:

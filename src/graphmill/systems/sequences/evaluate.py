@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from graphmill.evaluation.ranking.next_item import (
 from graphmill.evaluation.ranking.recommendation import Int64
 from graphmill.graph.sequences import Sequences
 from graphmill.sampling.keyed import sampled
-from graphmill.systems.sequences.settings import METRICS, SasrecSettings
+from graphmill.systems.sequences.settings import METRICS
 
 if TYPE_CHECKING:
     import torch
@@ -36,9 +36,12 @@ TUNING_USERS = 5_000
 
 
 class SequenceEvaluator:
-    """Queries of each split, made once. ``evaluation.max_queries`` limits their number during training."""
+    """Queries of each split, made once. ``evaluation.max_queries`` limits their number during training.
 
-    def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
+    ``settings``: those of a system whose section ``evaluation`` is a :class:`SequenceEvaluation`.
+    """
+
+    def __init__(self, sequences: Sequences, settings: Any) -> None:
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
         self._baselines: dict[tuple[str, str], HistoryRanks] = {}
@@ -65,8 +68,8 @@ class SequenceEvaluator:
         ``final``: all metrics; metrics without targets whose time is tied, so that their order is that of the file
         (``untied_``); if there are targets that their user has met before: their share (``repeat_share``), metrics of
         these targets among all items (``repeated_``) and of the other targets among the items new to their user
-        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``item_knn_``,
-        ``replay_``), also with repeats separately.
+        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``session_knn_``,
+        ``repeats_``), also with repeats separately.
         """
         evaluation = self.settings.evaluation
         asked = self.split(split)
@@ -107,9 +110,11 @@ class SequenceEvaluator:
     @cached_property
     def tuned(self) -> dict[str, ItemBaseline]:
         """The selected baseline predictors, with their best settings on validation (on a seeded sample of its queries)."""
-        wanted = self.settings.evaluation.baselines
-        if not wanted:
-            return {}
+        wanted = [name for name in self.settings.evaluation.baselines if name != self.settings.system]
+        return self.tuned_on_validation(wanted) if wanted else {}
+
+    def tuned_on_validation(self, wanted: list[str]) -> dict[str, ItemBaseline]:
+        """The predictors ``wanted`` with their best settings on validation."""
         valid = self.split("valid")
         valid = valid.take(sampled(np.arange(len(valid.users)), TUNING_USERS, TABLE_SEED, "tuning users"))
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)

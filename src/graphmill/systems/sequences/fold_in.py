@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, of_all, top_k
 from graphmill.graph.histories import Histories
 from graphmill.kernels.products import product
 from graphmill.sampling.sequences import scaled_times
@@ -26,9 +26,8 @@ def fold_in(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and an empty note."""
     items = system.data.sequences.num_items
-    histories = histories.take(histories.items < items)
+    histories = histories.take(np.isin(histories.items, system.candidates))  # the vectors of others are random
     there = np.flatnonzero(np.diff(histories.indptr) > 0)
-    best, scores = np.full((len(histories.known), k), -1, np.int64), np.full((len(histories.known), k), -np.inf)
     times = _times(system, histories)
     table = model.network.items.weight.detach().float()
     exclude = exclude_seen == "always" or (exclude_seen == "auto" and not system.data.sequences.repeats)
@@ -43,10 +42,8 @@ def fold_in(
         return torch.cat(found)
 
     with torch.no_grad():
-        found = top_k(score, there, items, seen, k)
-    width = found[0].shape[1]
-    best[there, :width], scores[there, :width] = found
-    return best, scores, {}
+        found = top_k(score, there, items, seen, k, system.candidates)
+    return *of_all(len(histories.known), there, *found), {}
 
 
 def _times(system: SequenceSystem, histories: Histories) -> Times:

@@ -99,14 +99,14 @@ class SequenceEvaluation(EvaluationSettings):
 
     AT_K: ClassVar[tuple[str, ...]] = ("ndcg", "hr")
     WHOLE: ClassVar[tuple[str, ...]] = ("mrr",)
-    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "markov", "item_knn", "replay")
+    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "markov", "session_knn", "repeats")
 
     metrics: list[str] = setting(["ndcg", "hr", "mrr"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([5, 10, 20], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("ndcg@10", "The metric that chooses the best epoch", identity=False)
     baselines: list[str] = setting(
-        ["popularity", "markov", "item_knn", "replay"],
-        "Final evaluation: baselines to rank on the same split; replay runs only if users take the same items again",
+        ["popularity", "markov", "session_knn", "repeats"],
+        "Final evaluation: baselines to rank on the same split; repeats are ranked only if users take the same items again",
         identity=False,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,11 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         """The number of users with a held-out item."""
         return len(self.evaluator.split(split).users)
 
+    @cached_property
+    def candidates(self) -> np.ndarray:
+        """Int64, ascending: items with a training interaction. Others are never recommended: their vectors are random."""
+        return np.flatnonzero(self.data.popularity > 0)
+
     def recommend(
         self, model: SequenceModule, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -215,7 +221,7 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         scorer = self.scorer(model)
         exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
         seen = KnownItems(s.indptr, s.items) if exclude else no_items(s.num_users)
-        items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k)
+        items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k, self.candidates)
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
 
     def fold_in(

@@ -1,0 +1,113 @@
+"""Pictures of a training, as PNG bytes: losses, metrics and memory. The title states the main result."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphmill.evaluation.health.loss_curve import is_total, weighted_losses
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
+
+FEWEST_DRAWN = 3
+"""With fewer epochs, a line of figures says more than a curve."""
+_Rows = dict[str, list[tuple[float, float]]]
+
+
+def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
+    """The total loss over ``x`` and its weighted terms, which add up to it; in a second panel the terms whose weight is
+    not 1, such as norms, before weighting.
+
+    A record has the number ``x``, and the mappings "losses" and "coefficients" of names to values, as metrics.jsonl.
+    Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
+    """
+    weighted: _Rows = {}
+    raw: _Rows = {}
+    for record in records:
+        weights = record.get("coefficients") or {}
+        _add(weighted, record[x], weighted_losses(record))
+        values = record["losses"].items()
+        _add(raw, record[x], {n: v for n, v in values if not is_total(n) and weights.get(n, 1.0) != 1.0})
+    if len(weighted) == 2:  # the only term is the total
+        weighted.pop(next(name for name in weighted if name != "total"))
+    figure, ax = blank(columns=1 + bool(raw))
+    panels = list(ax) if raw else [ax]
+    places = {name: place for place, name in enumerate(weighted)}
+    for panel, rows in zip(panels, (weighted, raw), strict=False):
+        for name, own in rows.items():
+            _curve(panel, places.get(name, len(places)), name.replace("/", " "), own)
+    if raw:
+        labelled(figure, panels[1], "Before weighting", x)
+    title = _loss_title(weighted.get("total", []), weighted, x)
+    labelled(figure, panels[0], "Total and weighted terms" if raw else title, x, "loss", "best" if weighted else "")
+    if raw:
+        figure.suptitle(title)
+    return png(figure)
+
+
+def _add(rows: _Rows, at: float, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        finite = float(value) if math.isfinite(float(value)) else math.nan
+        rows.setdefault(name, []).append((at, finite))
+
+
+def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:
+    """The (x, y) ``rows``, with markers if they are few."""
+    style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
+    ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
+
+
+def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
+    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``. Records without it are skipped.
+
+    ``split`` of a record names the split if it is not validation. Only the first six metrics with values between 0 and
+    1 are drawn. ``selection``: the metric that chooses the best epoch; its largest value is marked.
+    """
+    measured = [record for record in records if record.get("valid")]
+    names = list(dict.fromkeys(name for record in measured for name in record["valid"]))
+    drawn = [n for n in names if all(0 <= float(r["valid"].get(n, 0.0)) <= 1 for r in measured)]
+    drawn = sorted(drawn, key=lambda name: name != selection)[:6]
+    figure, ax = blank()
+    for place, name in enumerate(drawn):
+        rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
+        _curve(ax, place, name, rows)
+    title = "No metric was measured"
+    if drawn:
+        chosen = selection if selection in drawn else drawn[0]
+        best = max((r for r in measured if chosen in r["valid"]), key=lambda r: float(r["valid"][chosen]))
+        ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
+        split = "validation" if best.get("split", "valid") == "valid" else f"{best['split']}: optimistic"
+        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on {split}, epoch {best['epoch']}"
+    ax.set_ylim(bottom=0)
+    return png(labelled(figure, ax, title, "epoch", legend="right" if drawn else ""))
+
+
+def _loss_title(total: Sequence[tuple[float, float]], rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> str:
+    if not total:
+        return "No loss was recorded"
+    finite = [row for row in total if math.isfinite(row[1])]
+    gaps = sum(math.isnan(value) for own in rows.values() for _, value in own)
+    broken = f"; {gaps} values are not finite" if gaps else ""
+    if not finite:
+        return "The loss was never finite"
+    (first, before), (last, after) = finite[0], finite[-1]
+    verb = "fell" if after < before else "rose" if after > before else "stayed"
+    return f"Loss {verb} from {before:.4g} at {x} {first} to {after:.4g} at {x} {last}{broken}"
+
+
+def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0) -> bytes:
+    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes if there is a device.
+
+    ``limit_bytes``: the budget, drawn as a line; 0 for none.
+    """
+    figure, ax = blank()
+    seconds = [sample["seconds"] for sample in samples]
+    said = []
+    for place, (key, label) in enumerate((("resident", "process"), ("device", "device"))):
+        values = [sample.get(key, 0) / 2**30 for sample in samples]
+        if any(values):
+            said.append(f"{max(values):.2f} GiB {label}")
+            ax.plot(seconds, values, color=COLOURS[place], label=label, linewidth=1.5)
+    if limit_bytes:
+        ax.axhline(limit_bytes / 2**30, color=COLOURS[5], linestyle="--", label="budget")
+    ax.set_ylim(bottom=0)
+    title = "Peak memory " + ", ".join(said) if said else "No memory was recorded"
+    return png(labelled(figure, ax, title, "seconds", "GiB", "best" if said or limit_bytes else ""))

@@ -1,0 +1,72 @@
+"""Whole numbers that a program wrote as decimals (``7.0``), because its columns of whole numbers know no gaps: as ids they
+are the whole numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN
+
+_WHOLE = re.compile(r"[+-]?[0-9]+(?P<point>\.0+)?|[+-]?[0-9](\.[0-9]+)?(?P<power>[eE]\+[0-9]+)")
+SAMPLE_ROWS = 5000
+
+
+def are_decimals(cells: Sequence[str]) -> bool:
+    """Whether texts are whole numbers, of which some are written as decimals."""
+    found = [_WHOLE.fullmatch(cell) for cell in cells if cell]
+    return all(found) and any(each and (each["point"] or each["power"]) for each in found)
+
+
+def whole_number(text: str) -> tuple[str, str]:
+    """The whole number that a decimal one is (``7.0`` is ``7``), and why it can be no id, empty if it can.
+
+    Text without a point or an exponent stays as it is.
+    """
+    try:
+        number = Decimal(text.strip()) if re.search(r"[.eEnN]", text) else None
+    except InvalidOperation:
+        number = None
+    if number is None:
+        return text, ""
+    if not number.is_finite() or number != number.to_integral_value():
+        return text, "" if number.is_nan() else "a number with a fraction is no id"
+    if abs(number) >= 2**53:
+        return text, "a decimal number from 2^53 on is no exact id; write ids as whole numbers or text"
+    return str(int(number)), ""
+
+
+def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]]) -> CsvBlock:
+    """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
+
+    ``decimals``: gets each column with the number of its decimals.
+    """
+    keep, table = np.ones(block.table.num_rows, bool), block.table
+    for name in names:
+        column = table[name].combine_chunks()
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        texts = coded.dictionary.to_pylist()
+        found = [whole_number(text) for text in texts]
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        changed = np.array([new != old for (new, _), old in zip(found, texts, strict=True)], bool)
+        wrong = np.array([bool(fault) for _, fault in found], bool)[codes]
+        for row in np.flatnonzero(wrong & keep).tolist():
+            fault, value = found[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
+            block.rejects.append(Reject(block.line(row), name, fault, value))
+        keep &= ~wrong
+        if number := int((changed[codes] & ~wrong).sum()):
+            decimals.append((name, number))
+        new = pa.DictionaryArray.from_arrays(coded.indices, pa.array([text for text, _ in found], pa.string()))
+        new = new.dictionary_decode()
+        new = new.dictionary_encode() if pa.types.is_dictionary(column.type) else new
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), new)
+    if keep.all():
+        return replace(block, table=table.combine_chunks())
+    return replace(block, table=table).rows(keep)

@@ -1,0 +1,163 @@
+"""The verdict on a model: one word for the whole, and a sentence with the reasons, from a run's or version's reports.
+
+Asset pages, the model's check, card, report, explorer and promotions all show this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphmill.evaluation.markdown import number
+from graphmill.evaluation.ranking.against_baselines import title
+from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.reports.card_files import CardFiles, read_card_files
+from graphmill.verified_files import MANIFEST, VERSION, read_json_file
+
+Word = Literal["better", "level", "worse", "broken", "unranked"]
+LEVEL_WITHOUT_INTERVAL = 0.02
+"""Largest relative difference that counts as level where no interval was measured."""
+_NEXT = {
+    "better": "Promote it if its links or items look right to you.",
+    "level": "Use the simpler one, or train longer.",
+    "worse": "Use the simpler one, or search the settings.",
+    "unranked": "Rank it: `graphmill rank RUN`.",
+}
+
+
+@dataclass(frozen=True)
+class ModelVerdict:
+    """``word``: better, level or worse than the best simple way; broken: its vectors or losses are not sound; unranked:
+    not compared yet. ``short``: the comparison in a few words. ``sentence``: all reasons, with what to do."""
+
+    word: Word
+    short: str
+    sentence: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether nobody has to look: the model is better, or has not been compared yet."""
+        return self.word in ("better", "unranked")
+
+    @property
+    def text(self) -> str:
+        """Word and sentence, as Markdown."""
+        return f"**{self.word.capitalize()}.** {self.sentence}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    word: Word
+    short: str
+    detail: str
+
+
+def model_verdict(
+    ranking: Mapping[str, Any], health: Mapping[str, Any], drift: Mapping[str, Any], *, metric: str = ""
+) -> ModelVerdict:
+    """The verdict from the contents of ``ranking.json``, ``health.json`` and ``drift.json`` ({}: not there).
+
+    ``metric``: the metric that chose the epoch, by which recommenders are compared. A model with an interval is better
+    if the whole interval of its ratio to the best baseline is above 1, and worse if it is below 1.
+    """
+    compared = _compared(ranking, metric)
+    bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
+    broken = bool(health.get("failure") or bad)
+    word: Word = "broken" if broken else compared.word
+    parts = [compared.detail, _health(health)]
+    if drift.get("against"):
+        parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
+    remedies = [each["remedy"] for each in bad if each.get("remedy")]
+    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else _NEXT[word])
+    short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
+    return ModelVerdict(word, short, " ".join(part for part in parts if part))
+
+
+def run_verdict(folder: str | Path) -> ModelVerdict:
+    """:func:`model_verdict` of a run directory or a version's folder. Reports of another epoch or export do not count.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    root = Path(folder)
+    if not any((root / name).is_file() for name in (f"embeddings/{MANIFEST}", VERSION)):  # no vectors: nothing exported
+        ranking = root / "ranking.json"
+        return model_verdict(read_json_file(ranking, "") if ranking.is_file() else {}, {}, {})
+    return card_verdict(read_card_files(root))
+
+
+def card_verdict(files: CardFiles) -> ModelVerdict:
+    """:func:`model_verdict` of a card's files."""
+    ranking = files.ranking if files.ranking.get("epoch") == files.export.get("epoch") else {}
+    health = files.health if files.health_is_of_export else {}
+    metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+    return model_verdict(ranking, health, files.drift, metric=metric)
+
+
+def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:
+    against = ranking.get("comparison", ranking).get("against")
+    if against:
+        return _of_links(against)
+    figures = ranking.get("figures", {})
+    model = figures.get("model", {})
+    name = metric if metric in model else next(iter(model), "")
+    rivals = {who: own[name] for who, own in figures.items() if who in SIMPLER and own.get(name) is not None}
+    if not rivals:
+        return _Compared("unranked", "not compared with simple ways", "It has not been compared with simple ways yet.")
+    best = max(rivals, key=lambda who: rivals[who])
+    ratio = model[name] / rivals[best] if rivals[best] else math.inf
+    level = abs(ratio - 1) <= LEVEL_WITHOUT_INTERVAL
+    word: Word = "level" if level else "better" if ratio > 1 else "worse"
+    rest = "no interval was measured"
+    return _comparison(word, SIMPLER[best], name, model[name], rivals[best], ratio, rest)
+
+
+def _of_links(against: Mapping[str, Any]) -> _Compared:
+    best, mrr = against["best"], against["mrr"]
+    ratio = {name: math.nan if value is None else float(value) for name, value in against["ratios"][best].items()}
+    value, low, high = ratio["value"], ratio["low"], ratio["high"]
+    rest = f"{against['queries']:,} queries"
+    if math.isnan(value):
+        word: Word = "better" if mrr["model"] > 0 else "level"
+        value = math.inf if mrr["model"] > 0 else 1.0
+    elif math.isnan(low):
+        word = "level" if abs(value - 1) <= LEVEL_WITHOUT_INTERVAL else "better" if value > 1 else "worse"
+        rest += ", no interval was measured"
+    else:
+        word = "better" if low > 1 else "worse" if high < 1 else "level"
+        rest = f"95 % interval {_share(low)} to {_share(high)}, {rest}"
+    name = f"{against['average']} MRR"
+    return _comparison(word, title(best), name, mrr["model"], mrr[best], value, rest)
+
+
+def _comparison(word: Word, rival: str, metric: str, ours: float, theirs: float, ratio: float, rest: str) -> _Compared:
+    by = f" ({_share(ratio)})" if math.isfinite(ratio) else ""
+    preposition = "with" if word == "level" else "than"
+    detail = f"{metric} {number(float(ours))} against {number(float(theirs))} of {rival}, the best simple way"
+    detail += f": {_share(ratio)}" if by else ""
+    return _Compared(word, f"{word} {preposition} {rival} by {metric}{by}", f"{detail} ({rest}).")
+
+
+def _share(ratio: float) -> str:
+    return f"{round(100 * (ratio - 1)) + 0:+d} %"
+
+
+def _health(health: Mapping[str, Any]) -> str:
+    if not health:
+        return "Its vectors have not been validated."
+    if health.get("failure"):
+        return (
+            f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
+        )
+    judged = health.get("verdicts", ())
+    outside = [str(each["name"]).replace("_", " ") for each in judged if each["status"] != "pass"]
+    if not outside:
+        return "Its vectors are healthy."
+    return f"{len(outside)} of {len(judged)} health figures are out of bounds ({', '.join(outside[:3])})."

@@ -1,0 +1,133 @@
+"""Tables of vectors and the scores of their links: ComplEx (Trouillon et al. 2016), DistMult (Yang et al. 2015), RotatE
+(Sun et al. 2019) and TransE (Bordes et al. 2013)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.kernels.devices import wide
+
+Product = Literal["complex", "distmult"]
+Score = Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]
+SCORES: tuple[Score, ...] = ("complex", "distmult", "rotate", "transe_l1", "transe_l2")
+"""The scores; an export has the place of its own."""
+
+INITIAL_LENGTH = 0.5
+"""Root mean square length of the initial vectors: short, so that the first scores are close to each other."""
+BLOCK = 2**22
+"""Numbers of one block of differences, in l1 distances."""
+SHORTEST = 1e-12
+"""Smallest squared distance: the square root has no finite slope at 0."""
+
+
+class FactorTables(nn.Module):
+    """score(h, r, t) of one of :data:`SCORES`; a complex vector's first half is real and its second imaginary.
+
+    complex: Re Σ_k h_k r_k conj(t_k). distmult: Σ_k h_k r_k t_k. rotate: −‖h ∘ r − t‖ with |r_k| = 1. transe_l1 and
+    transe_l2: −‖h + r − t‖. With ``popularity`` [R], the score adds its entry for r times log(1 + training links into
+    t). ``entities`` [N, d]; ``relations`` [R, d], for rotate [R, d/2] angles.
+    """
+
+    def __init__(self, num_entities: int, num_relations: int, dim: int, score: Score, popularity: bool = False) -> None:
+        super().__init__()
+        self.score = score
+        scale = INITIAL_LENGTH * dim**-0.5
+        self.entities = nn.Parameter(torch.randn(num_entities, dim) * scale)
+        if score == "rotate":
+            self.relations = nn.Parameter((2 * torch.rand(num_relations, dim // 2) - 1) * math.pi)
+        else:
+            self.relations = nn.Parameter(torch.randn(num_relations, dim) * scale)
+        # In a softmax, log(degree) with weight 1 is the best score by popularity alone: training starts there.
+        self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
+
+    def relation_vectors(self, rows: Tensor | slice | list[int] = slice(None)) -> Tensor:
+        """The vectors [B, d] of relations; for rotate of numbers of modulus 1."""
+        chosen = self.relations[rows]
+        return torch.cat([chosen.cos(), chosen.sin()], dim=1) if self.score == "rotate" else chosen
+
+    def cubes(self, vectors: Tensor) -> Tensor:
+        """The nuclear 3-norm's Σ |v_k|³ over all of ``vectors`` [B, d] → 0-d (N3, Lacroix et al. 2018)."""
+        if self.score == "distmult":
+            return vectors.abs().pow(3).sum()
+        a, b = vectors.chunk(2, dim=1)
+        return (a * a + b * b + SHORTEST).pow(1.5).sum()
+
+
+def joined(heads: Tensor, relations: Tensor, score: Score) -> Tensor:
+    """Vectors of heads [B, d] and of relations [B or 1, d] → [B, d], which a target's vector is compared with."""
+    if score.startswith("transe"):
+        return heads + relations
+    return products(heads, relations, "distmult" if score == "distmult" else "complex")
+
+
+def scores_of_all(x: Tensor, targets: Tensor, score: Score) -> Tensor:
+    """Scores [B, C] of :func:`joined` vectors [B, d] and targets [C, d]; distances in at least fp32."""
+    if score in ("complex", "distmult"):
+        return x @ targets.T
+    with torch.autocast(x.device.type, enabled=False):
+        x, targets = wide(x), wide(targets)
+        if score == "transe_l1":
+            return -_ManhattanDistances.apply(x, targets)
+        squares = x.square().sum(1)[:, None] + targets.square().sum(1) - 2 * x @ targets.T
+        return -squares.clamp(min=SHORTEST).sqrt()
+
+
+def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
+    """Scores [B] of :func:`joined` vectors and targets [B, d], row by row."""
+    if score in ("complex", "distmult"):
+        return wide((x * targets).sum(1))
+    difference = wide(x) - wide(targets)
+    if score == "transe_l1":
+        return -difference.abs().sum(1)
+    return -difference.square().sum(1).clamp(min=SHORTEST).sqrt()
+
+
+def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, score: Score) -> Tensor:
+    """Scores [B, R] of all ``relations`` [R, d] between heads and targets [B, d], without popularity."""
+    if score.startswith("transe"):
+        return scores_of_all(targets - heads, relations, score)
+    if score == "distmult":
+        return (heads * targets) @ relations.T
+    a, b = heads.chunk(2, dim=1)
+    between = products(torch.cat([a, -b], dim=1), targets, "complex")
+    if score == "complex":
+        return between @ relations.T
+    with torch.autocast(heads.device.type, enabled=False):
+        lengths = wide(heads).square().sum(1) + wide(targets).square().sum(1)
+        squares = lengths[:, None] - 2 * wide(between) @ wide(relations).T
+        return -squares.clamp(min=SHORTEST).sqrt()
+
+
+def products(left: Tensor, right: Tensor, score: Product) -> Tensor:
+    """[B, d] each, or one of them [1, d] → [B, d]: products of entries, or of complex numbers (a row's first half is
+    real)."""
+    if score == "distmult":
+        return left * right
+    a, b = left.chunk(2, dim=1)
+    c, d = right.chunk(2, dim=1)
+    return torch.cat([a * c - b * d, a * d + b * c], dim=1)
+
+
+class _ManhattanDistances(torch.autograd.Function):
+    """Σ_k |x_k − y_k| of all pairs, in blocks of rows that are computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x, y)
+        return torch.cdist(x, y, p=1.0)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        x, y = ctx.saved_tensors
+        of_x, of_y = torch.empty_like(x), torch.zeros_like(y)
+        rows = max(1, BLOCK // max(y.numel(), 1))
+        for begin in range(0, len(x), rows):
+            here = slice(begin, begin + rows)
+            signs = (x[here, None] - y).sign_().mul_(gradient[here, :, None])
+            of_x[here] = signs.sum(1)
+            of_y -= signs.sum(0)
+        return of_x, of_y

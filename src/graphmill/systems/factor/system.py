@@ -1,0 +1,268 @@
+"""The system of ComplEx, DistMult, RotatE and TransE: for typed links, a softmax over the nodes of the target's type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import wide
+from graphmill.kernels.table_rows import table_rows
+from graphmill.sampling.keyed import generator
+from graphmill.systems.base_system import TableSystem
+from graphmill.systems.factor.batch import N3, NODES, RELATION, SOFTMAX, FactorBatch
+from graphmill.systems.factor.exported import scoring_arrays
+from graphmill.systems.factor.model import FactorTables, joined, scores_of_all, scores_of_pairs, scores_of_relations
+from graphmill.systems.factor.settings import FactorSettings
+from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
+
+
+class FactorSystem(TableSystem[FactorTables]):
+    """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links. With
+    ``objective.relation_weight`` it adds the cross-entropy of the relation among those between the same types.
+
+    In training, a target's degree does not count the link itself.
+
+    Every relation is trained to predict its targets. If the graph does not have a relation's reverse, the model adds an
+    inverse relation with its own vector (reciprocal relations, Lacroix et al. 2018). Everything random is keyed by
+    ``settings.training.seed``.
+    """
+
+    algorithm_version = 1
+    can_checkpoint = False
+
+    def __init__(self, graph: TypedGraph, settings: FactorSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.settings: FactorSettings = settings
+        self.edges = TrainEdges(graph)
+        types = {t.name: number for number, t in enumerate(graph.node_types)}
+        offset = {t.name: t.offset for t in graph.node_types}
+        rows, own_degree = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.float32)]
+        degrees = {}
+        for relation in self.edges.relations:
+            edges = self.edges.edges(relation)
+            same = np.ones(len(edges.src), np.int64)
+            degree = np.bincount(edges.dst, minlength=self.edges.ends(relation.index)[1].count)
+            reached = np.flatnonzero(degree)
+            degrees[relation.index] = reached, np.log1p(degree[reached]).astype(np.float32)
+            own_degree.append(np.log(np.maximum(degree[edges.dst], 1)).astype(np.float32))
+            rows.append(
+                np.stack(
+                    [
+                        edges.src + offset[relation.source],
+                        same * relation.index,
+                        edges.dst + offset[relation.target],
+                        same * types[relation.target],
+                    ],
+                    axis=1,
+                )
+            )
+        self.links, self.own_degree, self.log_degree = np.concatenate(rows), np.concatenate(own_degree), degrees
+        if not len(self.links):
+            raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
+        self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
+        ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
+        self.ends_of_relation = np.array([ends.index(each) for each in ends], np.int64)
+        self.plan_steps(len(self.links))
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> FactorTables:
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
+        self.seed_weights(execution)
+        m = self.settings.model
+        return FactorTables(
+            self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.score, m.popularity
+        )
+
+    def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
+        """All parameters are tables: no weight decay."""
+        return self.groups(model, lambda *_: False)
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> FactorBatch:
+        """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type in the step."""
+        chosen = self.rows_of_step(epoch, index)
+        head, relation, tail, kind = self.links[chosen].T
+        wanted, candidates = self.settings.objective.candidates, {}
+        for number in np.unique(kind).tolist() if wanted else ():
+            node_type = self.graph.node_types[number]
+            if wanted < node_type.count:
+                rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
+                candidates[number] = node_type.offset + rng.choice(node_type.count, wanted, replace=False)
+        degree = {}
+        for number in np.unique(kind).tolist() if self.settings.model.popularity else ():
+            asking = np.unique(relation[kind == number])
+            node_type = self.graph.node_types[number]
+            nodes = candidates.get(number, np.arange(node_type.offset, node_type.offset + node_type.count))
+            local = nodes - node_type.offset
+            degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
+        read = [head, tail]
+        for number in np.unique(kind).tolist():
+            node_type = self.graph.node_types[number]
+            every = np.arange(node_type.offset, node_type.offset + node_type.count)
+            read.append(candidates.get(number, every))
+        nodes = np.unique(np.concatenate(read))
+        return FactorBatch(head, relation, tail, kind, self.own_degree[chosen], nodes, candidates, degree)
+
+    def encode(self, model: FactorTables, batch: FactorBatch) -> Encoded | None:
+        """The vectors of all nodes that the step reads, [nodes, d]: their gradient is added to the table once a step."""
+        return Encoded({NODES: table_rows(model.entities, self._tensor(batch.nodes))})
+
+    def terms(self, model: FactorTables, chunk: FactorBatch, encoded: Encoded | None) -> list[Term]:
+        """The cross-entropy summed over links, and the cubes of their vectors."""
+        assert encoded is not None
+        vectors = encoded.tensors[NODES]
+        ends = np.searchsorted(chunk.nodes, np.stack([chunk.head, chunk.tail]))
+        kinds = np.unique(chunk.kind).tolist()
+        of_kinds = [_arrays_of(chunk, kind) for kind in kinds]
+        copied = iter(self._tensors(*ends, chunk.relation, *chain(*of_kinds)))
+        head, tail, relation = islice(copied, 3)
+        parts = vectors[head], model.relation_vectors(relation), vectors[tail]
+        x = joined(*parts[:2], model.score)
+        loss = x.sum() * 0.0  # a process may hold no link
+        for kind, arrays in zip(kinds, of_kinds, strict=True):
+            own = list(islice(copied, len(arrays)))
+            loss = loss + self._cross_entropy(model, chunk, kind, own, x, parts[2], vectors)
+        count = float(len(chunk))
+        terms = [Term(SOFTMAX, loss, count)]
+        if model.score in ("complex", "distmult"):
+            norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
+            terms.append(Term(N3, norm, count, self.settings.objective.n3))
+        if self.settings.objective.relation_weight:
+            among = self._relation_cross_entropy(model, relation, parts[0], parts[2])
+            terms.append(Term(RELATION, among, count, self.settings.objective.relation_weight))
+        return terms
+
+    def _cross_entropy(
+        self,
+        model: FactorTables,
+        chunk: FactorBatch,
+        kind: int,
+        arrays: list[Tensor],
+        x: Tensor,
+        target: Tensor,
+        vectors: Tensor,
+    ) -> Tensor:
+        """Σ −log softmax over the links whose targets are of one type.
+
+        ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head and relation joined, and the
+        target's vector. ``vectors``: of ``chunk.nodes``. A sampled candidate counts for several nodes; the target itself is
+        not among the candidates.
+        """
+        node_type, given = self.graph.node_types[kind], iter(arrays)
+        rows, tail = islice(given, 2)
+        x, first = x[rows], node_type.offset
+        if kind not in chunk.candidates:
+            nodes, start = None, int(np.searchsorted(chunk.nodes, first))
+            others = scores_of_all(x, vectors[start : start + node_type.count], model.score)
+        else:
+            nodes, place = islice(given, 2)
+            others = scores_of_all(x, vectors[place], model.score)
+        others, own = wide(others), scores_of_pairs(x, target[rows], model.score)[:, None]
+        if model.popularity is not None:
+            place, relation, degrees, own_degree = given
+            weight = wide(model.popularity[relation])[:, None]
+            others = others + weight * degrees.to(weight.dtype)[place]
+            own = own + weight * own_degree.to(weight.dtype)[:, None]
+        if nodes is None:
+            others = others.scatter(1, (tail - first)[:, None], own)
+            return F.cross_entropy(others, tail - first, reduction="sum")
+        others = others + math.log(node_type.count / len(nodes))
+        others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
+        return F.cross_entropy(torch.cat([own, others], dim=1), torch.zeros_like(tail), reduction="sum")
+
+    def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
+        """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""
+        (ends,) = self._tensors(self.ends_of_relation)
+        scores = wide(scores_of_relations(head, target, model.relation_vectors(), model.score))
+        return F.cross_entropy(
+            scores.masked_fill(ends[relation][:, None] != ends, -math.inf), relation, reduction="sum"
+        )
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: FactorTables) -> FactorScorer:
+        """Scores of the graph's relations, and of the inverses that the graph does not have."""
+        return FactorScorer(model, self.edges)
+
+    def scoring(self, model: FactorTables) -> dict[str, np.ndarray]:
+        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.exported.scoring_arrays`."""
+        return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
+        return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
+
+    def evaluate(self, model: FactorTables, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
+        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """The number of links per step."""
+        return "links", self.rows / self.steps_of_rows
+
+
+class FactorScorer:
+    """Scores every candidate of a relation or an inverse relation."""
+
+    def __init__(self, model: FactorTables, edges: TrainEdges, poll: Callable[[], None] = lambda: None) -> None:
+        self.model = model.eval()
+        self.edges = edges
+        self.poll = poll
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        self.poll()
+        source, target = self.edges.ends(relation)
+        with torch.no_grad():
+            rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
+            vectors = self.model.entities
+            own = self.model.relation_vectors([self.edges.known_as(relation)])
+            x = joined(wide(vectors[rows]), wide(own), self.model.score)
+            scores = scores_of_all(x, wide(vectors[target.offset : target.offset + target.count]), self.model.score)
+            if self.model.popularity is None:
+                return scores
+            return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
+
+    def _log_degree(self, relation: int, like: Tensor) -> Tensor:
+        links = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
+        return torch.from_numpy(np.log1p(links)).to(like)
+
+
+def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
+    """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
+    candidates and their places in ``chunk.nodes``, if there are any; with degrees, the links' rows of ``degree``, their
+    relations, ``degree`` and ``own_degree``."""
+    mine = np.flatnonzero(chunk.kind == kind)
+    arrays = [mine, chunk.tail[mine]]
+    if kind in chunk.candidates:
+        candidates = chunk.candidates[kind]
+        arrays += [candidates, np.searchsorted(chunk.nodes, candidates)]
+    if kind in chunk.degree:
+        asking, degree = chunk.degree[kind]
+        relations = chunk.relation[mine]
+        arrays += [np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]]
+    return arrays
+
+
+def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The ``values`` at ``wanted`` of the ascending ``keys``; 0 for a missing key."""
+    place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    return (
+        np.where(keys[place] == wanted, values[place], np.float32(0))
+        if len(keys)
+        else np.zeros(len(wanted), np.float32)
+    )

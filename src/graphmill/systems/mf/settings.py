@@ -1,0 +1,44 @@
+"""The settings of matrix factorisation beyond those that all recommenders share. Importable without torch."""
+
+from typing import ClassVar, Literal
+
+from graphmill.settings import Settings, setting
+from graphmill.systems.base import PRESET, SteadyTraining
+from graphmill.systems.recommenders.settings import LOSS, RecommenderObjective, RecommenderSettings
+
+
+class MfModel(Settings):
+    """Two tables."""
+
+    embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
+
+
+class MfObjective(RecommenderObjective):
+    """The loss of the pairs and the norm of the step's vectors."""
+
+    loss: Literal["sampled_softmax", "bpr"] = setting("sampled_softmax", LOSS)
+    negatives_per_positive: int = setting(
+        64, "Number of random negatives for each pair (as published for bpr: 1)", ge=1, le=1024
+    )
+    regularisation: float = setting(
+        0.3, "λ of ½‖·‖² of the vectors of the user, the item and the negative, averaged over the step", ge=0.0
+    )
+
+
+class MfTraining(SteadyTraining):
+    """Training defaults: many epochs, since they are cheap."""
+
+    learning_rate: float = setting(0.005, "Peak learning rate at the system's base batch", gt=0.0)
+    epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+
+
+class MfSettings(RecommenderSettings):
+    """One run of matrix factorisation: the shape of ``settings.yaml``."""
+
+    compiles: ClassVar[bool] = False
+
+    system: Literal["mf"] = setting("mf", "The system to train")
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
+    model: MfModel = setting(MfModel(), "The network")
+    objective: MfObjective = setting(MfObjective(), "The loss")
+    training: MfTraining = setting(MfTraining(), "Length and optimizer")

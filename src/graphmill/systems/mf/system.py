@@ -1,0 +1,34 @@
+"""The system of matrix factorisation. Its vectors are where KGAT, MMGCN and DRAGON can start (``init_from``)."""
+
+from __future__ import annotations
+
+from graphmill.systems.mf.model import MatrixFactorisation
+from graphmill.systems.mf.settings import MfSettings
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.system import ITEMS, USERS, RecommenderSystem
+from graphmill.training.contract import Encoded, Term
+
+NORM = "norm"
+
+
+class MfSystem(RecommenderSystem[MatrixFactorisation]):
+    """L = mean loss of the pairs + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples, the norm averaged over j."""
+
+    settings: MfSettings
+    term_names = (NORM,)
+    can_checkpoint = False
+
+    def make_model(self) -> MatrixFactorisation:
+        """The two tables."""
+        return MatrixFactorisation(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
+
+    def encode(self, model: MatrixFactorisation, batch: PairBatch) -> Encoded:
+        """The tables themselves."""
+        return Encoded({USERS: model.user, ITEMS: model.item})
+
+    def terms(self, model: MatrixFactorisation, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
+        assert encoded is not None
+        loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
+        count = float(len(chunk))
+        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]

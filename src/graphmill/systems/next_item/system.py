@@ -1,0 +1,202 @@
+"""The systems of next items in closed form: scores follow from the items that a user has taken, in order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from torch import Tensor
+
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines.next_item import (
+    NextItemBaselines,
+    NextItemSplit,
+    compact,
+    markov_scores,
+    recent_scores,
+    repeat_scores,
+)
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, ScoreBlock, no_items, of_all, top_k
+from graphmill.graph.histories import Histories
+from graphmill.graph.sequences import sequence_view
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.next_item.settings import MarkovSettings, NextItemSettings, RepeatsSettings, SessionKnnSettings
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.training.solved import SolvedArrays
+
+
+class NextItemSystem(ClosedFormSystem):
+    """A subclass fits the arrays and gives :meth:`scores`. ``FAMILY``: its name among the baselines of sequence models."""
+
+    FAMILY: ClassVar[str]
+
+    def __init__(self, graph: TypedGraph, settings: NextItemSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.sequences = sequence_view(graph)
+        self.evaluator = SequenceEvaluator(self.sequences, settings)
+
+    @abstractmethod
+    def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
+        """Numbers of queries of ``split``, whose histories are in ``items`` → scores of all items."""
+
+    @property
+    def predictors(self) -> NextItemBaselines:
+        """The predictors, fitted on the training interactions."""
+        return self.evaluator.baselines
+
+    def chosen(self) -> Mapping[str, float]:
+        """The settings that are best on validation."""
+        return self.evaluator.tuned_on_validation([self.FAMILY])[self.FAMILY].values
+
+    @cached_property
+    def candidates(self) -> np.ndarray:
+        """Int64, ascending: items with a training interaction; of others nothing is known."""
+        return np.flatnonzero(self.predictors.popularity > 0)
+
+    def scorer(self, model: SolvedArrays) -> NextItemScorer:
+        """Scores after each user's whole history."""
+        return NextItemScorer(self, model)
+
+    def score_at(self, model: SolvedArrays) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+        """Users int64 [b] and the ends of their histories int64 [b] → scores of all items [b, I]."""
+        s = self.sequences
+
+        def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
+            split = NextItemSplit(users, np.zeros(len(users), np.int64), s.indptr[users], ends)
+            return self.scores(model, split, s.items)(np.arange(len(users)))
+
+        return score
+
+    def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Full-ranking metrics; with ``final`` also the sampled protocol and the other baselines."""
+        return self.evaluator.evaluate(self.score_at(model), split, final=final)
+
+    def held_out(self, split: str) -> int:
+        """The number of users with a held-out item."""
+        return len(self.evaluator.split(split).users)
+
+    def recommend(
+        self, model: SolvedArrays, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with a history, the ``k`` best next items. ``auto``: items of the history are left out, unless
+        users repeat items (:attr:`Sequences.repeats`).
+
+        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+        """
+        s = self.sequences
+        users = np.flatnonzero(np.diff(s.indptr) > 0)
+        whole = Histories(s.indptr, s.items, np.arange(s.num_users))
+        items, scores, _ = self.fold_in(model, whole, k, exclude_seen)
+        return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1)[users], scores[users]
+
+    def fold_in(
+        self, model: SolvedArrays, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and an empty note. Items that the training
+        has not seen are left out, and so are users who have taken no other."""
+        s = self.sequences
+        histories = histories.take(np.isin(histories.items, self.candidates))
+        there = np.flatnonzero(np.diff(histories.indptr) > 0)
+        users = np.arange(len(histories.known))
+        split = NextItemSplit(users, np.zeros(len(users), np.int64), histories.indptr[:-1], histories.indptr[1:])
+        exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
+        seen = KnownItems(histories.indptr, histories.items) if exclude else no_items(len(users))
+        found = top_k(self.scores(model, split, histories.items), there, s.num_items, seen, k, self.candidates)
+        return *of_all(len(users), there, *found), {}
+
+
+class MarkovSystem(NextItemSystem):
+    """Transitions [I, I] as rows: ``indptr`` int64 [I + 1], ``items`` int32 and ``weights`` float32 [nnz];
+    ``popularity`` float32 [I]; ``back_off`` [1]."""
+
+    FAMILY = "markov"
+    ARRAYS = ("indptr", "items", "weights", "popularity", "back_off")
+    settings: MarkovSettings
+
+    def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
+        """The transitions, and the back-off by validation if the setting is 0."""
+        back_off = self.settings.model.back_off or self.chosen()["back_off"]
+        rest = {"popularity": self.predictors.popularity, "back_off": np.array([back_off], np.float32)}
+        return _rows(self.predictors.transitions) | rest
+
+    def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
+        """P(next | last item) + back-off · P(item)."""
+        back_off = float(model.array("back_off")[0])
+        return markov_scores(_matrix(model), model.array("popularity"), split, items, back_off)
+
+
+class SessionKnnSystem(NextItemSystem):
+    """Cosines [I, I] as rows: ``indptr`` int64 [I + 1], ``items`` int32 and ``weights`` float32 [nnz]; ``neighbours``
+    and ``history`` [1]."""
+
+    FAMILY = "session_knn"
+    ARRAYS = ("indptr", "items", "weights", "neighbours", "history")
+    settings: SessionKnnSettings
+
+    def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
+        """The cosines, and the settings that are 0 by validation."""
+        neighbours, history = self.settings.model.neighbours, self.settings.model.history
+        if not (neighbours and history):
+            best = self.chosen()
+            neighbours, history = neighbours or int(best["neighbours"]), history or int(best["history"])
+        weights = sp.csr_matrix(self.predictors.neighbours(neighbours))
+        return _rows(weights) | {"neighbours": np.array([neighbours]), "history": np.array([history])}
+
+    def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
+        """The sum of the cosines to the last items."""
+        return recent_scores(compact(_matrix(model)), split, items, int(model.array("history")[0]))
+
+
+class RepeatsSystem(NextItemSystem):
+    """``popularity`` float32 [I]: training counts, which order the items that a user has not taken; ``decay`` [1]."""
+
+    FAMILY = "repeats"
+    ARRAYS = ("popularity", "decay")
+    settings: RepeatsSettings
+
+    def __init__(self, graph: TypedGraph, settings: RepeatsSettings, batching: str) -> None:
+        """Raises InputError if users do not repeat items."""
+        super().__init__(graph, settings, batching)
+        if not self.sequences.repeats:
+            raise InputError(
+                f"{graph.path}: users seldom take the same item again ({self.sequences.repeat_share:.1%} of their "
+                "interactions), so repeats predict nothing; take the system markov or session_knn"
+            )
+
+    def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
+        """The counts, and the decay by validation if the setting is 0."""
+        decay = self.settings.model.decay or self.chosen()["decay"]
+        return {"popularity": self.predictors.popularity, "decay": np.array([decay], np.float32)}
+
+    def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
+        """The repeats of the user's own items."""
+        return repeat_scores(model.array("popularity"), split, items, float(model.array("decay")[0]))
+
+
+class NextItemScorer:
+    """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
+
+    def __init__(self, system: NextItemSystem, model: SolvedArrays) -> None:
+        self.indptr, self.score = system.sequences.indptr, system.score_at(model)
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
+        return self.score(heads, self.indptr[heads + 1])
+
+
+def _rows(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
+    return {
+        "indptr": matrix.indptr.astype(np.int64),
+        "items": matrix.indices.astype(np.int32),
+        "weights": matrix.data.astype(np.float32),
+    }
+
+
+def _matrix(model: SolvedArrays) -> sp.csr_matrix:
+    indptr = model.array("indptr")
+    return sp.csr_matrix((model.array("weights"), model.array("items"), indptr), (len(indptr) - 1,) * 2)

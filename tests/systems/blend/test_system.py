@@ -1,0 +1,241 @@
+"""A blend: parts that are baselines, amounts by validation, one run for ComplEx, export and explanation."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from graphmill.errors import SettingsError
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import link_queries
+from graphmill.explain.explanation import NOT_SHARED
+from graphmill.explain.links import explain_links, explainer_of
+from graphmill.graph.later_nodes import LaterNodes
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs import parts
+from graphmill.runs.export import Restored, restore
+from graphmill.runs.resolve import parse_settings
+from graphmill.runs.train import train
+from graphmill.systems.blend import complex_part
+from graphmill.systems.blend.exported import scorer_of
+from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures
+from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.ranking import rank_any
+from tests.training.cases import typed_graph
+from tests.training.runs import Kept, assert_same, outcome
+
+BASELINES = ("knn", "spectral", "complex")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(tmp_path_factory.mktemp("blend") / "data" / "graph")
+
+
+def values_of(graph: TypedGraph, **sections: Any) -> dict[str, Any]:
+    device = {"acceleration": {"device": "cpu"}}
+    return {"system": "blend", "data": str(graph.path), "model": {"embedding_dim": 16}, **device, **sections}
+
+
+@pytest.fixture(scope="module")
+def blend(graph: TypedGraph) -> Restored:
+    return restore(train(values_of(graph), "test")["run_dir"])
+
+
+def mrr(restored: Restored, scorer: Any, split: str = "valid") -> float:
+    return rank_links(scorer, link_queries(restored.graph, split), auc_negatives=0).macro["mrr"]
+
+
+def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored, tmp_path: Path) -> None:
+    beside = LinkBaselines(blend.graph, "test", blend.run.path.parent / "baselines", width=16)
+    own: Any = blend.system
+    for name, scorer in own.baselines(blend.model).items():
+        assert mrr(blend, scorer, "test") == pytest.approx(beside.ranking(name)[0].macro["mrr"], rel=1e-6), name
+    assert not list((blend.run.path.parent / "baselines").glob("complex/*")), "the part's run is the baseline's"
+
+
+def test_on_validation_links_it_is_never_below_a_part(blend: Restored) -> None:
+    own: Any = blend.system
+    ranked = {name: mrr(blend, scorer) for name, scorer in own.baselines(blend.model).items()}
+    assert set(ranked) == set(BASELINES)
+    assert mrr(blend, own.scorer(blend.model)) >= max(ranked.values())
+
+
+def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if every mixture is worse, as where each of the averaged ones errs in another way."""
+    own: Any = blend.system
+    monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, values: 0 * choices[0] - 1)
+    model = own.build(own.execution)
+    model.load_state_dict(blend.model.state_dict())
+    own.solve(model, lambda: None)
+    best = max(mrr(blend, scorer) for scorer in own.baselines(model).values())
+    assert mrr(blend, own.scorer(model)) >= best
+    assert len(torch.unique(model.mix, dim=0)) == 1
+
+
+def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("graphmill.usage.link_baselines.train", never)
+    monkeypatch.setattr("graphmill.usage.link_baselines.choose", never)
+    found = rank_any(blend)
+    assert set(found["mrr"]) == {"model", "degree", "random", *BASELINES}
+
+
+def test_score_export_and_explanation_are_one(blend: Restored) -> None:
+    system: Any = blend.system
+    model: Any = blend.model
+    before = model.mix.clone()
+    try:
+        model.mix.copy_(torch.tensor([0.9, 2.0, 3.0, 0.8, 0.5]))
+        _one(system, model)
+    finally:
+        model.mix.copy_(before)
+
+
+def _one(system: Any, model: Any) -> None:
+    score = system.scorer(model).score_targets(1, np.array([2]))
+    pairs = system.scorer(model).score(1, np.array([2, 2]), np.array([3, 8]))
+    torch.testing.assert_close(pairs, score[0, [3, 8]], rtol=1e-5, atol=1e-5)
+    vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
+    exported = scorer_of(system.scoring(model), vectors).score_targets(1, np.array([2]))
+    torch.testing.assert_close(exported, score, rtol=1e-5, atol=1e-5)
+    first, second = system.links.offsets[1]
+    for tail in (3, 8):
+        (why,) = explain_links(system, model, 1, [first + 2], [second + tail])
+        assert why.score == pytest.approx(float(score[0, tail]), rel=1e-4)
+        shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
+        assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), rel=1e-4, abs=1e-5)
+        whole = explainer_of(system, model).score_without(1, first + 2, second + tail, np.zeros(0, np.int64))
+        assert whole == pytest.approx(float(score[0, tail]), rel=1e-4)
+
+
+def test_a_new_node_with_a_known_nodes_edges_is_near_it(blend: Restored) -> None:
+    graph, system = blend.graph, blend.system
+    kinds = [t.name for t in graph.node_types]
+    known, relations = 4, []
+    for relation in graph.relations:
+        matrix = system.links.outgoing[relation.index].tocoo()  # type: ignore[attr-defined]
+        new = graph.node_type("disease").count
+        ends = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if relation.source == "disease":
+            ends = (np.full((matrix.row == known).sum(), new), matrix.col[matrix.row == known].astype(np.int64))
+        elif relation.target == "disease":
+            ends = (matrix.row[matrix.col == known].astype(np.int64), np.full((matrix.col == known).sum(), new))
+        relations.append(ends)
+    later = LaterNodes([int(kind == "disease") for kind in kinds], relations)
+    vectors, arrays = system.embed_later(blend.model, later)  # type: ignore[attr-defined]
+    own = np.concatenate([block.vectors for block in system.embeddings(blend.model)])
+    row = graph.node_type("disease").offset + known
+    cosine = own @ vectors[0] / np.maximum(np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[0]), 1e-9)
+    assert cosine.argmax() == row
+    offset = graph.node_type("disease").offset + graph.node_type("disease").count
+    grown = np.insert(own, offset, vectors[0], axis=0)
+    scores = scorer_of(arrays, grown).score_targets(0, np.array([known, graph.node_type("disease").count]))
+    assert np.corrcoef(scores.numpy())[0, 1] > 0.8
+
+
+# -- runs of parts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_part_of_another_run_is_copied(blend: Restored, graph: TypedGraph) -> None:
+    fewer = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "complex"]})
+    other = Path(train(fewer, "test")["run_dir"])
+    assert other != blend.run.path
+    (one,), (two,) = (list((run / parts.PARTS / "complex").glob("*/report.json")) for run in (blend.run.path, other))
+    assert one.read_bytes() == two.read_bytes()
+    assert restore(other).system.name == "blend"
+
+
+def test_a_blend_that_was_killed_in_a_part_goes_on_with_it(blend: Restored, graph: TypedGraph, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump(values_of(graph)))
+    slow = "import graphmill.training.engine as e, time; f = e.Engine._finish_epoch\n"
+    slow += "e.Engine._finish_epoch = lambda self: (f(self), time.sleep(0.5))\n"
+    code = f"{slow}from graphmill.runs.train import train; import yaml, sys\n"
+    code += "train(yaml.safe_load(open(sys.argv[1])), 'test', root=sys.argv[2])"
+    # Its own parent folder: no finished run is near.
+    root = tmp_path / "far" / "blend"
+    process = subprocess.Popen([sys.executable, "-c", code, str(settings), str(root)], env=dict(os.environ))
+    end = time.monotonic() + 120
+    while not (saved := list(root.glob("*/parts/complex/*/checkpoints/*.safetensors"))) and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert saved
+    assert not list(root.glob("*/checkpoints/*.safetensors"))
+    part = saved[0].parent.parent
+    epochs = part / "metrics.jsonl"
+    before = epochs.read_text().count('"epoch"')
+    again = train(values_of(graph), "test", root=str(root), outlets=[Kept()])
+    assert not (part / "report.json").samefile(blend.run.path)
+    assert before
+    assert_same(outcome(again), outcome(train(values_of(graph), "test")))
+
+
+def test_starting_over_starts_its_parts_over(graph: TypedGraph, tmp_path: Path) -> None:
+    first = Path(train(values_of(graph), "test", root=str(tmp_path / "a" / "blend"))["run_dir"])
+    (part,) = (first / parts.PARTS / "complex").glob("*/report.json")
+    before = part.stat().st_mtime_ns
+    never = values_of(graph, acceleration={"device": "cpu", "resume": "never"})
+    train(never, "test", root=str(tmp_path / "a" / "blend"))
+    assert part.stat().st_mtime_ns > before
+
+
+# -- settings and amounts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"model": {"parts": ["knn"]}}, "lacks spectral"),
+        ({"model": {"parts": ["spectral", "knn", "knn"]}}, "names a part twice"),
+        ({"acceleration": {"processes": 2}}, "processes"),
+        ({"acceleration": {"batch_size": 8}}, "batch_size"),
+        ({"training": {"epochs": 3}}, "epochs"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_settings({"system": "blend", **section}, "x")
+
+
+@pytest.mark.parametrize(("links", "nodes", "n3"), [(99_999, 2_000, 0.1), (100_000, 2_000, 0.05), (700, 10, 0.02)])
+def test_the_more_links_the_less_norm(links: int, nodes: int, n3: float) -> None:
+    assert complex_part.n3_of(links, nodes) == n3
+
+
+def test_the_complex_of_a_small_graph_makes_few_passes(graph: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = complex_part.complex_values(graph, 0, "cpu")["training"]
+    edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
+    assert training["steps_per_epoch"] * training["epochs"] * 1024 <= (complex_part.MOST_PASSES + 7) * max(edges, 1024)
+    monkeypatch.setattr(complex_part, "MINUTES", 1e-6)
+    assert complex_part.complex_values(graph, 0, "cpu")["training"]["steps_per_epoch"] == 1
+
+
+def test_amounts_are_the_mean_of_the_best_choices() -> None:
+    choices = np.random.default_rng(0).random((9, 5)).astype(np.float32)
+    values = np.array([0.2, 0.9, 0.1, 0.8, 0.7, 0.6, 0.5, 0.1, 0.1])
+    np.testing.assert_allclose(_mean_of_best(choices, values), choices[[1, 3, 4, 5, 6]].mean(0))
+    assert BEST == 5
+
+
+def test_mixtures_are_the_sums_of_their_amounts() -> None:
+    """What neighbouring choices share is summed once; the sum itself is the same, bit for bit."""
+    scores = [torch.randn(3, 5, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+    choices = [choice for choice in product((1.0, 0.0), (0.0, 0.3), (0.0, 5.0, 20.0)) if any(choice)]
+    found = list(_mixtures(scores, choices))
+    assert len(found) == len(choices)
+    for choice, mixture in zip(choices, found, strict=True):
+        assert torch.equal(mixture, sum(a * s for a, s in zip(choice, scores, strict=True)))

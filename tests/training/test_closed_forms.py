@@ -1,0 +1,160 @@
+"""Systems in closed form: one step computes the model, and everything else is as with other systems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from graphmill.errors import InputError, SettingsError, TrainingError
+from graphmill.graph.histories import Histories
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.planning import estimate_run
+from graphmill.runs.train import train
+from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.training.contract import Execution, SolvedSystem
+from graphmill.usage.ranking import rank_any
+from graphmill.usage.recommendations import recommend_run
+from tests.graph.test_interactions import built
+from tests.training.cases import CLOSED_FORMS
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
+    folder = tmp_path_factory.mktemp("graphs")
+    made = {make: make(folder / make.__name__) for make in {case.graph for case in CLOSED_FORMS.values()}}
+    return {name: made[case.graph] for name, case in CLOSED_FORMS.items()}
+
+
+def trained(name: str, graph: TypedGraph, root: Path, **sections: Any) -> dict[str, Any]:
+    values = CLOSED_FORMS[name].job(graph, **sections).settings.model_dump()
+    return dict(train(values, "test", root=str(root)))
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
+    name: str, graphs: dict[str, TypedGraph], tmp_path: Path
+) -> None:
+    graph = graphs[name]
+    report = trained(name, graph, tmp_path)
+    assert (report["steps_done"], report["epochs_done"], report["best_epoch"]) == (1, 1, 1)
+    found = restore(report["run_dir"])
+    assert isinstance(found.system, SolvedSystem)
+    job, system = CLOSED_FORMS[name].build(graph)
+    assert isinstance(system, ClosedFormSystem)
+    model = system.build(Execution())
+    system.solve(model, lambda: None)
+    for array in system.ARRAYS:
+        np.testing.assert_array_equal(found.model.array(array), model.array(array), err_msg=array)
+    users = np.arange(5)
+    torch.testing.assert_close(
+        found.system.scorer(found.model).score_targets(0, users), system.scorer(model).score_targets(0, users)
+    )
+    assert system.held_out("valid") > 0
+    assert trained(name, graph, tmp_path)["reused"]
+    estimate = estimate_run(job, graph, "test")
+    assert estimate.chosen
+    assert 0 < estimate.seconds_per_step < 60
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_it_is_exported_ranked_and_recommends(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
+    found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
+    exported = export_run(found)
+    assert set(exported["files"]) == {"weights.safetensors", "relations.parquet"}
+    arrays = load_file(found.run.path / "scorer" / "weights.safetensors")
+    assert set(arrays) == set(found.system.ARRAYS)  # type: ignore[attr-defined]
+    assert rank_any(found)["figures"]
+    assert recommend_run(found, 3)["rows"] > 0
+    assert json.loads((found.run.path / "ranking.json").read_text())["kind"] == "items"
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_a_new_user_is_scored_by_the_history_alone(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
+    found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
+    items = found.graph.node_type("item").count
+    # A user who has met two items, one who has met nothing known, and one without anything.
+    met = Histories(np.array([0, 2, 3, 3]), np.array([1, 2, items]), np.full(3, -1), new_items=1)
+    lists, scores, _ = found.system.fold_in(found.model, met, 4, "always")  # type: ignore[attr-defined]
+    assert (lists[0] >= 0).all()
+    assert not set(lists[0]) & {1, 2, items}
+    assert (lists[1:] == -1).all()
+    assert np.isfinite(scores[0]).all()
+
+
+@pytest.mark.parametrize("name", ["ease", "item_knn", "popularity"])
+def test_items_without_a_training_interaction_are_never_in_a_list(name: str, tmp_path: Path) -> None:
+    pairs = [(u, i, 2 if i == 5 else 0) for u in range(12) for i in range(9) if (u + i) % 3 and i not in (7, 8)]
+    found = _untuned(name, built(tmp_path / "graph", pairs, 12, 9), tmp_path)
+    _, lists, _ = found.system.recommend(found.model, 9, "never")  # type: ignore[attr-defined]
+    offset = found.graph.node_type("item").offset
+    assert set(lists[lists >= 0] - offset) == {0, 1, 2, 3, 4, 6}
+
+
+def _untuned(name: str, graph: TypedGraph, root: Path, **sections: Any) -> Restored:
+    evaluation = {"evaluation": {"selection_metric": "recall@3", "top_k": [3], "baselines": []}}
+    values = {"system": name, "data": str(graph.path), "preset": "none", **evaluation, **sections}
+    return restore(train(values, "test", root=str(root / "runs"))["run_dir"])
+
+
+def test_without_validation_a_tenth_of_train_chooses(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [(u, int(i), 0) for u in range(80) for i in rng.permutation(np.arange(u % 3, 30, 3))[:6]]
+    found = _untuned("ease", built(tmp_path / "graph", [*pairs, (0, 1, 2)], 80, 30), tmp_path)
+    assert found.model.array("regularisation")[0] >= 10
+    chosen = _untuned("ease", found.graph, tmp_path, model={"regularisation": 77.0})
+    assert chosen.model.array("regularisation")[0] == 77
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"training": {"learning_rate": 0.1}}, "training.learning_rate is not read with ease"),
+        ({"acceleration": {"batch_size": 7}}, "acceleration.batch_size is not read with ease"),
+        ({"training": {"epochs": 5}}, "epochs"),
+    ],
+)
+def test_settings_of_gradient_steps_are_refused(
+    sections: dict[str, Any], message: str, graphs: dict[str, TypedGraph]
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        CLOSED_FORMS["ease"].job(graphs["ease"], **sections)
+
+
+def test_days_need_times(tmp_path: Path, graphs: dict[str, TypedGraph]) -> None:
+    with pytest.raises(SettingsError, match=r"model.days: the interactions of .* have no times"):
+        CLOSED_FORMS["popularity"].build(graphs["popularity"], model={"days": 3.0})
+    sequences = CLOSED_FORMS["markov"].graph(tmp_path / "times")
+    values = {"system": "popularity", "data": str(sequences.path), "model": {"days": 0.0005}}
+    evaluation = {"evaluation": {"selection_metric": "recall@3", "top_k": [3], "baselines": []}}
+    late = restore(train({**values, **evaluation}, "test", root=str(tmp_path / "runs"))["run_dir"])
+    everything = late.system.view.train_by_item.counts  # type: ignore[attr-defined]
+    counts = late.model.array("counts")
+    assert 0 < np.floor(counts).sum() < everything.sum()
+    assert ((counts > 0) == (everything > 0)).all()
+
+
+def test_repeats_are_refused_where_nobody_repeats(tmp_path: Path) -> None:
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.sequence import read_sequence
+
+    path = tmp_path / "views.txt"
+    path.write_text("".join(f"u{u} i{(u + n) % 20}\n" for u in range(9) for n in range(6)))
+    tables = read_sequence(path)
+    graph = build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / "graph")
+    with pytest.raises(InputError, match="take the system markov or session_knn"):
+        CLOSED_FORMS["repeats"].build(graph)
+
+
+def test_what_cannot_be_inverted_leaves_no_run_behind(tmp_path: Path) -> None:
+    twins = [(u, i, 0) for u in range(3000) for i in (0, 1, 2)] + [(u, 3, 1) for u in range(40)]
+    with pytest.raises(TrainingError, match="larger regularisation"):
+        _untuned("ease", built(tmp_path / "graph", twins, 3000, 4), tmp_path, model={"regularisation": 1e-9})
+    assert not list((tmp_path / "runs").glob("*/report.json"))
