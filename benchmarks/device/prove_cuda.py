@@ -263,7 +263,7 @@ def compile_phase(device: torch.device, tiny: bool) -> str:
     from graphmill.runs.train import train
 
     said = ("graphs", "recompiles", "compile_seconds")
-    for name, of in _cases(tiny, "hgt-no-messages", "conve-kvsall", "sasrec").items():
+    for name, of in _cases(tiny, "hgt-full", "conve-kvsall", "sasrec").items():
         with case(case=name):
             values = _values(of, device, {"acceleration": {"compile": "default"}})
             report = train(values, "prove", root=str(FOLDER / f"{name}-compiled"))["compile"]

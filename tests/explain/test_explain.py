@@ -154,7 +154,7 @@ def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
 
 
 def test_spectral_vectors_alone_are_shared_out_exactly(tmp_path: Path) -> None:
-    case = CASES["hgt-softmax-alone"]
+    case = CASES["hgt-softmax"]
     _, system = case.build(case.graph(tmp_path / "graph"))
     model = system.build(Execution()).eval()
     [why] = explain_links(system, model, 0, [0], [system.data.relations[0].target_offset + 1])

@@ -416,7 +416,7 @@ def test_estimate_lists_every_way_marks_the_one_that_would_be_taken_and_times_it
     assert "nothing fits 100 MiB" in refused.sentence
 
 
-@pytest.mark.parametrize("name", ["kgat", "sasrec", "hgt-softmax-complex"])
+@pytest.mark.parametrize("name", ["kgat", "sasrec", "hgt-softmax"])
 def test_an_epochs_phases_are_timed(name: str, tmp_path: Path) -> None:
     own = CASES[name].graph(tmp_path / "graph")
     assert (

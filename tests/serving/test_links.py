@@ -25,7 +25,7 @@ from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
 SYSTEMS = {
-    **{"hgt": "hgt-softmax-alone", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
     **{name: name for name in ("complex", "rotate", "transe-l1")},
 }
 K = 4

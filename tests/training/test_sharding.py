@@ -24,7 +24,7 @@ from tests.training import sharding_program
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
 
-SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax", "hgt-softmax-complex")
+SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax")
 TRAININGS = ("lightgcn", "kgat", "hgt-full")
 ROWS: dict[str, Any] = {"acceleration": {"sharding": "rows"}}
 TINY: dict[str, Any] = {"acceleration": {"batch_size": 2}}

@@ -7,10 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.spectral import Neighbourhoods, neighbourhoods
+from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import pair_keys
 from graphmill.sampling.neighbor_picks import InEdges
 from graphmill.systems.hgt.settings import SIMILARITY
@@ -64,7 +67,7 @@ class HgtData:
     held-out link has a training edge, by any relation, these are all edges of a pair: masks are the graph's pairs. If some
     have, as in files with a split of their own, these are a link and its reverse: other relations of the two nodes are then
     evidence at test, and must be in training. Masks are then pairs by relation, and a relation and its reverse count as one.
-    ``masks``: how many there are.
+    ``masks``: how many there are. ``groups`` int64 [relations]: the same number for a relation and its reverse.
     """
 
     def __init__(self, graph: TypedGraph, objective: HgtObjective) -> None:
@@ -78,9 +81,10 @@ class HgtData:
             source, target = (graph.node_types[number] for number in numbers)
             src, dst, pair = (np.asarray(array)[train] for array in (edges.src, edges.dst, edges.pair))
             self.relations.append(RelationEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
-        self.groups = self._groups() if self._pairs_are_split(graph) else None
+        self.groups = self._groups()
         self.masks = graph.num_pairs
-        if self.groups is not None:
+        self.by_relation = self._pairs_are_split(graph)
+        if self.by_relation:
             keys = [self._keys(r.mask, number) for number, r in enumerate(self.relations)]
             self._mask_keys = sorted_unique(np.concatenate(keys))
             self.masks = len(self._mask_keys)
@@ -96,19 +100,25 @@ class HgtData:
     def entries(self) -> Neighbourhoods:
         """The neighbourhoods of the graph's nodes, with masks in place of pairs."""
         found = neighbourhoods(self.graph)
-        if self.groups is None:
+        if not self.by_relation:
             return found
         relation = found.columns[found.matrix.indices] // max(self.graph.num_nodes, 1) % len(self.relations)
         return replace(found, pair=np.searchsorted(self._mask_keys, self._keys(found.pair, relation)))
 
+    def signs(self, width: int, seed: int) -> tuple[Tensor, Tensor]:
+        """fp32 [relations, ``width``], 1 or −1 at random: of each relation, and of its reverse; its own where there is none."""
+        drawn = generator(seed, "signs").choice(np.array([-1.0, 1.0], np.float32), (len(self.relations), width))
+        place = np.arange(len(self.groups))
+        reverse = [next((o for o in place[self.groups == g] if o != n), n) for n, g in enumerate(self.groups)]
+        return torch.from_numpy(drawn), torch.from_numpy(drawn[reverse])
+
     def masks_of(self, pairs: np.ndarray) -> np.ndarray:
         """int64: the masks of all edges of some of the graph's pairs."""
-        if self.groups is None:
+        if not self.by_relation:
             return np.asarray(pairs, np.int64)
         return np.flatnonzero(np.isin(self._mask_keys // len(self.relations), pairs))
 
     def _keys(self, pair: np.ndarray, relation: int | np.ndarray) -> np.ndarray:
-        assert self.groups is not None
         return np.asarray(pair, np.int64) * len(self.relations) + self.groups[relation]
 
     def _groups(self) -> np.ndarray:

@@ -28,6 +28,17 @@ class LinkDecoder(nn.Module):
         self.popularity = nn.Parameter(torch.full((num_relations,), POPULARITY))
         self.offset = nn.Parameter(torch.zeros(num_relations))
 
+    @torch.no_grad()
+    def start_from(self, signs: Tensor, of_reverses: Tensor) -> None:
+        """Undo the signs [relations, width] of :meth:`graphmill.systems.hgt.model.HGTLayer.start_as_mean`.
+
+        The first half of a head meets what the target heard by the relation, the second what the head heard by its reverse.
+        """
+        half = self.relation.shape[1] // 2
+        kept = min(half, signs.shape[1])
+        self.relation[:, :kept] *= signs[:, :kept]
+        self.relation[:, half : half + kept] *= of_reverses[:, :kept]
+
     def forward(self, nodes: Tensor, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
         """Score each link with each of its T targets → fp32 [B, T].
 

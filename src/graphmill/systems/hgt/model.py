@@ -169,6 +169,13 @@ class HGTLayer(nn.Module):
         return out
 
 
+def _as_identity(linear: nn.Module, columns: slice = slice(None)) -> None:
+    """Set a map's weights [out, in] to 1 where the number of a row is that of a column, among ``columns``; no bias."""
+    weight, bias = linear.weight, linear.bias
+    weight[:, columns] = torch.eye(len(weight), weight[:, columns].shape[1])  # type: ignore[arg-type, index, operator]
+    bias.zero_()  # type: ignore[operator]
+
+
 def _pair(maps: nn.ModuleDict, node_type: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a type's linear map."""
     return maps[str(node_type)].pair()  # type: ignore[operator]
@@ -218,13 +225,11 @@ class HGT(nn.Module):
     @torch.no_grad()
     def _start_from_spectral(self, width: int, signs: Tensor | None) -> None:
         for own in self.features.values():
-            nn.init.eye_(own.weight[:, -width:])  # type: ignore[index, arg-type]
-            own.bias.zero_()  # type: ignore[operator, union-attr]
-        for number, layer in enumerate(self.layers):
-            layer.start_as_mean(None if number else signs, LATER_GATE if number else FIRST_GATE)  # type: ignore[operator]
+            _as_identity(own, slice(-width, None))
+        for number in range(len(self.layers)):
+            self.layer(number).start_as_mean(None if number else signs, LATER_GATE if number else FIRST_GATE)
         for head in self.heads:
-            nn.init.eye_(head.weight)  # type: ignore[arg-type]
-            head.bias.zero_()  # type: ignore[operator, union-attr]
+            _as_identity(head)
 
     def forward(
         self,

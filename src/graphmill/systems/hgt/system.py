@@ -16,8 +16,6 @@ from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.spectral_vectors import shortened as shortened_rows
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
-from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.copies import own_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
@@ -26,11 +24,11 @@ from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import DecoderExport, scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later_nodes import layers_later
+from graphmill.systems.hgt.losses import contrastive_sum, link_sum, softmax_sum
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
-from graphmill.systems.hgt.relation_links import RelationLinks, links_by_relation, padded, side_by_side
 from graphmill.systems.hgt.sampler import HgtSampler
-from graphmill.systems.hgt.settings import INFERENCE_ROWS, SAMPLES, TEMPERATURE, HgtSettings
+from graphmill.systems.hgt.settings import INFERENCE_ROWS, SAMPLES, HgtSettings
 from graphmill.systems.hgt.spectral import StepVectors
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
@@ -73,6 +71,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         m, data = self.settings.model, self.data
         widths = {n: self.width for n in range(len(self.graph.node_types)) if self.width}
         widths |= {n: rows.shape[1] + self.width for n, rows in self.features.items()}
+        signs, of_reverses = data.signs(m.hidden_dim, self.settings.training.seed)
         encoder = HGT(
             [t.count for t in self.graph.node_types],
             [(r.source_type, r.target_type) for r in data.relations],
@@ -84,12 +83,15 @@ class HgtSystem(BaseSystem[HgtModule]):
             widths,
             execution.checkpointing,
             self.width,
+            signs,
         )
+        decoder = LinkDecoder(len(data.relations), m.embedding_dim)
         left, values = torch.zeros(self.graph.num_nodes, self.width), torch.zeros(self.width)
         if self.width:
+            decoder.start_from(signs, of_reverses)
             found = SpectralVectors.of(data.entries, self.width, self.settings.training.seed & 0xFFFF_FFFF)
             left, values = torch.from_numpy(found.left), torch.from_numpy(found.values)
-        return HgtModule(encoder, LinkDecoder(len(data.relations), m.embedding_dim), left, values)
+        return HgtModule(encoder, decoder, left, values)
 
     def to(self, device: torch.device) -> None:
         """Move graph, features and degrees to the device."""
@@ -175,7 +177,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             return Encoded({"z": self._with_spectral(spectral, encoder(self.messages, features, masked))})
         # An accelerator would wait for the cut of the graph to the receivers that are read.
         few = self.device.type == "cpu" and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
-        z = encoder(self.messages, features, masked, None, self._placed(read), few)
+        z = encoder(self.messages, features, masked, None, self.placed(read), few)
         return self._encoded_rows(z, read, spectral)
 
     def embedded(self, model: HgtModule, masked: Tensor) -> Tensor:
@@ -246,7 +248,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         graph, rows = self.messages.edge_subgraph(messages, wanted)
         # The last layer (on the CPU) and the heads compute only what the loss reads.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
-        placed = self._placed([*rows, *needed])
+        placed = self.placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
         z = encoder(graph, features, None, own, chosen, self.device.type == "cpu")
         return self._encoded_rows(z, wanted, spectral)
@@ -259,7 +261,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
         nodes = torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])
         lookup[nodes] = torch.arange(len(z))
-        own = None if spectral is None else spectral.index_select(0, self._placed([nodes])[0])
+        own = None if spectral is None else spectral.index_select(0, self.placed([nodes])[0])
         return Encoded({"z": self._with_spectral(own, z), "lookup": lookup})
 
     def terms(self, model: HgtModule, chunk: HgtBatch, encoded: Encoded | None) -> list[Term]:
@@ -270,103 +272,11 @@ class HgtSystem(BaseSystem[HgtModule]):
         out = []
         if len(chunk.relation):
             share = float(chunk.share.sum())
-            link = self._softmax_sum if self.settings.objective.loss == "softmax" else self._link_sum
-            out.append(Term(LINK, link(model.decoder, chunk, z, lookup), share, 1.0 - w))
+            link = softmax_sum if self.settings.objective.loss == "softmax" else link_sum
+            out.append(Term(LINK, link(self, model.decoder, chunk, z, lookup), share, 1.0 - w))
         if len(chunk.anchor):
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
+            out.append(Term(CONTRASTIVE, contrastive_sum(self, chunk, z, lookup), float(len(chunk.anchor)), w))
         return out
-
-    def _softmax_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        """Σ share · −log softmax over the links of all relations."""
-        total = None
-        with torch.autocast(self.device.type, enabled=False):
-            for group in side_by_side(links_by_relation(chunk, self.data), self.device):
-                part = self._softmax_of(decoder, chunk, group, z, lookup)
-                total = part if total is None else total + part
-        assert total is not None
-        return total
-
-    def _softmax_of(
-        self, decoder: LinkDecoder, chunk: HgtBatch, group: list[RelationLinks], z: Tensor, lookup: Tensor | None
-    ) -> Tensor:
-        """:meth:`_softmax_sum` of some relations; padding has weight 0."""
-        links, candidates = max(len(a.links) for a in group), max(len(a.candidates) for a in group)
-        # The host converts to the scores' dtype: MPS has no float64.
-        dtype = np.float64 if decoder.relation.dtype == torch.float64 else np.float32
-        degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
-        absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
-        rows = [
-            np.concatenate(
-                [
-                    padded([chunk.head[a.links] for a in group], links),
-                    padded([chunk.tail[a.links] for a in group], links),
-                    padded([self._candidates(a) for a in group], candidates),
-                ],
-                1,
-            )
-        ][0]
-        if lookup is not None:
-            rows = np.maximum(lookup.numpy()[rows], 0)  # padding may be any row
-        tails = padded([chunk.tail_degree[a.links] for a in group], links)
-        relation, degree, share, barred, no_candidate, place = self._tensors(
-            np.array([a.relation for a in group]),
-            np.concatenate([tails, padded(degrees, candidates)], 1),
-            padded([chunk.share[a.links].astype(dtype) for a in group], links),
-            np.concatenate([self._known(a, candidates) + n * links * candidates for n, a in enumerate(group)]),
-            absent,
-            rows,
-        )
-        ends = table_rows(z, place).to(decoder.relation.dtype)
-        right, scores = decoder.own_and_others(ends[:, :links], ends[:, links:], relation, degree)
-        # Known targets of a head are no wrong answers; the link's own target is scored separately.
-        scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
-        if absent.any():
-            scores = scores.masked_fill(no_candidate[:, None], -torch.inf)
-        losses = torch.logsumexp(torch.cat([right[..., None], scores], -1), -1) - right
-        return (losses * share).sum()
-
-    def _candidates(self, own: RelationLinks) -> np.ndarray:
-        """int64: the candidates' global numbers."""
-        return own.candidates + self.data.relations[own.relation].target_offset
-
-    def _known(self, own: RelationLinks, candidates: int) -> np.ndarray:
-        """int64: flat positions in the scores [links, ``candidates``] that are training targets of the link's head."""
-        rows, known = self.links.known(own.relation, own.heads)
-        place = np.searchsorted(own.candidates, known)
-        hit = place < len(own.candidates)
-        hit[hit] = own.candidates[place[hit]] == known[hit]
-        return rows[hit] * candidates + place[hit]
-
-    def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        exists = chunk.negative >= 0
-        # Where no wrong target was found, the right one takes its place with weight 0.
-        targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
-        degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
-        ends = (chunk.head, targets)
-        places = ends if lookup is None else [lookup.numpy()[nodes] for nodes in ends]
-        heads, tails, relation, degree, share, there = self._tensors(
-            *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
-        )
-        scores = decoder(z, heads, relation, tails, degree)
-        wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
-        return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
-
-    def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        similar = self.data.similar
-        assert similar is not None
-        own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
-        if lookup is None:
-            candidates = z[similar.first : similar.first + similar.count]
-        else:
-            # A sample's candidates are the nodes of the anchors' type that it holds.
-            inside = lookup[similar.first : similar.first + similar.count]
-            held = (inside >= 0).nonzero().squeeze(1)
-            candidates = z[self._placed([inside[held]])[0]]
-            own, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (own, columns))
-        rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-        mine, anchor, positive = self._tensors(own, rows, columns)
-        anchors = candidates.index_select(0, mine)
-        return info_nce_sums(anchors, candidates, mine, anchor, positive, TEMPERATURE)
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -439,7 +349,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.mask) for r in self.data.relations]
         return MessageGraph.build([t.count for t in self.graph.node_types], edges).on(self.device)
 
-    def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
+    def placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
         """Move index tensors from the host to the device, in one copy."""
         if self.device.type == "cpu":
             return list(indices)
