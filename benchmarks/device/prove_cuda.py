@@ -191,7 +191,7 @@ def oom(device: torch.device, tiny: bool) -> str:
     from graphmill.runs.train import train
 
     values = merge(
-        _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4),
+        _long(tiny, device, epochs=1, steps_per_epoch=4),
         {"acceleration": {"micro_batches": 1}},
     )
     plain = train(values, "prove", root=str(FOLDER / "plain"))

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphmill.explain.deletion import score_without
 from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.links import NOT_SHARED, ExplainSettings, Explanation, LinkExplainer, explain_links
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, Explanation
+from graphmill.explain.links import explain_links, explainer_of
 from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.explain.paths import strongest_paths
 from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.training.contract import Execution
 from graphmill.usage.explain import explain_link, pairs_around
 from tests.explain.planted import COUNTS, planted_graph
 from tests.training.cases import CASES
@@ -31,34 +31,32 @@ Explained = Callable[[str], list[Explanation]]
 GENE = COUNTS["drug"]
 GENES = COUNTS["gene"]
 DISEASE = COUNTS["drug"] + COUNTS["gene"]
-LOSSES = {
-    "softmax": ({"loss": "softmax", "candidates": 64}, 3),
-    "link_contrastive": ({"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4}, 15),
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "blend": {"model": {"embedding_dim": 32, "parts": ["spectral", "knn", "paths"]}},
+    "hgt": {
+        "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
+        "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4},
+        "training": {"epochs": 15, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
+        "acceleration": {"batching": "full"},
+        "evaluation": {"eval_every": 15},
+    },
 }
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restored]:
-    """A run of either loss on the planted graph, trained once."""
+    """A run of either system on the planted graph, trained once."""
     folder = tmp_path_factory.mktemp("planted")
     graph, known = planted_graph(folder / "graph"), {}
 
-    def trained(loss: str) -> Restored:
-        if loss not in known:
-            objective, epochs = LOSSES[loss]
-            values = {
-                "system": "hgt", "data": str(graph.path), "preset": "none",
-                "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2}
-                | ({"complex_dim": 0} if loss == "softmax" else {}),
-                "objective": objective,
-                "training": {"epochs": epochs, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
-                "acceleration": {"device": "cpu", "batching": "full"},
-                "evaluation": {"eval_every": epochs}, "export": {"csv": False},
-            }  # fmt: skip
-            path = train(values, "test", root=str(folder / loss))["run_dir"]
+    def trained(system: str) -> Restored:
+        if system not in known:
+            own = {"system": system, "data": str(graph.path), "preset": "none", "export": {"csv": False}}
+            values = merge({**own, "acceleration": {"device": "cpu"}}, SYSTEMS[system])
+            path = train(values, "test", root=str(folder / system))["run_dir"]
             export_run(restore(path))
-            known[loss] = restore(path)
-        return known[loss]
+            known[system] = restore(path)
+        return known[system]
 
     return trained
 
@@ -89,11 +87,11 @@ def unknown_links(restored: Restored) -> list[tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explanation]]:
-    """Of a run of either loss, explained once."""
+    """Of a run of either system, explained once."""
 
     @functools.cache
-    def of(loss: str) -> list[Explanation]:
-        restored = planted(loss)
+    def of(system: str) -> list[Explanation]:
+        restored = planted(system)
         links = unknown_links(restored)
         heads, tails = [h for h, _ in links], [t for _, t in links]
         return explain_links(restored.system, restored.model, indication(restored), heads, tails)
@@ -104,12 +102,12 @@ def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explan
 def score_of(restored: Restored, why: Explanation, *pairs: int) -> float:
     """By the whole model, without these pairs."""
     without = np.array(pairs, np.int64)
-    return score_without(restored.system, restored.model, why.relation, why.head, why.tail, without)  # type: ignore[arg-type]
+    return explainer_of(restored.system, restored.model).score_without(why.relation, why.head, why.tail, without)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_planted_paths_are_recovered(explained: Explained, loss: str) -> None:
-    found = explained(loss)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_planted_paths_are_recovered(explained: Explained, system: str) -> None:
+    found = explained(system)
     assert len(found) == LINKS
     through = [GENE + why.head % GENES in why.paths[0][0].nodes for why in found if why.paths]
     planted_path = [(why.head, GENE + why.head % GENES, why.tail) for why in found]
@@ -120,13 +118,13 @@ def test_planted_paths_are_recovered(explained: Explained, loss: str) -> None:
     assert named[planted_path[0]] == ("targets", "associated")
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_a_score_falls_more_without_its_edges_than_without_others(
-    planted: Callable[[str], Restored], explained: Explained, loss: str
+    planted: Callable[[str], Restored], explained: Explained, system: str
 ) -> None:
-    restored, rng = planted(loss), np.random.default_rng(0)
+    restored, rng = planted(system), np.random.default_rng(0)
     own, others = [], []
-    for why in explained(loss):
+    for why in explained(system):
         listed = [e.pair for e in why.evidence[:3]]
         around = np.setdiff1d(pairs_around(restored.graph, why.head, why.tail), listed)
         drawn = rng.choice(around, len(listed), replace=False).tolist()
@@ -137,13 +135,13 @@ def test_a_score_falls_more_without_its_edges_than_without_others(
     assert np.mean(np.array(own) > np.array(others)) >= 0.9
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
-    planted: Callable[[str], Restored], explained: Explained, loss: str
+    planted: Callable[[str], Restored], explained: Explained, system: str
 ) -> None:
-    restored = planted(loss)
+    restored = planted(system)
     scorer = restored.system.scorer(restored.model)
-    for why in explained(loss)[:3]:
+    for why in explained(system)[:3]:
         assert why.whole
         true = float(scorer.score_targets(why.relation, np.array([why.head]))[0, why.tail - DISEASE])
         assert why.score == pytest.approx(true, rel=1e-4, abs=1e-4)
@@ -153,17 +151,8 @@ def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
         assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), abs=0.02)
 
 
-def test_spectral_vectors_alone_are_shared_out_exactly(tmp_path: Path) -> None:
-    case = CASES["hgt-softmax"]
-    _, system = case.build(case.graph(tmp_path / "graph"))
-    model = system.build(Execution()).eval()
-    [why] = explain_links(system, model, 0, [0], [system.data.relations[0].target_offset + 1])
-    shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
-    assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), abs=1e-5)
-
-
 def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str], Restored]) -> None:
-    restored = planted("softmax")
+    restored = planted("hgt")
     system: Any = restored.system
     edges, counts = system.data.in_edges(), [t.count for t in restored.graph.node_types]
     seeds = [np.array([0]) if n == 0 else np.zeros(0, np.int64) for n in range(len(counts))]
@@ -195,7 +184,7 @@ def command(*arguments: str) -> Any:
 
 
 def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
-    restored = planted("softmax")
+    restored = planted("blend")
     h, t = unknown_links(restored)[0]
     run, names = str(restored.run.path), (f"drug {h}", f"disease {t - DISEASE}")
     asked = (run, "--relation", "indication", "--head", names[0], "--tail", names[1])
@@ -221,7 +210,7 @@ def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
 )
 def test_a_mistake_is_one_sentence(planted: Callable[[str], Restored], changed: dict[str, str], said: str) -> None:
     asked = {"relation": "indication", "head": "drug 0", "tail": "disease 1"} | changed
-    found = command(str(planted("softmax").run.path), *(word for n, v in asked.items() for word in (f"--{n}", v)))
+    found = command(str(planted("blend").run.path), *(word for n, v in asked.items() for word in (f"--{n}", v)))
     assert isinstance(found.exception, InputError)
     assert said in str(found.exception)
 
@@ -243,4 +232,4 @@ def test_conve_is_explained_by_its_training_triples_and_others_are_refused(tmp_p
     case = CASES["complex"]
     _, system = case.build(graph)
     with pytest.raises(SettingsError, match="by its vectors alone"):
-        LinkExplainer(system, torch.nn.Linear(1, 1))
+        explainer_of(system, torch.nn.Linear(1, 1))

@@ -106,7 +106,7 @@ class HgtData:
         return replace(found, pair=np.searchsorted(self._mask_keys, self._keys(found.pair, relation)))
 
     def signs(self, width: int, seed: int) -> tuple[Tensor, Tensor]:
-        """fp32 [relations, ``width``], 1 or −1 at random: of each relation, and of its reverse; its own where there is none."""
+        """fp32 [relations, ``width``], 1 or −1 at random: of each relation, and of its reverse (itself without one)."""
         drawn = generator(seed, "signs").choice(np.array([-1.0, 1.0], np.float32), (len(self.relations), width))
         place = np.arange(len(self.groups))
         reverse = [next((o for o in place[self.groups == g] if o != n), n) for n, g in enumerate(self.groups)]

@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.graph.later_nodes import LaterNodes, grown_links
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.link_export import ExportedScorer
 
 if TYPE_CHECKING:
     from graphmill.systems.hgt.system import HgtSystem
 
 
-def scoring_of(system: HgtSystem, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
-    """The decoder's parameters by name [relations, …], and the arrays of the training links; with ``later`` these include
-    the links of later nodes."""
-    links = system.links if later is None else grown_links(later, system.links, system.graph)
-    decoder: LinkDecoder = model.decoder  # type: ignore[assignment]
+def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.ndarray]:
+    """The decoder's parameters by name, float32 [relations, …], and the arrays of the training links."""
     own = {name: value.detach().float().cpu().numpy() for name, value in decoder.state_dict().items()}
     return own | links.arrays()
+
+
+def scoring_of(system: HgtSystem, model: HgtModule, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
+    """:func:`scoring_arrays` of a trained model; with ``later`` the training links include those of later nodes."""
+    links = system.links if later is None else grown_links(later, system.links, system.graph)
+    return scoring_arrays(model.decoder, links)
 
 
 class DecoderExport(ExportedScorer):
