@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 from graphmill.ingest.formats import FORMATS
 from graphmill.settings import Settings, is_identity
 from graphmill.systems import registry
+from graphmill.systems.base import ClosedFormTraining
 from graphmill.training.settings import (
     AccelerationSettings,
     EvaluationSettings,
@@ -91,7 +92,9 @@ def _about(systems: list[str]) -> str:
         model = registry.settings_model(system)
         optimizer = getattr(model.model_fields["training"].annotation, "OPTIMIZER")  # noqa: B009
         presets = ", ".join(f"`{name}`" for name in ("auto", *registry.presets(system)))
-        text = f"Optimizer: {optimizer}. Presets: {presets}."
+        closed = issubclass(model.model_fields["training"].annotation, ClosedFormTraining)  # type: ignore[arg-type]
+        text = "One step computes the whole model." if closed else f"Optimizer: {optimizer}."
+        text += f" Presets: {presets}."
         if model.shards_rows:
             text += " `acceleration.sharding: rows` can divide its tables over several processes."
         if defaults := [f"`{section}.{name}: {_shown(value)}`" for section, name, value in _other_defaults(model)]:

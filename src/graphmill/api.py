@@ -115,6 +115,7 @@ def train(
     from graphmill.systems import registry
     from graphmill.training.signals import StopRequest
 
+    system = registry.called(system)
     known = [
         name
         for name, field in registry.settings_model(system).model_fields.items()

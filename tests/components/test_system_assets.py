@@ -95,6 +95,10 @@ def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> 
     }
 
 
+def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> None:
+    assert names(project.model(system="ease")) == {f"ease_{part}" for part in ("model", "ranking", "recommendations")}
+
+
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
@@ -136,6 +140,7 @@ def triple_report(mrr: float) -> dict[str, Any]:
             "average": "micro",
             "mrr": scorers,
             "best": "degree",
+            "queries": 80,
             "ratios": {"degree": {"value": mrr / 0.1, "low": mrr / 0.2, "high": mrr / 0.05}},
             "sentence": "Frequency against the model.",
         },
@@ -163,7 +168,8 @@ def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, faili
     shown = project.metadata("toy/conve_ranking")
     assert (shown["mrr"], shown["head_mrr"], shown["hits@10"]) == (mrr, mrr / 2, 0.6)
     assert shown["mrr_over_frequency"] == pytest.approx(mrr / 0.1)
-    assert shown["summary"] == "Frequency against the model."
+    word = "Better" if mrr / 0.2 > 1 else "Level"  # by the interval, from half of the ratio to twice
+    assert shown["summary"].startswith(f"**{word}.** micro MRR {mrr:g} against 0.1 of degree-only")
     assert "optimistic_mrr" not in shown
     assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
     assert "| 10 to 99 | 80 |" in shown["by_degree"]
@@ -236,8 +242,9 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     assert shown["ndcg@10"] == model
     assert shown["sampled_ndcg@10"] == 0.9
     assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
-    verdict = "ahead by 60 %" if passed else "**behind** by 20 %"
-    assert f"the best baseline, the items that most often follow the last item, has 0.25: {verdict}" in shown["summary"]
+    word, share = ("Better", "+60 %") if passed else ("Worse", "-20 %")
+    assert shown["summary"].startswith(f"**{word}.** ndcg@10 {model} against 0.25 of a Markov chain")
+    assert share in shown["summary"]
     assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
     assert "data:image/png;base64," in shown["bars"]
@@ -251,7 +258,7 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
-    assert "MF, trained on the same data" in check.description
+    assert "matrix factorisation, trained on the same data" in check.description
     shown = project.metadata("toy/mf_ranking")
     assert shown["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
@@ -267,7 +274,10 @@ def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Proje
         f"{advice}, whose run is runs/mf"
     )
     summary = project.metadata("toy/mf_ranking")["summary"]
-    assert f"**behind** by 17 %. {advice}." in summary
+    assert summary.startswith(
+        "**Worse.** recall@20 0.25 against 0.3 of matrix factorisation, the best simple way: -17 %"
+    )
+    assert f"{advice}." in summary
     assert "runs/mf" not in summary
 
 
@@ -371,11 +381,13 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     shown = project.metadata("toy/conve_links")
     assert shown["dagster/row_count"] == 1
     assert (shown["ece_top"], shown["supported_share"], shown["entropy"]) == (0.02, 0.75, 2.5)
-    first = shown["links"].splitlines()[2]
-    assert first == "| metformin | indication | diabetes | 0.25 | 1 | 40 | –targets– AMPK –part of– insulin –causes– |"
-    assert 5 < shown["links"].count("\n") < 12, "as many as are shown without a click"
-    assert len(shown["links"]) < 1000
-    assert "1 relations have none (fewer than 20 validation links)" in shown["probabilities"]
+    head, _, titles, _, first, *rest = shown["links"].splitlines()
+    assert head == "**metformin**"
+    assert titles == "| relation | tail | probability | usual rank | because |"
+    assert first == "| indication | diabetes | 0.25 | 40 | –targets– AMPK –part of– insulin –causes– |"
+    assert len(rest) == 11
+    errors = [row.data["calibration error"] for row in shown["by_relation"].records]
+    assert errors == ["0.02", "fewer than 20 validation links"]
     assert [row.data["tail"] for row in shown["frequent_tails"].records] == ["pain", "pain"]
     assert "data:image/png;base64," in shown["reliability"]
     assert all(evaluation.passed for evaluation in checks(result).values())

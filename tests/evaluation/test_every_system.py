@@ -30,9 +30,11 @@ from tests.evaluation.planted import (
     measured,
     planted_graph,
 )
-from tests.training.cases import CASES
+from tests.training.cases import CASES, CLOSED_FORMS
 
-EPOCHS = 24
+EPOCHS = 16
+REFUSING = "repeats"
+"""It refuses data where nobody takes an item again, as in the planted graph (``tests/training/test_closed_forms.py``)."""
 SURE = 4.0
 """Standard deviations that separate a finding from chance."""
 
@@ -51,12 +53,19 @@ class Trained:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=list(registry.SYSTEMS))
+@pytest.fixture(scope="module", params=[name for name in registry.SYSTEMS if name != REFUSING])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     system: str = request.param
+    if system == "ials":
+        pytest.importorskip("implicit")
     kind, folder = kind_of(system), tmp_path_factory.mktemp(system)
     graph = planted_graph(kind, folder / "graph")
-    settings = next((case.settings for case in CASES.values() if case.system == system), {})
+    known = [*CASES.values(), *CLOSED_FORMS.values()]
+    settings = next((case.settings for case in known if case.system == system), None)
+    if settings is None:
+        chosen = registry.settings_model(system)().evaluation.selection_metric.partition("@")[0]
+        few = {"top_k": [5], "selection_metric": f"{chosen}@5"}
+        settings = {"evaluation": few} if kind == "items" else {}
     values = merge({"system": system, "data": str(graph.path), "preset": "none"}, settings)
     values = merge(values, {"acceleration": {"device": "cpu"}})
     if "epochs" in values.get("training", {}):
@@ -75,7 +84,8 @@ def test_a_planted_rule_is_found_and_a_shuffled_split_gives_chance(trained: Trai
     restored = trained.restored
     metric, found = evaluated(restored, restored.system, restored.model)
     expected, deviation = chance(trained.kind, metric)
-    assert found > expected + 2 * SURE * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"
+    margin = SURE if restored.system.name == "popularity" else 2 * SURE  # it finds the popular group alone
+    assert found > expected + margin * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"
     # The same weights, asked for links that are nobody's.
     graph = planted_graph(trained.kind, trained.folder / "shuffled", shuffled=True)
     system = registry.create(restored.system.name, graph, restored.job.settings, restored.job.batching)

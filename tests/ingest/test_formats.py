@@ -6,6 +6,7 @@ import pytest
 
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.report import ingest_report
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -27,6 +28,6 @@ def test_none_claims_what_is_not_there_or_empty(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_reports_in_a_sentence_on_what_is_not_there(name: str, tmp_path: Path) -> None:
-    found = FORMATS[name].examine(str(tmp_path / "nothing.csv"))
+    found = ingest_report(tmp_path / "nothing.csv", name)
     assert found.problem
     assert "\n" not in found.problem

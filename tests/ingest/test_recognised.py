@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from graphmill import read_interactions
 from graphmill.errors import InputError
 from graphmill.ingest.kg_columns import KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
@@ -107,5 +108,6 @@ def test_ids_of_parquet_and_json_are_text(tmp_path: Path) -> None:
     pd.DataFrame({"user": [1, 2], "item": ["007", "7"]}).to_parquet(tmp_path / "x.parquet")
     found = ingest_report(tmp_path / "x.parquet")
     assert (found.format, found.node_types) == ("interactions_csv", {"user": 2, "item": 2})
-    (tmp_path / "x.jsonl").write_text('{"user": 1, "item": "007"}\n{"user": 2.50, "item": 7}\n', encoding="utf-8")
+    (tmp_path / "x.jsonl").write_text('{"user": 1, "item": "007"}\n{"user": 2.0, "item": 7}\n', encoding="utf-8")
     assert ingest_report(tmp_path / "x.jsonl").counts["interactions"] == 2
+    assert read_interactions(tmp_path / "x.jsonl").nodes["id"].to_pylist() == ["1", "2", "007", "7"]

@@ -66,7 +66,7 @@ class TestOtherEdgeFiles:
         assert [c["part"] for c in found.columns] == ["head id", "relation", "tail id", "tail type"]
         assert found.remarks == [
             "the fields are separated by ';'",
-            "there seems to be no column for the head's type: all are of type node; change it",
+            "there seems to be no column for the type of heads: all are of type node; change it",
         ]
         source = source_of(found.defs)
         assert (source.pop("name"), source.pop("format"), source.pop("path")) == ("edges", "kg_csv", str(path))
@@ -111,7 +111,10 @@ class TestOtherEdgeFiles:
         columns, _ = guess_columns(header, {"head_id": "drug", "tail_id": "target"})
         assert columns is not None
         assert (columns.relation, columns.head_type, columns.tail_type) == ("relation", "drug_type", "target_type")
-        assert guess_columns(("a", "b", "c", "d"), {"head_id": "a", "tail_id": "b"})[0] is None
+        columns, remarks = guess_columns(("a", "b", "c", "d"), {"head_id": "a", "tail_id": "b"})
+        assert columns is not None
+        assert (columns.relation, columns.relation_constant) == ("", "related_to")
+        assert any("no column for the relation" in remark for remark in remarks)
 
     def test_primekgs_own_columns_need_no_map(self, tmp_path: Path) -> None:
         found = ingest_report(write(tmp_path, text(*CLEAN)))
@@ -120,7 +123,7 @@ class TestOtherEdgeFiles:
 
     def test_what_cannot_be_guessed_is_said(self, tmp_path: Path) -> None:
         found = ingest_report(write(tmp_path, "alpha,beta,gamma,delta\n1,2,3,4\n"))
-        assert "no column map could be guessed" in found.problem
+        assert "no two columns could be told" in found.problem
         assert "CANNOT BE USED" in found.text()
         assert found.defs == ""
 
@@ -203,14 +206,16 @@ class TestOtherFormats:
         from graphmill.ingest.sources import graph_settings, parse_sources, read_tables
 
         path = self.files(tmp_path)[file]
-        found = ingest_report(path, format)
+        assert ("--force" in ingest_report(path, format).problem) == bool(rejects), "more than a tenth is refused"
+        found = ingest_report(path, format, force=True)
         assert not found.problem
         assert sum(found.relations.values()) > 1
         assert len(found.rejects) == rejects
         dataset, model = yaml.safe_load_all(found.defs)
         assert model["attributes"]["system"] == system
         assert dataset["attributes"].get("graph", {}) == graph
-        sources = parse_sources(dataset["attributes"]["sources"], tmp_path)
+        written = [{**source, "force": True} for source in dataset["attributes"]["sources"]]
+        sources = parse_sources(written, tmp_path)
         assert graph_settings(parse(GraphSettings, graph, "defs.yaml"), sources).add_reverse == "never"
         assert read_tables(sources).edges.num_rows == sum(found.relations.values())
 

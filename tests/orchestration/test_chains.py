@@ -107,7 +107,7 @@ def test_listeners_tracks_and_facts_become_recommenders(run: Any, tmp_path: Path
     with instance:
         for model in models.split():
             ranking = metadata(instance, "music", f"{model}_ranking")
-            trained = ["MF"] if model == models.split()[0] else []
+            trained = ["matrix factorisation"] if model == models.split()[0] else []
             for name in ("popularity", "item-kNN", "EASE", *trained):
                 assert name in ranking["beside_the_baselines"], (model, name)
             found = metadata(instance, "music", f"{model}_recommendations")

@@ -28,7 +28,7 @@ from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
 SYSTEMS = {
-    **{"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{"blend": "blend", "layers": "hgt-full", "conve": "conve-kvsall"},
     **{name: name for name in ("complex", "distmult", "rotate", "transe", "transe-l1")},
 }
 
@@ -79,7 +79,7 @@ def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.R
 
 
 def test_a_row_says_how_usual_likely_and_supported_it_is(runs: dict[str, graphmill.Run]) -> None:
-    found = runs["hgt"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
+    found = runs["blend"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
     assert set(found["known"]) == {""}
     np.testing.assert_allclose(found["relative_rank"], found["rank"] / found["usual_rank"], rtol=1e-5)
     by_score = found.sort_values("score")
@@ -103,22 +103,22 @@ def test_without_a_head_the_best_links_of_the_relation_over_all_heads(runs: dict
 
 
 def test_held_out_links_are_found_where_only_training_is_left_out(runs: dict[str, graphmill.Run]) -> None:
-    found = runs["hgt"].links("*", "disease_protein", k=60, known="exclude_train")
+    found = runs["blend"].links("*", "disease_protein", k=60, known="exclude_train")
     assert set(found["known"]) == {"", "valid", "test"}
-    flagged = runs["hgt"].links("*", "disease_protein", k=60, known=True)
+    flagged = runs["blend"].links("*", "disease_protein", k=60, known=True)
     assert set(flagged["known"]) == {"", "train", "valid", "test"}
     assert len(flagged) > len(found)
 
 
 def test_an_export_without_its_graph_still_ranks_a_heads_tails(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
-    shutil.copytree(runs["hgt"].path / "embeddings", tmp_path / "alone")
+    shutil.copytree(runs["blend"].path / "embeddings", tmp_path / "alone")
     alone = graphmill.load(tmp_path / "alone")
     # A graph of its own hash: that of another test may lie in a folder above.
     alone.manifest["data"] |= {"path": "nowhere", "content_hash": "none"}
     found = alone.links("n90", "drug_protein", k=4)
     assert list(found.columns) == list(COLUMNS)
     assert found["paths"].isna().all()
-    whole = runs["hgt"].links("n90", "drug_protein", k=60, known="exclude_train")
+    whole = runs["blend"].links("n90", "drug_protein", k=60, known="exclude_train")
     assert found["tail_id"].tolist() == whole["tail_id"].tolist()[:4], "of the links it knows those of training alone"
 
 
@@ -143,18 +143,18 @@ def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, gr
     assert None not in table["paths"].to_pylist()
 
 
-def test_the_best_links_of_an_hgt_are_explained_by_the_edges_that_carry_them(runs: dict[str, graphmill.Run]) -> None:
+def test_the_best_links_of_a_blend_are_explained_by_the_edges_that_carry_them(runs: dict[str, graphmill.Run]) -> None:
     asked = LinkSettings(relations=["drug_protein"], k=2, explained_links=2)
-    write_links(link_model(runs["hgt"].path), asked)
-    table = pq.read_table(runs["hgt"].path / "links" / "links.parquet").to_pandas()
+    write_links(link_model(runs["blend"].path), asked)
+    table = pq.read_table(runs["blend"].path / "links" / "links.parquet").to_pandas()
     for _, own in table.sort_values("score", ascending=False).groupby("head_type"):  # it is held in both directions
         assert own["because"].notna().tolist() == [True, True] + [False] * (len(own) - 2)
     edges = table["because"].dropna().iloc[0].split(" ; ")
     assert 1 <= len(edges) <= 3
     assert all("–" in edge and "(+" in edge for edge in edges)
-    write_links(link_model(runs["hgt"].path), asked.model_copy(update={"explained_links": 0}))
-    assert "because" not in pq.read_schema(runs["hgt"].path / "links" / "links.parquet").names
-    shutil.rmtree(runs["hgt"].path / "links")
+    write_links(link_model(runs["blend"].path), asked.model_copy(update={"explained_links": 0}))
+    assert "because" not in pq.read_schema(runs["blend"].path / "links" / "links.parquet").names
+    shutil.rmtree(runs["blend"].path / "links")
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -200,12 +200,12 @@ def command(*arguments: str) -> Any:
 
 
 def test_the_command_shows_a_heads_links(runs: dict[str, graphmill.Run]) -> None:
-    of = str(runs["hgt"].path)
+    of = str(runs["blend"].path)
     shown = command(of, "--relation", "drug_protein", "--head", "node 90", "-k", "3")
     assert "node 90, drug_protein: gene/protein" in shown.stdout
     assert "–drug_protein–" in shown.stdout.replace("\n", "")
     found = json.loads(command(of, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--json").stdout)
-    frame = runs["hgt"].links("n90", "drug_protein", k=3)
+    frame = runs["blend"].links("n90", "drug_protein", k=3)
     assert [row["tail_id"] for row in found["links"]] == frame["tail_id"].tolist()
     assert list(found["links"][0]) == list(COLUMNS)
     assert "negatives" in found["calibration"][0]["calibration"]
@@ -236,7 +236,7 @@ def test_the_command_writes_all_links(runs: dict[str, graphmill.Run], tmp_path: 
 def test_a_mistake_is_a_sentence_and_nothing_is_written(
     runs: dict[str, graphmill.Run], arguments: list[str], sentence: str
 ) -> None:
-    of = runs["hgt"].path
+    of = runs["blend"].path
     failed = command(str(of), *arguments)
     assert isinstance(failed.exception, GraphmillError)
     assert failed.exception.exit_code == 2
@@ -276,7 +276,7 @@ def test_an_export_alone_scores_as_its_run(
 def test_the_types_of_heads_and_tails_choose_among_relations_of_one_name(
     runs: dict[str, graphmill.Run], graph: TypedGraph
 ) -> None:
-    run, ids = runs["hgt"], graph.node_table()["id"].to_pylist()
+    run, ids = runs["blend"], graph.node_table()["id"].to_pylist()
     drugs, genes = (
         [str(node) for node in ids[t.offset : t.offset + 3]]
         for t in (graph.node_type("drug"), graph.node_type("gene/protein"))

@@ -19,11 +19,11 @@ from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.index import Vectors, write_index
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.contents import DRIFT_PICTURES
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
 from graphmill.serving.server import bound
-from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt.decoder import LinkDecoder
 from graphmill.systems.hgt.exported import scoring_arrays
 from graphmill.training.contract import EmbeddingBlock
@@ -188,10 +188,12 @@ def make(promoted: Path) -> MakeVersion:
         items: int = 0,
         first_name: str = "Drug 0",
         files: Mapping[str, bytes] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> Version:
         store = Versions(promoted / model)
         with store.lock():
-            version = store.add(fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {}))
+            write = fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {})
+            version = store.add(lambda folder: {**write(folder), **(about or {})})
             store.switch(version, kind="promoted", by="a test", why=f"seed {seed}")
         return version
 

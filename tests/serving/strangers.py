@@ -25,13 +25,13 @@ from graphmill.graph.typed_paths import NONE
 from graphmill.predictions.table import schema
 from graphmill.promotion.versions import Versions
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE
+from graphmill.systems.blend.paths import CHANNELS
 from graphmill.systems.conve import exported as conve_export
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.factor import exported as factor_export
 from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported as hgt_export
 from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.blend.paths import CHANNELS
 from graphmill.usage.links import TABLE as LINKS
 from graphmill.verified_files import describe_file, sealed
 from tests.serving.conftest import DIM, RELATIONS, fill, nodes, scoring
@@ -70,14 +70,18 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
         return conve_export.scoring_arrays(ConvE(config), links)
     count = len(RELATIONS)
-    arrays = {f"mix.{name}": np.full(count, 0.5, np.float32) for name in ("popularity", "spectral", "knn", "paths", "complex")}
+    arrays = {
+        f"mix.{name}": np.full(count, 0.5, np.float32) for name in ("popularity", "spectral", "knn", "paths", "complex")
+    }
     arrays |= {f"{name}.setting": np.array([0, 10.0, 3.0, 0.5], np.float32) for name in ("spectral", "knn")}
     channels, weights = np.full((count, CHANNELS, 2), NONE, np.int32), np.zeros((count, CHANNELS), np.float32)
     channels[0, 0] = 2, 1  # drug – target – gene – associated – disease
     channels[3, 0] = 3, NONE
     weights[[0, 3], 0] = 1.0
     own = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex", True), links)
-    part = {key: value for key, value in own.items() if key not in links.arrays()} | {"vectors": np.ones((90, 4), np.float32)}
+    part = {key: value for key, value in own.items() if key not in links.arrays()} | {
+        "vectors": np.ones((90, 4), np.float32)
+    }
     arrays |= {"paths.channels": channels, "paths.weights": weights}
     return arrays | {f"complex.{key}": value for key, value in part.items()} | links.arrays()
 

@@ -25,7 +25,7 @@ from tests.training.cases import CASES, typed_graph
 from tests.training.runs import settings_of
 
 SYSTEMS = {
-    **{"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{"blend": "blend", "hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
     **{name: name for name in ("complex", "rotate", "transe-l1")},
 }
 K = 4
@@ -85,7 +85,7 @@ def test_the_table_answers_and_scores_go_on_where_it_ends(
     assert after == found[K:]
     assert all(link["probability"] is None for link in after)
     explained = [link["because"] for link in found[:K]]
-    assert any(explained) == (system in ("hgt", "layers"))
+    assert any(explained) == (system in ("blend", "layers"))
     trained = client.get(f"{where}&k=100&known=true").json()["links"]
     assert {link["from"] for link in trained} == {"table", "scores"}
     assert any(link["known"] for link in trained)
@@ -107,7 +107,7 @@ def test_of_heads_that_the_table_leaves_out_scores_answer(served: Served) -> Non
     assert {link["from"] for link in client.get("/v1/toy/m/current/links?id=n1&k=2").json()["links"]} == {"scores"}
 
 
-@pytest.mark.parametrize("system", ["hgt", "conve"])
+@pytest.mark.parametrize("system", ["blend", "conve"])
 def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: Served) -> None:
     client, rows = served(system, keep=True)
     row = next((row for row in rows if row.get("because")), rows[0])
@@ -118,7 +118,7 @@ def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: S
     assert found["score"] == pytest.approx(row["score"], abs=1e-4)
     assert found["edges"]
     assert {"head", "relation", "tail", "share"} == set(found["edges"][0])
-    if system == "hgt":
+    if system == "blend":
         assert sum(found["parts"].values()) == pytest.approx(row["score"], abs=1e-3)
         assert found["because"] == row["because"].split(" ; ")
     else:
@@ -130,7 +130,7 @@ def test_an_explanation_whose_device_fails_is_made_on_the_cpu(served: Served, mo
     from graphmill.runs import fallback
     from graphmill.usage import explain
 
-    client, rows = served("hgt", keep=True)
+    client, rows = served("blend", keep=True)
     asked = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}&edges=4"
     real, models = explain.explain_link, []
 
@@ -153,7 +153,7 @@ def test_an_explanation_whose_device_fails_is_made_on_the_cpu(served: Served, mo
 
 
 def test_without_the_run_the_table_says_why(served: Served) -> None:
-    client, rows = served("hgt")
+    client, rows = served("blend")
     row = next(row for row in rows if row["because"])
     where = f"/v1/toy/m/current/explain?id={row['head_id']}&relation={row['relation']}"
     found = client.get(f"{where}&target={row['tail_id']}").json()

@@ -39,6 +39,8 @@ def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
         while "; Ctrl-C stops it" not in (line := process.stdout.readline()):
             lines.append(line)
             assert line, lines
+        # Its log is read, because a server waits for a pipe that is full.
+        threading.Thread(target=process.stdout.read, daemon=True).start()
         yield line.rpartition(" at ")[2].partition(";")[0]
     finally:
         process.send_signal(signal.SIGINT)

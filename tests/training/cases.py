@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +141,11 @@ def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
         columns = [own, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
         features[feature_key("item", name)] = pa.table(columns, features_schema(width))
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), out, features)
+
+
+def triples_graph(out: Path) -> TypedGraph:
+    """Triples with several relations between the same nodes, and no reverses."""
+    return random_graph(out, entities=40, relations=4, triples=400)
 
 
 @dataclass(frozen=True)
@@ -289,7 +293,7 @@ CASES = {
     "rotate": Case(
         "rotate",
         merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}}),
-        graph=partial(random_graph, entities=40, relations=4, triples=400),
+        graph=triples_graph,
     ),
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
@@ -348,9 +352,17 @@ _NEXT = {"evaluation": {"baselines": [], "top_k": [5], "selection_metric": "ndcg
 CLOSED_FORMS = {
     "ease": Case("ease", _ITEMS, graph=recommender_graph),
     "item_knn": Case("item_knn", _ITEMS, graph=recommender_graph),
+    "ials": Case("ials", merge(_ITEMS, {"model": {"embedding_dim": 8}}), graph=recommender_graph),
     "popularity": Case("popularity", _ITEMS, graph=recommender_graph),
     "markov": Case("markov", _NEXT, graph=sequence_graph),
     "session_knn": Case("session_knn", _NEXT, graph=sequence_graph),
     "repeats": Case("repeats", _NEXT, graph=sequence_graph),
 }
-"""Systems without gradient steps: one step computes the model (``test_closed_forms.py``)."""
+"""Recommenders without gradient steps: one step computes the model (``test_closed_forms.py``)."""
+
+_LINKS = {"evaluation": {"baselines": []}}
+CLOSED_LINKS = {
+    "knn": Case("knn", _LINKS),
+    "spectral": Case("spectral", merge(_LINKS, {"model": {"embedding_dim": 16}})),
+}
+"""Systems that score links, without gradient steps."""

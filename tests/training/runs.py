@@ -36,10 +36,11 @@ UNEQUAL = ("epoch_seconds", "seconds", "per_second", "memory_bytes", "notes")
 def settings_of(case: Case, graph: TypedGraph, *sections: dict[str, Any]) -> dict[str, Any]:
     """The settings file of a short run of a case."""
     values = merge({"system": case.system, "data": str(graph.path), "preset": "none", **case.settings}, SHORT)
-    if not case.steps:
-        values["training"] = {}
     for section in sections:
         values = merge(values, section)
+    if not case.steps:  # such a system refuses what only steps read
+        values["training"] = {name: value for name, value in values["training"].items() if name == "seed"}
+        del values["acceleration"]["micro_batches"]
     return values
 
 

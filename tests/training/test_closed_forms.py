@@ -22,22 +22,33 @@ from graphmill.training.contract import Execution, SolvedSystem
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
-from tests.training.cases import CLOSED_FORMS
+from tests.training.cases import CLOSED_FORMS, CLOSED_LINKS
+
+ALL = {**CLOSED_FORMS, **CLOSED_LINKS}
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
     folder = tmp_path_factory.mktemp("graphs")
-    made = {make: make(folder / make.__name__) for make in {case.graph for case in CLOSED_FORMS.values()}}
-    return {name: made[case.graph] for name, case in CLOSED_FORMS.items()}
+    made = {make: make(folder / make.__name__) for make in {case.graph for case in ALL.values()}}
+    return {name: made[case.graph] for name, case in ALL.items()}
+
+
+@pytest.fixture(params=CLOSED_FORMS)
+def name(request: pytest.FixtureRequest) -> str:
+    if request.param == "ials":
+        pytest.importorskip("implicit")
+    return str(request.param)
 
 
 def trained(name: str, graph: TypedGraph, root: Path, **sections: Any) -> dict[str, Any]:
-    values = CLOSED_FORMS[name].job(graph, **sections).settings.model_dump()
+    if name == "ials":
+        pytest.importorskip("implicit")
+    values = ALL[name].job(graph, **sections).settings.model_dump()
     return dict(train(values, "test", root=str(root)))
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
+@pytest.mark.parametrize("name", ALL)
 def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path
 ) -> None:
@@ -46,7 +57,7 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert (report["steps_done"], report["epochs_done"], report["best_epoch"]) == (1, 1, 1)
     found = restore(report["run_dir"])
     assert isinstance(found.system, SolvedSystem)
-    job, system = CLOSED_FORMS[name].build(graph)
+    job, system = ALL[name].build(graph)
     assert isinstance(system, ClosedFormSystem)
     model = system.build(Execution())
     system.solve(model, lambda: None)
@@ -63,19 +74,20 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert 0 < estimate.seconds_per_step < 60
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_it_is_exported_ranked_and_recommends(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
     exported = export_run(found)
-    assert set(exported["files"]) == {"weights.safetensors", "relations.parquet"}
-    arrays = load_file(found.run.path / "scorer" / "weights.safetensors")
-    assert set(arrays) == set(found.system.ARRAYS)  # type: ignore[attr-defined]
+    if name == "ials":
+        assert exported["rows"] == found.graph.num_nodes
+    else:
+        assert set(exported["files"]) == {"weights.safetensors", "relations.parquet"}
+        arrays = load_file(found.run.path / "scorer" / "weights.safetensors")
+        assert set(arrays) == set(found.system.ARRAYS)  # type: ignore[attr-defined]
     assert rank_any(found)["figures"]
     assert recommend_run(found, 3)["rows"] > 0
     assert json.loads((found.run.path / "ranking.json").read_text())["kind"] == "items"
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_a_new_user_is_scored_by_the_history_alone(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
     items = found.graph.node_type("item").count
@@ -88,8 +100,10 @@ def test_a_new_user_is_scored_by_the_history_alone(name: str, graphs: dict[str, 
     assert np.isfinite(scores[0]).all()
 
 
-@pytest.mark.parametrize("name", ["ease", "item_knn", "popularity"])
+@pytest.mark.parametrize("name", ["ease", "item_knn", "ials", "popularity"])
 def test_items_without_a_training_interaction_are_never_in_a_list(name: str, tmp_path: Path) -> None:
+    if name == "ials":
+        pytest.importorskip("implicit")
     pairs = [(u, i, 2 if i == 5 else 0) for u in range(12) for i in range(9) if (u + i) % 3 and i not in (7, 8)]
     found = _untuned(name, built(tmp_path / "graph", pairs, 12, 9), tmp_path)
     _, lists, _ = found.system.recommend(found.model, 9, "never")  # type: ignore[attr-defined]
@@ -158,3 +172,9 @@ def test_what_cannot_be_inverted_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="larger regularisation"):
         _untuned("ease", built(tmp_path / "graph", twins, 3000, 4), tmp_path, model={"regularisation": 1e-9})
     assert not list((tmp_path / "runs").glob("*/report.json"))
+
+
+def test_ials_says_which_package_is_missing(graphs: dict[str, TypedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"graphmill\[ials\]"):
+        CLOSED_FORMS["ials"].build(graphs["ials"])

@@ -11,7 +11,7 @@ from graphmill.training.contract import Encoded, Execution, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import clip_, compute_gradient
-from tests.training.cases import CASES, CLOSED_FORMS, Case
+from tests.training.cases import CASES, CLOSED_FORMS, CLOSED_LINKS, Case
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,7 @@ def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleran
 
 
 def test_every_registered_system_has_a_case() -> None:
-    assert set(SYSTEMS) == {case.system for case in (*CASES.values(), *CLOSED_FORMS.values())}
+    assert set(SYSTEMS) == {case.system for case in (*CASES.values(), *CLOSED_FORMS.values(), *CLOSED_LINKS.values())}
 
 
 @pytest.mark.parametrize("chunks", [2, 4, 7, 1000])

@@ -68,19 +68,29 @@ def test_a_click_materializes_an_asset(page: Page, server: Server, finished_run:
     expect(page.get_by_text(run[:8]).first).to_be_visible()
 
 
-def test_a_check_shows_its_picture(page: Page, server: Server, finished_run: str) -> None:
-    page.goto(f"{server.address}/assets/biomed/hgt_validation?view=checks&checkDetail=mean_cosine")
-    expect(page.get_by_text("Two random rows point").first).to_be_visible()
-    page.get_by_role("row").filter(has_text="picture").get_by_text("[Show Markdown]").click()
-    picture = page.locator("img[src^='data:image/png;base64,']").first
-    expect(picture).to_be_visible()
-    assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+def test_the_verdict_is_a_warning_among_the_models_checks(page: Page, server: Server, finished_run: str) -> None:
+    page.goto(f"{server.address}/assets/biomed/hgt_model?view=checks&checkDetail=verdict")
+    expect(page.get_by_text("the best simple way").first).to_be_visible()
+    text = page.get_by_text("the best simple way").first.text_content() or ""
+    word = next(each for each in ("Better", "Level", "Worse", "Broken") if text.startswith(f"{each}."))
+    expect(page.get_by_text("Passed" if word == "Better" else "Failed").first).to_be_visible()
+    page.goto(f"{server.address}/assets/biomed/hgt_ranking")
+    expect(page.get_by_text(f"{word}.").first).to_be_in_viewport()
+
+
+def test_a_checks_bound_is_no_plot(page: Page, server: Server, finished_run: str) -> None:
+    page.goto(f"{server.address}/assets/biomed/hgt_model?view=checks&checkDetail=edges_carry_messages")
+    expect(page.get_by_text("least share of edges that carry messages").last).to_be_visible()
+    expect(page.get_by_text("bound", exact=True)).to_have_count(1)
 
 
 def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Server, finished_run: str) -> None:
     page.goto(f"{server.address}/assets/biomed/hgt_model")
     page.get_by_role("row").filter(has_text="loss_curve").get_by_text("[Show Markdown]").click()
-    expect(page.locator("img[src^='data:image/png;base64,']").first).to_be_visible()
+    drawn = page.locator("img[src^='data:image/png;base64,']").first
+    expect(drawn).to_be_visible()
+    width, natural = drawn.evaluate("image => [image.clientWidth, image.naturalWidth]")
+    assert width >= 0.95 * natural > 500, "text of 10 pixels in the file has 10 on the screen"
     page.goto(f"{server.address}/assets/biomed/hgt_embeddings")
     expect(page.get_by_text("graphmill.load(").first).to_be_visible()
 
@@ -88,13 +98,18 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
 def test_an_asset_page_leads_to_the_explorer_and_to_the_runs_report(
     page: Page, server: Server, finished_run: str
 ) -> None:
-    page.goto(f"{server.address}/assets/biomed/hgt_validation")
-    for entry, seen in (("explorer", "graphmill"), ("report_page", "biomed")):
-        link = page.get_by_role("row").filter(has_text=entry).get_by_role("link").last
+    page.goto(f"{server.address}/assets/biomed/hgt_drift")
+    for entry, seen in (("explorer", "graphmill"), ("report", "biomed")):
         with page.expect_popup() as opened:
-            link.click()
+            page.get_by_role("link", name=entry, exact=True).first.click()
         expect(opened.value.get_by_text(seen).first).to_be_visible()
         opened.value.close()
+    expect(page.get_by_text("or graphmill open").first).to_be_visible()
+
+
+def test_a_jobs_page_lists_the_run(page: Page, server: Server, finished_run: str) -> None:
+    page.goto(f"{server.address}/locations/graphmill/jobs/biomed_refresh/runs")
+    expect(page.get_by_text(finished_run[:8]).first).to_be_visible()
 
 
 CUT = """cell => {
@@ -113,30 +128,40 @@ WIDTHS = (1280, 1440)
 
 
 @pytest.mark.parametrize(
-    ("asset", "told", "pictures"),
+    ("asset", "said", "pictures"),
     [
         ("hgt_validation", "components carry 90 % of the variance", 3),
-        ("hgt_model", "Loss ", 2),
-        ("hgt_ranking", "queries)", 1),
+        ("hgt_model", "Loss ", 1),
+        ("hgt_ranking", "the best simple way", 1),
         ("hgt_links", "predicted links", 0),  # too few held-out links here for a reliability diagram
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],
 )
-def test_an_asset_page_begins_with_a_summary_and_shows_its_pictures(
-    page: Page, server: Server, finished_run: str, asset: str, told: str, pictures: int
+def test_an_asset_page_begins_with_a_summary_and_its_pictures(
+    page: Page, server: Server, finished_run: str, asset: str, said: str, pictures: int
 ) -> None:
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{server.address}/assets/biomed/{asset}")
-        expect(page.get_by_text(told).first).to_be_in_viewport()
-        assert page.get_by_text(told).first.evaluate(CUT) == ""
+        expect(page.get_by_text(said).first).to_be_in_viewport()
+        assert page.get_by_text(said).first.evaluate(CUT) == ""
+        rows = page.get_by_role("row").filter(has_text="[Show Markdown]")
         for number in range(pictures):
-            picture = page.locator("img[src^='http://127.0.0.1:']").nth(number)
-            expect(picture).to_be_visible()
-            page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=picture.element_handle())
-        if pictures:
-            expect(page.locator("img[src^='http://127.0.0.1:']").first).to_be_in_viewport()
+            rows.nth(number).get_by_text("[Show Markdown]").click()
+            drawn = page.get_by_role("dialog").locator("img[src^='data:image/png;base64,']")
+            expect(drawn).to_be_visible()
+            page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=drawn.element_handle())
+            page.get_by_role("button", name="Close").click()
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(Path(folder) / f"{asset}.png"))
+
+
+def test_links_fit_a_window_of_1440_pixels(page: Page, server: Server, finished_run: str) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{server.address}/assets/biomed/hgt_links")
+    page.get_by_role("row").filter(has=page.get_by_text("links", exact=True)).get_by_text("[Show Markdown]").click()
+    table = page.get_by_role("dialog").get_by_role("table").first
+    expect(table.get_by_role("columnheader")).to_have_text(["relation", "tail", "probability", "usual rank", "because"])
+    assert table.evaluate(CUT) == ""

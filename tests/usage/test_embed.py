@@ -31,7 +31,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("later")) / "graph")
 
 
-def trained(graph: TypedGraph, folder: Path, case: str = "hgt-softmax", **sections: Any) -> Run:
+def trained(graph: TypedGraph, folder: Path, case: str = "blend", **sections: Any) -> Run:
     values = CASES[case].job(graph, training={"epochs": 1}, **sections).settings.model_dump() | {"preset": "none"}
     return graphmill.load(_exported(train(values, "test", root=str(folder))["run_dir"]))
 
@@ -112,7 +112,7 @@ def test_a_new_node_is_scored_as_one_that_was_there(graph: TypedGraph, run: Run,
         grown.links("twin")
 
 
-@pytest.mark.parametrize("case", ["hgt-full", "hgt-softmax"])
+@pytest.mark.parametrize("case", ["hgt-full", "blend"])
 def test_features_and_the_older_loss_go_through_the_layers(graph: TypedGraph, tmp_path: Path, case: str) -> None:
     run = trained(graph, tmp_path, case)
     grown = run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), tmp_path / "out", columns=COLUMNS)

@@ -11,9 +11,11 @@ import scipy.sparse as sp
 
 import graphmill
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.histories import Histories
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.fold_in import FoldIn, Folding
+from graphmill.training.contract import Execution
 from graphmill.usage.exported import Run
 from tests.training.cases import CASES
 
@@ -148,3 +150,38 @@ def test_on_the_command_line(bpr: Run, tmp_path: Path, capsys: pytest.CaptureFix
     assert found["rows"] == len(pd.read_parquet(out))
     with pytest.raises(InputError, match="go with --history"):
         app(["recommend", str(bpr.path), "-o", str(out)], standalone_mode=False)
+
+
+@pytest.mark.parametrize("case", ["mf", "lightgcn", "kgat", "mmgcn", "dragon", "sasrec"])
+def test_nothing_unknown_is_recommended_and_nobody_unknown_gets_a_list(case: str, tmp_path: Path) -> None:
+    """Item 29 is in no training and has neither features nor facts; the history has an item that nobody knows."""
+    own = CASES[case]
+    graph = own.graph(tmp_path / "whole")
+    relation = next(r for r in graph.relations if r.name == "interacted")
+    _, system = own.build(graph)
+    model = system.build(Execution()).eval()
+    kind = graph.node_type(relation.target)
+    known = np.asarray(system.candidates if case == "sasrec" else system.candidates())  # type: ignore[attr-defined]
+    lost, kept = known[-1], known[:-1]
+    if case == "sasrec":
+        system.candidates = kept  # type: ignore[attr-defined]
+    else:
+        system.candidates = lambda: kept  # type: ignore[attr-defined, method-assign]
+    _, lists, _ = system.recommend(model, kind.count, "never")  # type: ignore[attr-defined]
+    assert set(lists[lists >= 0] - kind.offset) == set(kept)
+    met = Histories(np.array([0, 2, 3]), np.array([kept[0], kept[1], lost]), np.full(2, -1), new_items=1)
+    found, scores, _ = system.fold_in(model, met, kind.count + 1, "never")  # type: ignore[attr-defined]
+    assert set(found[0][found[0] >= 0]) == set(kept)
+    assert (found[1] == -1).all()
+    assert np.isfinite(scores[0][found[0] >= 0]).all()
+
+
+@pytest.mark.parametrize(("case", "more"), [("mf", 0), ("mmgcn", 1), ("kgat", 1)])
+def test_items_with_features_or_facts_are_known_without_a_training_interaction(
+    case: str, more: int, tmp_path: Path
+) -> None:
+    graph = CASES[case].graph(tmp_path / "graph")
+    _, system = CASES[case].build(graph)
+    system.view = system.view.without_items(np.array([3]))  # type: ignore[attr-defined]
+    trained = int((system.view.train_by_item.counts > 0).sum())  # type: ignore[attr-defined]
+    assert len(system.candidates()) == trained + more  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """The command ``search``, which tries settings."""
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -65,4 +66,4 @@ def _show(found: Any) -> None:
         told = ", ".join(f"{who} {value:.4f}" for who, value in beside.items())
         print(f"beside the baselines, test {found.beside['metric']}: {told}")
     print(f"its settings: {found.folder}/best.yaml")
-    print(f"to make it live: graphmill promote {found.best.runs[0]}")
+    print(f"to make it live: graphmill promote {shlex.quote(str(found.best.runs[0]))}")

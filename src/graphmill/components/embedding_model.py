@@ -218,7 +218,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         if self.schedule:
             schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
         made = dg.Definitions(
-            assets=[*assets, acceleration_asset(plan).build(plan)],
+            assets=[*assets, *([] if plan.abilities.closed_form else [acceleration_asset(plan).build(plan)])],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),

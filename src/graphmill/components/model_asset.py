@@ -82,7 +82,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     plan, report, result = step.plan, step.report, step.report.result
     verdict = run_verdict(step.path(str(result["run_dir"])))
     epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
-    losses = [total_loss(record["losses"]) for record in epochs]
+    losses = [total_loss(record["losses"]) for record in epochs if record["losses"]]
     chosen = (f"valid_{plan.selection_metric}", f"test_{plan.selection_metric}")
     notes = [f"- {note}" for note in (*(result.get("notes") or ()), *(result.get("shrunk") or ()))]
     rest = {

@@ -4,6 +4,7 @@ their sensor.
 Neither is in the chain's jobs. The sensor ``<dataset>_<model>_search`` materializes them after a user has switched it on.
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,7 +117,7 @@ def _trial_job(step: Step) -> Job:
     step.launcher = _room_for_all(step.launcher, int(step.plan.settings.acceleration.processes))  # type: ignore[attr-defined]
     if not step.context.has_partition_key:
         name = f"{step.plan.dataset}/{step.plan.name}"
-        raise SettingsError(f"no trial is chosen: run graphmill search {name}, which makes them")
+        raise SettingsError(f"no trial is chosen: run graphmill search {shlex.quote(name)}, which makes them")
     job = {"key": step.context.partition_key, "overrides": overrides, "shared": bool(studies)}
     return _job(step.plan, "trial") | job
 
@@ -229,11 +230,11 @@ def _summary(board: Mapping[str, Any], trials: int) -> str:
             rival = max(figures, key=lambda who: figures[who])
             text += f"; the best baseline, {rival}, {figures[rival]:.4f}"
         text += "."
-    return f"{text}\n\n`graphmill promote {best['runs'][0]}` makes it live."
+    return f"{text}\n\n`graphmill promote {shlex.quote(str(best['runs'][0]))}` makes it live."
 
 
 def _promote(run: str) -> dg.MetadataValue:
-    return dg.MetadataValue.md(f"```\ngraphmill promote {run}\n```")
+    return dg.MetadataValue.md(f"```\ngraphmill promote {shlex.quote(str(run))}\n```")
 
 
 def _words(chosen: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.As
     bad = [verdict for verdict in judged if verdict.status != "pass"]
     only_warned = all(verdict.status == "warn" for verdict in bad)
     rows = [{**_verdict_row(verdict), "previous": step.previous.figure(verdict.name)} for verdict in judged]
-    metadata: dict[str, Any] = scalars({words(verdict.name): verdict.value for verdict in judged[:1]})
+    metadata: dict[str, Any] = scalars({verdict.name.replace("_", " "): verdict.value for verdict in judged[:1]})
     if rows:
         metadata["figures"] = dg.MetadataValue.md(markdown_table(rows))
     if each.picture:
@@ -161,18 +161,13 @@ def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.As
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     return {
-        "figure": words(verdict.name),
+        "figure": verdict.name.replace("_", " "),
         "value": verdict.value,
         "bound": verdict.threshold,
         "verdict": verdict.status,
         "meaning": verdict.meaning,
         "what to do": verdict.remedy,
     }
-
-
-def words(name: str) -> str:
-    """A figure's name for people."""
-    return name.replace("_", " ")
 
 
 def _type_row(figures: TypeFigures) -> dict[str, Any]:

@@ -7,6 +7,7 @@ layer's features.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -176,7 +177,9 @@ def estimate_data(path: str) -> DataEstimate:
         InputError: their format is not known.
     """
     if (Path(path) / MANIFEST).is_file():
-        raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
+        raise InputError(
+            f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set {shlex.quote(f'data={path}')}`"
+        )
     formats = recognised(path)
     if not formats:
         raise InputError(f"{path} has no known format; `graphmill ingest-report {path}` shows what was tried")

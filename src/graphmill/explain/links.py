@@ -12,8 +12,10 @@ from graphmill.errors import SettingsError
 from graphmill.explain.blend import BlendExplainer
 from graphmill.explain.explanation import ExplainSettings, Explanation, LinkExplainer
 from graphmill.explain.layers import LayersExplainer
+from graphmill.explain.neighbours import NeighboursExplainer
 from graphmill.systems.blend.system import BlendSystem
 from graphmill.systems.hgt.system import HgtSystem
+from graphmill.systems.neighbours.system import NeighboursSystem
 
 
 def explainer_of(system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> LinkExplainer:
@@ -26,9 +28,11 @@ def explainer_of(system: Any, model: nn.Module, settings: ExplainSettings | None
         return BlendExplainer(system, model, settings)
     if isinstance(system, HgtSystem):
         return LayersExplainer(system, model, settings)
+    if isinstance(system, NeighboursSystem):
+        return NeighboursExplainer(system, model, settings)
     raise SettingsError(
-        f"{system.name} scores links by its vectors alone, so no edge explains a score; blend and hgt are explained by "
-        "edges, conve by training triples (graphmill tracin)"
+        f"{system.name} scores links by its vectors alone, so no edge explains a score; blend, hgt, knn and spectral are "
+        "explained by edges, conve by training triples (graphmill tracin)"
     )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from graphmill.arrays import save_safetensors
 from graphmill.atomic_files import only_writer, write_atomically, writing
 from graphmill.errors import TrainingError
-from graphmill.export.manifests import EXPORT_FORMAT
+from graphmill.export.manifests import EXPORT_FORMAT, FORMAT_NUMBER
 from graphmill.export.writers import CsvEmbeddings, FileWriter, ParquetEmbeddings
 from graphmill.verified_files import MANIFEST, describe_file, sealed
 
@@ -85,7 +85,7 @@ def _export(
         raise
     manifest = {
         "format": EXPORT_FORMAT,
-        "version": 1,
+        "version": FORMAT_NUMBER,
         "rows": nodes.num_rows,
         "dim": dim,
         "files": {

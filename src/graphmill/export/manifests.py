@@ -7,10 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from graphmill.errors import InputError
 from graphmill.training.run_files import shaped
 from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, read_sealed
 
 EXPORT_FORMAT, VERSION_FORMAT, SCORER_FORMAT = "graphmill-embeddings", "graphmill-version", "graphmill-scorer"
+FORMAT_NUMBER = 1
+"""Of all three formats. Folders of another number are refused."""
 
 
 class ExportedFile(BaseModel):
@@ -37,7 +40,7 @@ class ExportManifest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     format: Literal["graphmill-embeddings"]
-    version: int = 1
+    version: int
     rows: int = Field(ge=0)
     dim: int = Field(ge=0)
     files: dict[str, ExportedFile]
@@ -62,8 +65,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """
     path, remedy = directory / MANIFEST, REMEDIES[EXPORT_FORMAT]
     value = read_sealed(path, f"{directory} holds no finished export; {remedy}", remedy)
+    require_number(path, value, "export")
     shaped(ExportManifest, value, path, remedy)
     return {name: field for name, field in value.items() if field is not None}
+
+
+def require_number(path: Path, value: dict[str, Any], what: str) -> None:
+    """Raise :class:`InputError` for a manifest of another format's number, and name both."""
+    if (found := value.get("version")) != FORMAT_NUMBER or isinstance(found, bool):
+        raise InputError(
+            f"{path.parent} has {what} format {str(found)[:20]}, and this graphmill reads {FORMAT_NUMBER}: use the "
+            "graphmill that wrote it, or train and promote again"
+        )
 
 
 class _Index(BaseModel):
@@ -79,6 +92,7 @@ class VersionManifest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     format: Literal["graphmill-version"]
+    version: int
     files: dict[str, ExportedFile]
     content: str
     made: str
@@ -103,5 +117,6 @@ def read_version(folder: Path) -> dict[str, Any]:
     """``version.json`` of a version. Raises :class:`InputError` if it is missing or damaged."""
     path, remedy = folder / VERSION, REMEDIES[VERSION_FORMAT]
     value = read_sealed(path, f"{folder} is not a version that graphmill promoted", remedy)
+    require_number(path, value, "version")
     found: dict[str, Any] = shaped(VersionManifest, value, path, remedy)
     return found

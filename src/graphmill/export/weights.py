@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
 from graphmill.atomic_files import only_writer, replacing, write_atomically, writing
-from graphmill.export.manifests import SCORER_FORMAT, read_manifest
+from graphmill.export.manifests import FORMAT_NUMBER, SCORER_FORMAT, read_manifest, require_number
 from graphmill.parquet import write_parquet
 from graphmill.verified_files import MANIFEST, REMEDIES, describe_file, read_sealed, sealed, verified_file
 
@@ -46,7 +46,7 @@ def export_weights(
             with replacing(directory / RELATIONS) as part:
                 write_parquet(table, part.file)
             files = {name: describe_file(directory / name) for name in (WEIGHTS, RELATIONS)}
-            manifest = {"format": SCORER_FORMAT, "version": 1, "files": files, **about}
+            manifest = {"format": SCORER_FORMAT, "version": FORMAT_NUMBER, "files": files, **about}
             write_atomically(
                 directory / MANIFEST, (json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n").encode()
             )
@@ -63,6 +63,7 @@ def whole_export(path: Path) -> tuple[Path, dict[str, Any]]:
     if (directory / MANIFEST).is_file():
         remedy = REMEDIES[SCORER_FORMAT]
         manifest = read_sealed(directory / MANIFEST, f"{path} holds no finished export", remedy)
+        require_number(directory / MANIFEST, manifest, "export")
         for name in (WEIGHTS, RELATIONS):
             verified_file(directory, name)
         return directory, manifest

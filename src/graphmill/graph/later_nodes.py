@@ -1,16 +1,19 @@
-"""Nodes that were added to a graph after a training, with their edges and features: the graph with them."""
+"""Nodes that were added to a graph after a training, with their edges and features."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphmill.graph.spectral import Neighbourhoods
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.graph.typed_graph import TypedGraph
+
+if TYPE_CHECKING:
+    from graphmill.graph.spectral import Neighbourhoods
+    from graphmill.graph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def as_file(given: Any) -> Iterator[str]:
         yield str(given)
         return
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
-        file = Path(folder) / _NAME
+        file = Path(folder) / f"{_NAME}.parquet"
         write_parquet(_arrow(given), file)
         try:
             yield str(file)

@@ -17,7 +17,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, catalogue_of, joined_keys, places_in
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.graph_notes import described_counts, listed_notes, problems
+from graphmill.ingest.graph_notes import described_counts, listed_notes, other_writings, problems, spelling_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
 from graphmill.ingest.kg_mentions import text_of
@@ -92,7 +92,7 @@ def finished(
         "nodes_of_several_types": known.several,
         "nodes_without_type": known.untyped,
         "repeated_node_rows": known.repeated,
-        "nodes_without_a_row": unlisted if len(known) else 0,
+        "nodes_without_a_row": len(unlisted) if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
         "nodes_with_blank_features": blank,
         "times_of_another_unit": mixed,
@@ -112,16 +112,19 @@ def finished(
     check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated
     said = [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts.get(name)]
+    notes += [*other_writings(known, unlisted), *spelling_notes(nodes, edges)]
     everything = [*described_counts(counts, indexed), *said, *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything)
 
 
-def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple[pa.Table, pa.Table, int, np.ndarray]:
-    """The nodes of edges and files, the edges between them, the number of nodes in no node file, and the row of each
+def _with_listed(
+    made: Assembled, known: Catalogue, listed_first: bool
+) -> tuple[pa.Table, pa.Table, pa.Array, np.ndarray]:
+    """The nodes of edges and files, the edges between them, the ids of the nodes in no node file, and the row of each
     listed node."""
     own = made.nodes.combine_chunks()
     if not len(known):
-        return own, made.edges, own.num_rows, np.zeros(0, np.int64)
+        return own, made.edges, text_of(own, "id"), np.zeros(0, np.int64)
     place = places_in(joined_keys(text_of(own, "type"), text_of(own, "id")), joined_keys(known.type, known.id))
     unlisted = np.flatnonzero(place < 0)
     if listed_first:
@@ -153,4 +156,4 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
         for rows in pieces(len(given), given):
             moved.append(row_of_made[given[rows]])
         edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
-    return pa.table(arrays, NODES), edges, len(unlisted), row_of_known
+    return pa.table(arrays, NODES), edges, text_of(own, "id").take(pa.array(unlisted)), row_of_known

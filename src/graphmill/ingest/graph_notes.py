@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Catalogue
+from graphmill.ingest.catalogue import Catalogue, places_in
 from graphmill.ingest.graph_sources import GraphFilesSettings
+from graphmill.ingest.oddities import one_writing, spellings
 from graphmill.ingest.tables import MAX_SHOWN
 
 _SHOWN_TYPES = 8
@@ -24,7 +27,10 @@ _PROBLEMS = {
     "nodes_without_name": ("nodes without a name", "are shown by their id"),
     "ids_with_two_indices": ("ids with two indices", "are separate nodes: the index is the key"),
     "spaced_ids": ("ids with white space around them", "were kept as written"),
-    "lookalike_ids": ("ids that look like another one (Unicode composition)", "were kept apart"),
+    "lookalike_ids": (
+        "ids that look like another one (Unicode composition, blanks around, 7 and 7.0)",
+        "were kept apart",
+    ),
     "times_of_another_unit": ("times of another unit than most", "were told by their size"),
 }
 """What ``strict`` refuses, and a remark for the notes, by count."""
@@ -54,6 +60,31 @@ def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
         number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
         notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
     return notes
+
+
+def spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
+    """A sentence for each node type, or relation, that is written in two ways."""
+    notes = []
+    for what, column in (("node types", nodes["type"]), ("relations", edges["relation"])):
+        used = sorted(pc.unique(column.cast(pa.string())).to_pylist())
+        for group in spellings(used):
+            shown = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
+            notes.append(f"the {what} {shown} differ only by case or blanks; they were kept apart")
+    return notes
+
+
+def other_writings(listed: Catalogue, ids: pa.Array) -> list[str]:
+    """A sentence on ids of edges that node files have in another writing. ``ids``: those that are in no node file."""
+    if not len(ids) or not len(listed):
+        return []
+    place = places_in(one_writing(ids), one_writing(listed.id))
+    if not (place >= 0).any():
+        return []
+    row = int(np.flatnonzero(place >= 0)[0])
+    return [
+        f"{int((place >= 0).sum()):,} ids of edges are in the node files in another writing, such as {ids[row].as_py()!r} "
+        f"for {listed.id[int(place[row])].as_py()!r}; they were kept apart"
+    ]
 
 
 def _numbered(known: Catalogue) -> str:

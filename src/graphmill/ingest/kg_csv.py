@@ -65,7 +65,7 @@ def guess(look: Look, given: Mapping[str, str]) -> Guess:
     chosen = {name: value for name, value in columns.model_dump().items() if value}
     settings |= {"columns": chosen} if chosen else {}
     if mark != "," and kind == "csv":
-        remarks = [f"the fields are separated by {({chr(9): 'tabs', ' ': 'blanks'}).get(mark, mark)}", *remarks]
+        remarks = [f"the fields are separated by '{settings['delimiter']}'", *remarks]
     if bare:
         remarks = ["the first line is a row: its columns are called 0, 1, …", *remarks]
     return Guess(settings, remarks, parts_of(columns))
@@ -86,6 +86,8 @@ def _recognises(look: Look) -> int:
     if not any("are taken for head and tail" in remark for remark in remarks):
         return 70
     one = probe.one_kind(*(probe.names.index(name) for name in (columns.head_id, columns.tail_id)))
+    if one and probe.header is False and columns.relation:
+        return 40  # triples, where they are separated by tabs
     if one or (probe.header is not False and probe.place_of("times") is None):
         return 68 if one else 50
     return 20 if one is False and probe.place_of("times") is None else 0

@@ -24,7 +24,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.row_files import RowFile, kind_of
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
 
@@ -134,7 +134,7 @@ def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
         return feature_files.read_npy(path, settings.ids_path)
     if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
-    if suffix in ("parquet", "pq") or kind_of(path) == "parquet":
+    if suffix in ("parquet", "pq"):
         return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
     raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
 

@@ -1,5 +1,6 @@
 """Counts what is unusual but valid in edges and nodes. Readers report it; with ``strict`` they refuse it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +71,7 @@ class NodeOddities:
     ``index_gaps``: numbers between the smallest and the largest index without a node. ``ids_in_two_types``: ids of
     nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
     with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
-    from another one of their type only in Unicode composition.
+    from another one of their type only in their writing (:func:`one_writing`).
     """
 
     index_gaps: int = 0
@@ -78,6 +79,21 @@ class NodeOddities:
     ids_with_two_indices: int = 0
     spaced_ids: int = 0
     lookalike_ids: int = 0
+
+
+def one_writing(ids: pa.Array) -> pa.Array:
+    """Ids in one writing: composed Unicode, no white space around them, ``7`` for ``7.0``."""
+    if not pc.all(pc.string_is_ascii(ids)).as_py():
+        ids = pc.utf8_normalize(ids, "NFC")
+    return pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^([+-]?[0-9]+)\.0+$", r"\1")
+
+
+def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """The names that differ only by case or white space, in groups."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault("".join(name.casefold().split()), []).append(name)
+    return [tuple(group) for group in found.values() if len(group) > 1]
 
 
 def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
@@ -89,10 +105,8 @@ def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
     distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
     several = distinct.group_by("id").aggregate([([], "count_all")])
     index = nodes["index"].to_numpy()
-    composed = distinct
-    if not pc.all(pc.string_is_ascii(ids)).as_py():
-        composed = pa.table({"id": pc.utf8_normalize(distinct["id"], "NFC"), "type": distinct["type"]})
-        composed = composed.group_by(["id", "type"]).aggregate([])
+    composed = pa.table({"id": one_writing(distinct["id"]), "type": distinct["type"]})
+    composed = composed.group_by(["id", "type"]).aggregate([])
     return NodeOddities(
         int(index.max()) - int(index.min()) + 1 - len(index) if indexed else 0,
         pc.sum(pc.greater(several["count_all"], 1)).as_py(),

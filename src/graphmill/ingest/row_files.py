@@ -32,7 +32,7 @@ from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
 from graphmill.ingest.json_rows import LIST_MARK, checked_block, json_blocks, json_names
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.whole_ids import SAMPLE_ROWS, are_decimals, with_whole_ids
+from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
 
@@ -73,6 +73,7 @@ class RowFile:
         self.comments = 0
         self._source: Source | None = None
         self._decimals: list[tuple[str, int]] = []
+        self._dated: dict[str, str] = {}
         if self.kind == "csv" and delimiter == "auto":
             self.delimiter = _guess_delimiter(self._path, wanted)
         self._quoted = quoted and self.delimiter not in _LAST_RESORTS
@@ -135,6 +136,8 @@ class RowFile:
         for name in dict.fromkeys(name for name, _ in self._decimals):
             number = sum(count for each, count in self._decimals if each == name)
             found.append(f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7")
+        for name, date in self._dated.items():
+            found.append(f"column {name} holds dates or times ({date[:40]}), and they are read as ids or names")
         return found
 
     def _layout(self, columns: Sequence[Column] = (), names: tuple[str, ...] = ()) -> CsvLayout:
@@ -156,8 +159,13 @@ class RowFile:
         """Yield the result of ``digest`` for each block of ``columns``, in order, and the rejects of the block."""
         self.require([column.name for column in columns])
         layout = self._layout(columns, self.names)
-        decimal = self._decimal_columns([column.name for column in columns if column.names])
-        whole: Digest[T] = (lambda block: digest(with_whole_ids(block, decimal, self._decimals))) if decimal else digest
+        decimal = self._typed_names([column.name for column in columns if column.names])
+
+        def whole(block: CsvBlock) -> T:
+            if not decimal:
+                return digest(block)
+            return digest(with_whole_ids(block, decimal, self._decimals, self.kind == "parquet"))
+
         if self._source:
             yield from read_blocks(self._pieces(self._source, layout), layout, whole)
             return
@@ -169,18 +177,20 @@ class RowFile:
             return _parquet_blocks(self._path, self.name, layout, rows)
         return json_blocks(self._path, layout, self._decimals, rows)
 
-    def _decimal_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps.
+    def _typed_names(self, names: Sequence[str]) -> list[str]:
+        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps; keeps
+        those that hold dates.
 
         A Parquet file says so by its types; a text file by its first rows, all of which must be whole numbers.
         """
+        rows = self.cells(SAMPLE_ROWS if self.kind == "csv" else PREVIEW_ROWS)
+        columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
+        self._dated = {name: cells[0] for name in names if are_dates(cells := list(filter(None, columns[name])))}
         if self.kind == "parquet":
             schema = parquet_file(self._path, self.name).schema
             return [name for name in names if pa.types.is_floating(schema.field(name).type)]
         if self.kind == "jsonl":
             return []  # each value has its type
-        rows = self.cells(SAMPLE_ROWS)
-        columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
         return [name for name in dict.fromkeys(names) if are_decimals(columns[name])]
 
     def cells(self, count: int) -> list[list[str]]:

@@ -17,10 +17,11 @@ from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, read_interactions
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note
+from graphmill.ingest.probe import Probe
 from graphmill.ingest.rejects import max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.times import parse_time
+from graphmill.ingest.times import is_plausible, parse_time
 from graphmill.settings import Settings, setting
 
 SEPARATORS = {"tab": "\t", "double_colon": "::", "comma": ",", "semicolon": ";", "bar": "|", "space": " "}
@@ -151,11 +152,19 @@ def _recognises(look: Look) -> int:
         return 0
     if layout.header:
         return 60 if {"user", "item"} <= {role_of(name) for name in layout.header} else 0
+    if look.probe is not None and look.probe.header:
+        return 0  # a header that says something else
     cells = [_cells(line, layout.mark) for line in look.lines if line[0] not in "#!"]
-    timed = sum(len(row) == len(layout.columns) and parse_time(row[-1]) is not None for row in cells)
+    cells = [row for row in cells if len(row) == len(layout.columns)]
+    places = range(len(layout.columns))
+    probe = Probe(tuple(map(str, places)), False, tuple(map(tuple, cells)))
+    one = probe.one_kind(0, 1)
+    if one or not cells:
+        return 0
     if len(layout.columns) == 2:
-        return 30
-    return 65 if timed > 0.9 * len(cells) else 0
+        return 30 if one is False else 0
+    times = [parse_time(row[-1]) for row in cells]
+    return 65 if sum(time is not None and is_plausible(time) for time in times) > 0.9 * len(times) else 0
 
 
 def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:

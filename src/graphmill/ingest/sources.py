@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
+from graphmill.ingest.rejects import checked_share
 from graphmill.ingest.source_files import located
 from graphmill.ingest.tables import IngestResult
-from graphmill.settings import Settings, SettingsT, parse
+from graphmill.settings import Settings, SettingsT, parse, shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -28,7 +29,8 @@ def checked_name(value: str, what: str) -> str:
 class SourceFile:
     """One source: its name in the asset keys, its format, its path (as written, and resolved), and its reading settings.
 
-    ``settings`` are as written. In ``reading``, the paths of files are resolved.
+    ``settings`` are as written. In ``reading``, the paths of files are resolved. ``force``: it is used although more than
+    a tenth of its rows is refused.
     """
 
     name: str
@@ -37,6 +39,7 @@ class SourceFile:
     location: str
     settings: Settings
     reading: Settings
+    force: bool = False
 
     @property
     def gives(self) -> Gives:
@@ -93,6 +96,9 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     if not isinstance(value, Mapping):
         raise SettingsError(f"a source is a mapping with name, format and path, not {value!r}")
     rest = dict(value)
+    force = rest.pop("force", False)
+    if not isinstance(force, bool):
+        raise SettingsError(f"source {rest.get('name', '?')!r}: force is true or false, not {shown(force)}")
     parts = {part: str(rest.pop(part, "")) for part in ("name", "format", "path")}
     if missing := [part for part, text in parts.items() if not text]:
         raise SettingsError(f"source {parts['name'] or '?'!r} has no {missing[0]}")
@@ -103,7 +109,7 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     settings = parse(format.settings, rest, f"source {name!r}")
     named = {field: getattr(settings, field) for field in format.paths}
     reading = settings.model_copy(update={field: located(path, root) for field, path in named.items() if path})
-    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading)
+    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading, force)
 
 
 def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
@@ -122,7 +128,10 @@ def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
 def _read(source: SourceFile) -> IngestResult:
     read = FORMATS[source.format].read
     assert read is not None
-    return read(source.location, source.reading)
+    result = read(source.location, source.reading)
+    if not source.force and (problem := checked_share(result.counts, result.rejects, f"source {source.name!r}")):
+        raise InputError(problem)
+    return result
 
 
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:

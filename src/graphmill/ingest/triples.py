@@ -329,7 +329,20 @@ def _recognises(look: Look) -> int:
         return 0  # a header that says something else
     if look.is_folder:
         return 85
+    if _is_a_table(one):
+        return 0
     return 15 if any(cell.strip().replace(".", "").isdigit() for cell in lines[-1].split("\t")[1:]) else 55
+
+
+def _is_a_table(look: Look) -> bool:
+    """Whether three columns are two ends and something else: by a header that says so, or as the first two are of one kind
+    and the third is not."""
+    probe = look.probe
+    if probe is None or len(probe.names) != len(COLUMNS):
+        return False
+    if probe.header and not _header_order("\t".join(probe.names)):
+        return True
+    return probe.holds(2) != "ids" or (bool(probe.one_kind(0, 1)) and not probe.one_kind(0, 2))
 
 
 FORMAT = Format(

@@ -17,12 +17,21 @@ from graphmill.ingest.tables import MAX_SHOWN
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(?P<point>\.0+)?|[+-]?[0-9](\.[0-9]+)?(?P<power>[eE]\+[0-9]+)")
 SAMPLE_ROWS = 5000
+PREVIEW_ROWS = 100
 
 
 def are_decimals(cells: Sequence[str]) -> bool:
     """Whether texts are whole numbers, of which some are written as decimals."""
     found = [_WHOLE.fullmatch(cell) for cell in cells if cell]
     return all(found) and any(each and (each["point"] or each["power"]) for each in found)
+
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9:.,]+ *([+-][0-9:]+|Z|UTC)?)?|[0-9]{1,2}:[0-9]{2}(:[0-9.]+)?")
+
+
+def are_dates(cells: Sequence[str]) -> bool:
+    """Whether texts are dates or times of the day."""
+    return bool(cells) and all(_DATE.fullmatch(cell) for cell in cells)
 
 
 def whole_number(text: str) -> tuple[str, str]:
@@ -43,10 +52,10 @@ def whole_number(text: str) -> tuple[str, str]:
     return str(int(number)), ""
 
 
-def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]]) -> CsvBlock:
+def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> CsvBlock:
     """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
 
-    ``decimals``: gets each column with the number of its decimals.
+    ``decimals``: gets each column with the number of its decimals; ``every``: all its numbers are.
     """
     keep, table = np.ones(block.table.num_rows, bool), block.table
     for name in names:
@@ -61,7 +70,7 @@ def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[s
             fault, value = found[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
             block.rejects.append(Reject(block.line(row), name, fault, value))
         keep &= ~wrong
-        if number := int((changed[codes] & ~wrong).sum()):
+        if number := int(((every | changed)[codes] & ~wrong).sum()):
             decimals.append((name, number))
         new = pa.DictionaryArray.from_arrays(coded.indices, pa.array([text for text, _ in found], pa.string()))
         new = new.dictionary_decode()

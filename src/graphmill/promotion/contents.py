@@ -38,6 +38,7 @@ from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, re
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, System
 from graphmill.training.run_files import RunSettings, shaped
+from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
@@ -76,7 +77,8 @@ def fill_from(
         save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-        _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))
+        own = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
+        _write(folder / SETTINGS, own)
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")
@@ -214,6 +216,11 @@ def load_champion(version: Version, like: Restored) -> Champion:
             model.load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
+    elif isinstance(model, SolvedArrays):
+        raise InputError(
+            f"{version.name} was computed in closed form on another graph, which it cannot rank: compare the metrics of the "
+            "two by hand"
+        )
     else:
         start = read_champion(version.path)
         start.applied_to(system)(model)

@@ -5,6 +5,7 @@ It is a pure function from facts to a decision with its reason. ``promote`` coll
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -98,7 +99,9 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":
-        return Decision("waits", f"promote.when is manual: `graphmill promote {facts.run}` makes it live")
+        return Decision(
+            "waits", f"promote.when is manual: `graphmill promote {shlex.quote(str(facts.run))}` makes it live"
+        )
     if facts.rolled_back:
         return Decision(
             "kept", f"this run was rolled back ({facts.rolled_back}); only `graphmill promote` brings it back"

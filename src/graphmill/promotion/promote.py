@@ -79,7 +79,7 @@ def promote_run(
             raise InputError(
                 f"{decision.reason}, and sinks are written when one goes live; graphmill export writes now"
             )
-        found = _told(decision, facts, champion, restored)
+        found = _told(decision, facts, champion, restored, why)
         note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
             return {**found, "copy": copy_live(store)}
@@ -309,12 +309,17 @@ def _by_hand(facts: Facts, why: str) -> Decision:
     return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
 
 
-def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored) -> dict[str, Any]:
+def _with_verdict(reason: str, restored: Restored) -> str:
+    verdict = run_verdict(restored.run.path)
+    return reason if verdict.word == "unranked" else f"{reason}; the model is {verdict.short}"
+
+
+def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored, why: str) -> dict[str, Any]:
     report = restored.run.read_json("report.json")
     metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
     return {
         "outcome": decision.outcome,
-        "reason": f"{decision.reason}; the model is {run_verdict(restored.run.path).short}",
+        "reason": decision.reason if why else _with_verdict(decision.reason, restored),
         "version": champion.name if champion else "",
         "path": str(champion.path) if champion else "",
         "champion": champion.name if champion else "",

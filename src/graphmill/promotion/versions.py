@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import time
@@ -28,7 +29,7 @@ from pydantic import TypeAdapter
 
 from graphmill.atomic_files import sync_directory, write_atomically
 from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
-from graphmill.export.manifests import VERSION_FORMAT, read_version
+from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
 from graphmill.verified_files import (
     REMEDIES,
     VERSION,
@@ -116,7 +117,8 @@ class Versions:
             if name == self.current_name():
                 break
         raise InputError(
-            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {self.label} VERSION` sets it"
+            f"{self.path / CURRENT} leads to {name}, which is not there; "
+            f"`graphmill rollback {shlex.quote(self.label)} VERSION` sets it"
         )
 
     def current_name(self) -> str:
@@ -250,7 +252,14 @@ class Versions:
                 if version.about["content"] == content:
                     return version
             number = max((version.number for version in known), default=0) + 1
-            about = {"format": VERSION_FORMAT, "version": 1, "made": now(), "content": content, "files": files, **about}
+            about = {
+                "format": VERSION_FORMAT,
+                "version": FORMAT_NUMBER,
+                "made": now(),
+                "content": content,
+                "files": files,
+                **about,
+            }
             text = json.dumps(sealed(about), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
             (scratch / VERSION).write_text(text + "\n", encoding="utf-8")
             for path in scratch.iterdir():

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from graphmill.errors import InputError
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.names import SIMPLER
@@ -98,7 +99,13 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
     ranking = files.ranking if files.ranking.get("epoch") == files.export.get("epoch") else {}
     health = files.health if files.health_is_of_export else {}
     metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
-    return model_verdict(ranking, health, files.drift, metric=metric)
+    try:
+        return model_verdict(ranking, health, files.drift, metric=metric)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(
+            f"{files.folder}: ranking.json, health.json or drift.json has other fields than it should; rank and validate "
+            "the run again"
+        ) from None
 
 
 def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
-    if not path.exists() and str(path) in registry.SYSTEMS:
-        return {"system": str(path)}
+    if not path.exists() and (name := registry.called(str(path))) in registry.SYSTEMS:
+        return {"system": name}
     if not path.is_file():
         raise InputError(
             f"settings file {path} does not exist; its sections are model, objective, training, acceleration, evaluation"
@@ -63,7 +63,8 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     if "recipe" in values:
         raise SettingsError(f"{where}: recipe is called system: write system: {shown(values['recipe'])}")
-    name = str(values.get("system", "hgt"))
+    name = registry.called(str(values.get("system", "hgt")))
+    values = {**values, "system": name} if "system" in values else values
     preset = str(values.get("preset", "auto"))
     filled: Mapping[str, Any] = values
     if preset != "auto":
@@ -114,7 +115,9 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     name = settings.system
     acceleration = settings.acceleration
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    choice = choose_device(acceleration.device, local_rank=rank)
+    choice = choose_device(acceleration.device if settings.on_accelerators else "cpu", local_rank=rank)
+    if not settings.on_accelerators:
+        choice = replace(choice, reason=f"{name} is computed on the CPU")
     preset, why = settings.preset, "as asked for"
     if preset == "auto":
         # By total memory, not by free memory: the same command must always give the same training.

@@ -6,6 +6,7 @@ Names from requests are looked up among the existing folders and never become pa
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import time
 from collections import OrderedDict
@@ -141,7 +142,8 @@ class Catalogue:
         name, key = store.current_name(), (dataset, model)
         if not name:
             raise RequestError(
-                404, f"no version of {store.label} is live: graphmill rollback {store.label} VERSION sets one"
+                404,
+                f"no version of {store.label} is live: graphmill rollback {shlex.quote(store.label)} VERSION sets one",
             )
         with self._lock:
             answering = self._answering.get(key)
@@ -188,9 +190,11 @@ class Catalogue:
                     log.exception("%s/%s/%s", *key)
                 reason = error if isinstance(error, GraphmillError | OSError) else one_line(error)
                 why = f"{'/'.join(key)} cannot be read: {reason}"
-                log.warning("%s", why)
                 with self._lock:
+                    _, before = self._failed.get(key, (0.0, ""))
                     self._failed[key] = (time.monotonic(), why)
+                if why != before:
+                    log.warning("%s", why)
                 raise RequestError(503, why) from None
             with self._lock:
                 self._failed.pop(key, None)

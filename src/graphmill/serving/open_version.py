@@ -252,8 +252,7 @@ class OpenVersion:
                 raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
             raise RequestError(
                 404,
-                f"{self.name} has vectors and no {SCORING}: links come from HGT, ConvE and ComplEx; a version of an earlier "
-                "release has them when its run is exported and promoted again",
+                f"{self.name} has vectors and no {SCORING}: they are not of a system that predicts links",
             )
         keys = [[str(part) for part in key] for key in self.run.manifest["relations"]]
         named = [(n, key) for n, key in enumerate(keys) if relation in ("", key[1], "|".join(key))]

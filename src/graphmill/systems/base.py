@@ -38,6 +38,8 @@ class SystemSettings(Settings):
     compiles: ClassVar[bool] = True
     """Whether the system has modules for torch.compile (``compilables``)."""
 
+    on_accelerators: ClassVar[bool] = True
+    """Whether it is computed on the device that is asked for; else on the CPU, whatever is."""
     shards_rows: ClassVar[bool] = False
     """Whether the system can shard its tables by rows over several processes."""
 
@@ -96,14 +98,13 @@ class ClosedFormAcceleration(AccelerationSettings):
 
     LESS_MEMORY: ClassVar[str] = "Leave nodes out of the graph"
 
-    device: Literal["cpu"] = setting("cpu", "A system in closed form is computed on the CPU", identity=False)
-
 
 class ClosedFormSettings(SystemSettings):
     """Settings of systems that are computed in one step, without gradients (``systems/closed_form.py``)."""
 
     compiles: ClassVar[bool] = False
     base_batch: ClassVar[int] = 1
+    on_accelerators: ClassVar[bool] = False
 
     training: ClosedFormTraining = setting(ClosedFormTraining(), "Length and optimizer")
     acceleration: ClosedFormAcceleration = setting(ClosedFormAcceleration(), "How the arithmetic is done")

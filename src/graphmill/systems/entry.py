@@ -12,7 +12,8 @@ class Entry:
 
     ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
     ``traces``: its predictions can be traced to training triples. ``vectors``: it has a vector for each node; without,
-    its export is its weights. They are here and not in the system because Dagster's definitions are loaded without torch.
+    its export is its weights. ``closed_form``: one step without gradients computes the model. They are here and not in
+    the system because Dagster's definitions are loaded without torch.
     """
 
     module: str
@@ -22,6 +23,7 @@ class Entry:
     ranks: Literal["links", "triples", "items"] = "links"
     traces: bool = False
     vectors: bool = True
+    closed_form: bool = False
     system_module: str = "system"
     """The module within ``module`` that has the class, or the function that makes it, ``system``."""
 

@@ -32,6 +32,13 @@ def _found() -> dict[str, Entry]:
 SYSTEMS: dict[str, Entry] = _found()
 
 
+def called(name: str) -> str:
+    """The name of a system as it is registered, for a name in any case (``HGT``) and with blanks or hyphens; any other
+    text as it is."""
+    plain = {each.lower().replace("_", ""): each for each in SYSTEMS}
+    return name if name in SYSTEMS else plain.get("".join(c for c in name.lower() if c.isalnum()), name)
+
+
 def entry(name: str) -> Entry:
     """The entry of a system, without importing the system.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,13 @@ class SolvedArrays(nn.Module):
             raise KeyError(f"{sorted(arrays)} are not the arrays {sorted(self._buffers)}")
         for name, array in arrays.items():
             self._buffers[name] = array if isinstance(array, Tensor) else torch.from_numpy(array)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # torch's named tuple of missing and unexpected keys
+        """:meth:`put` of copies."""
+        self.put({name: tensor.clone() for name, tensor in state_dict.items()})
+        return nn.modules.module._IncompatibleKeys([], [])
 
     def array(self, name: str) -> np.ndarray:
         """One array, which shares its memory."""

@@ -15,8 +15,11 @@ from graphmill.explain.explanation import Evidence, ExplainSettings, LinkExplain
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
+from graphmill.graph.node_names import NodeNames
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.notebook import page, pairs, rows
+from graphmill.predictions.selection import relations_of
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
 from graphmill.systems.nbfnet.model import NBFNet
@@ -53,6 +56,12 @@ class ExplainedLink:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain values."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        edges = rows(("head", "relation", "tail", "share"), (tuple(each.values())[:4] for each in self.edges))
+        paths = rows(("path", "strength"), ((each["path"], each["strength"]) for each in self.paths))
+        title = f"{self.head} · {self.relation} · {self.tail}: score {self.score:.4g} ({self.method})"
+        return page(title, pairs(self.parts), edges, paths)
 
 
 class EdgeEvidence:
@@ -176,37 +185,30 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
 
     Raises :class:`InputError` if one of them does not exist or is ambiguous.
     """
-    named = [each for each in graph.relations if relation in (each.name, "|".join(each.key), " · ".join(each.key))]
-    if not named:
-        names = ", ".join(dict.fromkeys(each.name for each in graph.relations))
-        raise InputError(f"{graph.path} has no relation '{relation}' (it has {names})")
+    named = relations_of(graph, [relation])
     nodes = graph.node_table()
-    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
-    fitting = [
-        (each, h, t)
-        for each in named
-        for h in _rows(graph, each.source, ids, names, head)
-        for t in _rows(graph, each.target, ids, names, tail)
-    ]
+    known = NodeNames(nodes.column("id").to_pylist(), nodes.column("name").to_pylist())
+
+    def rows_of(kind: str, word: str) -> list[int]:
+        own = graph.node_type(kind)
+        return known.find(word, lambda row: own.offset <= row < own.offset + own.count)
+
+    fitting = [(each, h, t) for each in named for h in rows_of(each.source, head) for t in rows_of(each.target, tail)]
     if len(fitting) == 1:
         return fitting[0]
     for what, word, kinds in (("head", head, [r.source for r in named]), ("tail", tail, [r.target for r in named])):
-        rows = sorted({row for kind in kinds for row in _rows(graph, kind, ids, names, word)})
+        rows = sorted({row for kind in kinds for row in rows_of(kind, word)})
         joins = " or ".join(dict.fromkeys(kinds))
         if not rows:
-            raise InputError(f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}")
+            raise InputError(
+                f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}"
+                + known.did_you_mean(word)
+            )
         if len(rows) > 1 and fitting:
-            listed = ", ".join(str(ids[row]) for row in rows[:5])
+            listed = ", ".join(known.ids[row] for row in rows[:5])
             raise InputError(f"{len(rows)} nodes are called '{word}' ({listed}); use an id of a {joins}")
     keys = ", ".join("|".join(each.key) for each in named)
     raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")
-
-
-def _rows(graph: TypedGraph, kind: str, ids: Sequence[str], names: Sequence[str], word: str) -> list[int]:
-    """Rows of nodes of a type with this id or, if there are none, with this name."""
-    own = graph.node_type(kind)
-    rows = range(own.offset, own.offset + own.count)
-    return [row for row in rows if ids[row] == word] or [row for row in rows if names[row] == word]
 
 
 def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:

@@ -15,6 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.weights import whole_export
 from graphmill.graph.node_names import NodeNames
+from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import once_more_for_a_run
 
@@ -56,6 +57,10 @@ class Run:
     def __repr__(self) -> str:
         has = "{:,} vectors of {}".format(*self.embeddings.vectors.shape) if "rows" in self.manifest else "no vectors"
         return f"Run({str(self.path)!r}: {self._made}, {has})"
+
+    def _repr_html_(self) -> str:
+        trained = (self.path / "report.json").is_file()
+        return page(repr(self), pairs(self.metrics) if trained else "")
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 

@@ -103,12 +103,13 @@ def link_model(run: str | Path) -> LinkModel:
         return LinkModel(path, graph, scorer, {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
-            f"{path} is not a run directory, nor an export that can score links: links come from runs and exports of "
-            "a blend, HGT, ConvE and ComplEx"
+            f"{path} is not a run directory, nor an export that can score links: those of a system that predicts links"
         )
     restored = restore(path)
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} predicts no links but recommends items: recommend() gives them")
+        raise SettingsError(
+            f"{restored.system.name} predicts no links but recommends items: graphmill recommend (run.recommend) gives them"
+        )
     return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
 
 
@@ -256,6 +257,8 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] not in (
         "blend",
         "hgt",
+        "knn",
+        "spectral",
     ):
         return []
     names = model.graph.node_table()["name"]

@@ -36,9 +36,7 @@ def scorer_of_export(folder: Path, manifest: Mapping[str, Any], embeddings: Embe
         InputError: the export cannot score, or its arrays are damaged or do not belong to its vectors.
     """
     if SCORING not in manifest["files"]:
-        raise InputError(
-            f"{folder} has vectors and no {SCORING}: links are scored from exports of a blend, HGT, ConvE and ComplEx"
-        )
+        raise InputError(f"{folder} has vectors and no {SCORING}: they are not of a system that predicts links")
     path = verified_file(folder, SCORING)
     arrays = load_safetensors(path, "np", _AGAIN)
     try:

@@ -67,7 +67,9 @@ def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "a
 def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
     """Raise :class:`SettingsError` for a system that does not recommend, and for a wrong ``k`` or ``exclude_seen``."""
     if not isinstance(restored.system, Recommends):
-        raise SettingsError(f"the system {restored.system.name} does not recommend items; see the ranking of its links")
+        raise SettingsError(
+            f"{restored.system.name} does not recommend items but predicts links: graphmill links (run.links) gives them"
+        )
     if exclude_seen not in get_args(ExcludeSeen):
         raise SettingsError(f"exclude_seen {exclude_seen!r}; it is one of {', '.join(get_args(ExcludeSeen))}")
     if k < 1:

@@ -116,14 +116,17 @@ def dead_rows(rng: Generator, size: Size) -> Case:
 
 
 def complete_collapse(rng: Generator, size: Size) -> Case:
-    """One vector plus noise of a few per cent."""
-    noise = rng.standard_normal((size.rows, size.dimensions)) * rng.uniform(0.001, 0.15)
+    """One vector plus a trace of noise, or plus a tenth in one or two directions."""
+    if rng.random() < 0.5:
+        noise = rng.standard_normal((size.rows, size.dimensions)) * rng.uniform(0.001, 0.008)
+    else:
+        noise = 0.15 * rng.standard_normal((size.rows, 2)) @ rng.standard_normal((2, size.dimensions)) / np.sqrt(2)
     return _case(rng.standard_normal(size.dimensions) + noise, _types(rng, size))
 
 
 def cone(rng: Generator, size: Size) -> Case:
-    """A common offset on a full-rank embedding: mean cosine 0.6 to 0.9."""
-    cosine = rng.uniform(0.6, 0.9)
+    """A common offset on a full-rank embedding: mean cosine 0.6 to 0.99."""
+    cosine = rng.uniform(0.6, 0.99)
     offset = rng.standard_normal(size.dimensions)
     noise = rng.standard_normal((size.rows, size.dimensions))
     return _case(

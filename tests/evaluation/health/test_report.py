@@ -66,12 +66,15 @@ def test_the_table_of_failures_that_the_usual_two_figures_miss() -> None:
     assert report.figures.effective_rank == pytest.approx(20, abs=0.2)
     assert report.figures.participation_uncentred == pytest.approx(20, abs=1)
     assert report.failure == "subspace"
-    constant = (rng.standard_normal(d) + 0.045 * rng.standard_normal((n, d))).astype(np.float32)
+    offset = (rng.standard_normal((n, 96)) + 6).astype(np.float32)
+    report = health_report(offset, types, NAMES)
+    assert (report.failure, report.figures.cosines.overall > 0.95) == ("cone", True), "a full cloud, but for its mean"
+    constant = (rng.standard_normal(d) + 0.008 * rng.standard_normal((n, d))).astype(np.float32)
     report = health_report(constant, types, NAMES)
-    assert report.figures.cosines.overall == pytest.approx(0.998, abs=0.001)
+    assert report.figures.cosines.overall == pytest.approx(1, abs=0.001)
     assert report.figures.components_90 > 350
     assert report.figures.participation_uncentred == pytest.approx(1, abs=0.01)
-    assert report.figures.uniformity.value == pytest.approx(-0.008, abs=0.002)
+    assert report.figures.uniformity.value == pytest.approx(0, abs=0.002)
     assert report.failure == "complete_collapse"
 
 

@@ -73,7 +73,7 @@ def test_on_validation_links_it_is_never_below_a_part(blend: Restored) -> None:
 def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if every mixture is worse, as where each of the averaged ones errs in another way."""
     own: Any = blend.system
-    monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, values: 0 * choices[0] - 1)
+    monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, *_: 0 * choices[0] - 1)
     model = own.build(own.execution)
     model.load_state_dict(blend.model.state_dict())
     own.solve(model, lambda: None)
@@ -227,7 +227,7 @@ def test_the_complex_of_a_small_graph_makes_few_passes(graph: TypedGraph, monkey
 def test_amounts_are_the_mean_of_the_best_choices() -> None:
     choices = np.random.default_rng(0).random((9, 5)).astype(np.float32)
     values = np.array([0.2, 0.9, 0.1, 0.8, 0.7, 0.6, 0.5, 0.1, 0.1])
-    np.testing.assert_allclose(_mean_of_best(choices, values), choices[[1, 3, 4, 5, 6]].mean(0))
+    np.testing.assert_allclose(_mean_of_best(choices, values, BEST), choices[[1, 3, 4, 5, 6]].mean(0))
     assert BEST == 5
 
 

@@ -19,15 +19,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
-from graphmill.graph.spectral import SHRINKAGE
+from graphmill.graph.spectral import SHRINKAGE, neighbourhoods_of_links, scaled
 from graphmill.graph.spectral_vectors import shortened
 
 if TYPE_CHECKING:
     import torch
+
+    from graphmill.graph.training_links import TrainingLinks
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
@@ -72,6 +75,19 @@ class NeighbourSetting:
     def to_dict(self) -> dict[str, Any]:
         """The setting as plain values."""
         return asdict(self)
+
+
+def setting_row(setting: NeighbourSetting) -> np.ndarray:
+    """float32 [4]: number of the side, strength, shrinkage, damping."""
+    return np.array([SIDES.index(setting.side), setting.strength, setting.shrinkage, setting.damping], np.float32)
+
+
+def setting_of(row: np.ndarray) -> NeighbourSetting:
+    """The inverse of :func:`setting_row`. Raises :class:`InputError` for numbers that are none."""
+    side, *numbers = (float(f"{value:.6g}") for value in row.tolist())
+    if side not in range(len(SIDES)) or not all(0 <= number <= 1e6 for number in numbers):
+        raise InputError(f"the setting {row.tolist()} of its neighbours is none")
+    return NeighbourSetting(SIDES[int(side)], *numbers)
 
 
 class Ends(Protocol):
@@ -225,6 +241,13 @@ def spectral_rows(
 def of_length(vectors: Float32, shrinkage: float) -> Float32:
     """Spectral vectors [nodes, width], whose lengths are those by a shrinkage of 3; with less they are :func:`shortened`."""
     return vectors if shrinkage >= SHRINKAGE else shortened(vectors)
+
+
+def rows_of_links(links: TrainingLinks, setting: NeighbourSetting, vectors: Float32 | None = None) -> ScoredRows:
+    """The rows that are compared with a setting: spectral ``vectors`` float32 [nodes, width], else neighbourhoods."""
+    if vectors is not None:
+        return of_length(vectors, setting.shrinkage)
+    return scaled(neighbourhoods_of_links(links).matrix, setting.shrinkage)
 
 
 def _mean_reciprocal_ranks(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
+from graphmill.evaluation.health.direction_bounds import at_a_point, little_left, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures, TypeFigures
 from graphmill.evaluation.health.thresholds import HealthThresholds
 
@@ -34,15 +34,15 @@ FAILURES: dict[str, tuple[str, str]] = {
         "embedding or features",
     ),
     COMPLETE_COLLAPSE: (
-        "all rows are nearly one vector: mean cosine ≥ 0.95",
+        "all rows are nearly one vector: mean cosine ≥ 0.95, and little is left once their mean is subtracted",
         "There are too few negatives, or there is too much smoothing. Raise "
         "`negatives_per_positive` or `contrastive_weight` (HGT: with loss `link_contrastive`), use fewer layers, or lower "
         "`weight_decay`. More epochs do not help",
     ),
     CONE: (
-        "all rows share a direction: mean cosine above 0.5, or uniformity above −1",
-        "The same causes, to a smaller degree. HGT: turn `layer_norm` on if it has layers, or lower "
-        "`temperature` with loss `link_contrastive`",
+        "all rows share a direction: mean cosine above 0.5, or uniformity above −1; what is left without it is sound",
+        "Subtract the mean row before comparing. In training: the causes of a complete collapse, to a smaller degree. HGT: "
+        "turn `layer_norm` on if it has layers, or lower `temperature` with loss `link_contrastive`",
     ),
     SUBSPACE: (
         "the rows use few of the dimensions, although the mean cosine is 0",
@@ -79,6 +79,8 @@ FAILURES: dict[str, tuple[str, str]] = {
 TYPE_CONTRAST = 0.2
 #: A narrow type is named only if the others have at least this many times its effective rank.
 RANK_CONTRAST = 2.0
+#: Rows that differ from their mean by less than this share of their length are one vector and rounding.
+SPREAD_MIN = 0.01
 
 
 def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> tuple[str, str]:
@@ -99,14 +101,15 @@ def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -
     if figures.dead > thresholds.dead_rows_max:
         yield DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}."
     yield from _types_at_a_point(figures, thresholds)
-    if cosine >= thresholds.complete_cosine_min:
+    if cosine >= thresholds.complete_cosine_min and (little_left(figures, thresholds) or 1 - cosine < SPREAD_MIN**2):
         yield COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {cosine:.3f}."
     if rogue.share > thresholds.rogue_share_max:
         what = "variance" if rogue.variance_share >= rogue.cosine_share else "mean cosine"
         which = ", ".join(str(dimension) for dimension in rogue.dimensions)
         yield ROGUE_DIMENSION, f"Dimension {which} (from 0) carries {rogue.share:.0%} of the {what}."
     if cosine > thresholds.mean_cosine_max:
-        yield CONE, f"All rows share a direction: mean cosine {cosine:.2f}."
+        left = f"effective rank {figures.effective_rank:.0f} of {figures.available} once their mean is subtracted"
+        yield CONE, f"All rows share a direction: mean cosine {cosine:.2f}; {left}."
     if figures.duplicated_share > thresholds.duplicated_share_max:
         yield DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly."
     yield from _low_rank(figures, thresholds)

@@ -30,12 +30,19 @@ def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
     return max(thresholds.type_rank_share_min * available, _at_most_a_part(thresholds.type_rank_min, available))
 
 
-def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the embedding uses too few of its directions."""
+def little_left(figures: Figures, thresholds: HealthThresholds) -> bool:
+    """Whether the rows use too few directions once their mean is subtracted."""
     return bool(
         figures.components_90 < components_90_needed(thresholds, figures.available)
         or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
         or figures.share(figures.participation_centred) < thresholds.participation_share_min
+    )
+
+
+def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
+    """Whether the embedding uses too few of its directions."""
+    return bool(
+        little_left(figures, thresholds)
         or figures.participation_uncentred < participation_needed(thresholds, figures.available)
     )
 

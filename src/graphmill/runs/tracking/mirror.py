@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shlex
 import socket
 import threading
 import time
@@ -87,7 +88,7 @@ def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) 
         wait = END_SECONDS
     finally:
         if problem := mirror.end(wait):
-            note(f"tracker: {problem}; nothing is lost: `graphmill track {run}` sends the rest")
+            note(f"tracker: {problem}; nothing is lost: `graphmill track {shlex.quote(str(run))}` sends the rest")
 
 
 def send_soon(run: Path, seconds: float = END_SECONDS) -> str:

@@ -5,7 +5,7 @@ import { make } from "/explorer.js";
 const FIRST = 12; // edges of a node that are added at once
 const keyOf = ({ id, type }) => `${type}\n${id}`;
 
-export async function around(node, of, answers, where, reached) {
+export async function drawAround(node, of, answers, where, reached) {
   const css = getComputedStyle(document.body);
   const [text, line, accent, card] = ["--text", "--quiet", "--accent", "--card"].map((name) => css.getPropertyValue(name).trim());
   where.replaceChildren();

@@ -1,6 +1,6 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
-import { around } from "/around.js";
+import { drawAround } from "/around.js";
 import { COLOURS, Map, bars, curves } from "/charts.js";
 import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
@@ -168,7 +168,7 @@ async function showModel(turn) {
   state.answers = about.answers;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
   at("verdict").hidden = !report.verdict;
-  if (report.verdict) at("verdict").replaceChildren(make("strong", { class: report.verdict.word }, words(report.verdict.word)), ` ${report.verdict.sentence}`);
+  if (report.verdict) at("verdict").replaceChildren(make("strong", { class: report.verdict.word }, words(report.verdict.word)), `. ${report.verdict.sentence}`);
   at("many").hidden = !state.answers.includes("links");
   at("around").hidden = true;
   showHealth(report.health);
@@ -311,7 +311,7 @@ async function showNode({ id, type }, turn) {
   where.replaceChildren(...parts);
   at("shown").focus({ preventScroll: true });
   at("around").hidden = !state.answers.includes("edges");
-  if (!at("around").hidden) await attempt(() => around(node, of, state.answers, at("graph"), at("reached")), at("reached"));
+  if (!at("around").hidden) await attempt(() => drawAround(node, of, state.answers, at("graph"), at("reached")), at("reached"));
   const around = await attempt(() => of("projection", { id: node.id, type: node.type }));
   if (around && turn === state.turn) map.mark(around.points);
 }

@@ -15,7 +15,7 @@ export function showModels(where, models) {
     ["live version", (row) => row.current || "none"], ["age", (row) => (row.current ? age(row.when) : "")],
     ["verdict", (row) => coloured(row.verdict)], ["metric", (row) => row.metric ?? ""],
     ["validation", (row) => number(row.valid), true], ["test", (row) => number(row.test), true], ["versions", (row) => number(row.versions), true],
-  ], models));
+  ], models, "stacked"));
 }
 
 // "mrr > 0.2", "epochs = 20", or a text that a value has; several are joined by blanks between the conditions.

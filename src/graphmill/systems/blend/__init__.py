@@ -1,4 +1,4 @@
-"""Blend: scores links by a weighted sum of parts; validation links weigh them by relation. ComplEx alone is trained."""
+"""Blend: scores links by a sum of parts that validation links weigh by relation; ComplEx alone is trained."""
 
 from graphmill.systems.entry import Entry
 

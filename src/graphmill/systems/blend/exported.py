@@ -8,8 +8,7 @@ import numpy as np
 
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.neighbours import SIDES, NeighbourScorer, NeighbourSetting, of_length
-from graphmill.graph.spectral import neighbourhoods_of_links, scaled
+from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting, rows_of_links, setting_of
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems import registry
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
@@ -21,25 +20,9 @@ TRIED = {SPECTRAL: (1.0, 0.0), KNN: (0.0, 0.5, 2.0)}
 """Multiples of a baseline's own weight that are tried beside other parts."""
 
 
-def setting_row(setting: NeighbourSetting) -> np.ndarray:
-    """float32 [4]: number of the side, strength, shrinkage, damping."""
-    return np.array([SIDES.index(setting.side), setting.strength, setting.shrinkage, setting.damping], np.float32)
-
-
-def setting_of(row: np.ndarray) -> NeighbourSetting:
-    """The inverse of :func:`setting_row`. Raises :class:`InputError` for numbers that are none."""
-    side, *numbers = (float(f"{value:.6g}") for value in row.tolist())
-    if side not in range(len(SIDES)) or not all(0 <= number <= 1e6 for number in numbers):
-        raise InputError(f"the setting {row.tolist()} of its neighbours is none")
-    return NeighbourSetting(SIDES[int(side)], *numbers)
-
-
 def similarities(name: str, links: TrainingLinks, setting: NeighbourSetting, vectors: np.ndarray) -> Similarities:
     """The part of kNN, or of spectral ``vectors`` float32 [nodes, width]."""
-    if name == SPECTRAL:
-        rows = of_length(vectors, setting.shrinkage)
-    else:
-        rows = scaled(neighbourhoods_of_links(links).matrix, setting.shrinkage)
+    rows = rows_of_links(links, setting, vectors if name == SPECTRAL else None)
     return Similarities(NeighbourScorer(links, rows, setting), TRIED[name])
 
 

@@ -41,18 +41,19 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
     if not asked:
         return scorer.mix
     alone, mixed = choices_of(scorer.parts)
-    choices = sorted({*alone.values(), *mixed})
+    choices = list(dict.fromkeys([*mixed, *alone.values()]))
     means = np.stack([_reciprocal_ranks(scorer, r, choices) for r in asked])
     shared, values = means.mean(0), np.array(choices, np.float32)
-    found = np.tile(_mean_of_best(values, shared), (len(scorer.mix), 1))
-    for relation, own in zip(asked, means, strict=True):
-        weighed = len(relation.heads) * own / max(own.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
-        found[relation.relation] = _mean_of_best(values, weighed)
-    best = max(alone.values(), key=lambda choice: shared[choices.index(choice)])
-    reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())])[0] for r in asked]
-    if np.mean(reached) < shared[choices.index(best)]:
-        found[:] = best
-    return found
+    highest = max(shared[choices.index(choice)] for choice in alone.values())
+    for best in (BEST, 1):
+        found = np.tile(_mean_of_best(values, shared, best), (len(scorer.mix), 1))
+        for relation, own in zip(asked, means, strict=True):
+            weighed = len(relation.heads) * own / max(own.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
+            found[relation.relation] = _mean_of_best(values, weighed, best)
+        reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())])[0] for r in asked]
+        if np.mean(reached) >= highest:
+            return found
+    return np.tile(values[shared.argmax()], (len(scorer.mix), 1))
 
 
 def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Choice], list[Choice]]:
@@ -73,9 +74,9 @@ def _some(relation: RelationQueries, queries: LinkQueries, seed: int) -> Relatio
     return replace(relation, heads=relation.heads[chosen], tails=relation.tails[chosen])
 
 
-def _mean_of_best(choices: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """float32 [parts]: the mean of the :data:`BEST` rows of ``choices`` [choices, parts] by ``values`` [choices]."""
-    found: np.ndarray = choices[np.argsort(-values, kind="stable")[:BEST]].mean(0)
+def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndarray:
+    """float32 [parts]: the mean of the ``best`` rows of ``choices`` [choices, parts] by ``values`` [choices]."""
+    found: np.ndarray = choices[np.argsort(-values, kind="stable")[:best]].mean(0)
     return found
 
 

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, choose, of_length
+from graphmill.evaluation.baselines.neighbours import (
+    SHRINKAGES,
+    TUNING_QUERIES,
+    choose,
+    of_length,
+    setting_of,
+    setting_row,
+)
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, neighbourhoods, scaled
@@ -21,7 +28,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
-from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, setting_of, setting_row, similarities
+from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
 from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule

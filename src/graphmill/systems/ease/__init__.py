@@ -10,5 +10,6 @@ ENTRIES = {
         "EASE: recommends items by weights between items, in closed form",
         ranks="items",
         vectors=False,
+        closed_form=True,
     ),
 }

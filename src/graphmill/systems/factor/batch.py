@@ -22,7 +22,7 @@ class FactorBatch(DividedBatch):
     type, all its nodes. ``own_degree`` float32 [B]: log of the number of training links into the tail, this link
     included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
     and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
-    use popularity.
+    use popularity. ``terms``: names of the loss's terms.
     """
 
     head: np.ndarray
@@ -33,13 +33,14 @@ class FactorBatch(DividedBatch):
     nodes: np.ndarray
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
     degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    terms: tuple[str, ...] = (SOFTMAX,)
 
     ROWS = ("head", "relation", "tail", "kind", "own_degree")
 
     @property
     def weights(self) -> Mapping[str, float]:
         """The number of links, for each term."""
-        return dict.fromkeys((SOFTMAX, N3, RELATION), float(len(self)))
+        return dict.fromkeys(self.terms, float(len(self)))
 
     def split(self, parts: int) -> Sequence[FactorBatch]:
         """Contiguous chunks of links."""

@@ -31,7 +31,8 @@ def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> l
     """The parts of one process."""
     m, d = settings.model, settings.model.embedding_dim
     relations = (1 if has_reverses(graph) else 2) * len(graph.relations)
-    parameters = (graph.num_nodes + relations) * d + relations * m.popularity
+    of_relation = d // 2 if settings.system == "rotate" else d
+    parameters = graph.num_nodes * d + relations * (of_relation + m.popularity)
     batch = settings.step_size() // settings.acceleration.processes
     candidates = scores_per_link(graph, settings)
     read = min(graph.num_nodes, 2 * batch + candidates * len(graph.node_types))

@@ -73,6 +73,12 @@ class FactorSystem(TableSystem[FactorTables]):
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
         ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
         self.ends_of_relation = np.array([ends.index(each) for each in ends], np.int64)
+        objective = settings.objective
+        self.coefficients = {SOFTMAX: 1.0}
+        if "n3" not in settings.unread(batching).get("objective", []):
+            self.coefficients[N3] = objective.n3
+        if objective.relation_weight:
+            self.coefficients[RELATION] = objective.relation_weight
         self.plan_steps(len(self.links))
 
     # ---------------------------------------------------------------- model
@@ -114,7 +120,8 @@ class FactorSystem(TableSystem[FactorTables]):
             every = np.arange(node_type.offset, node_type.offset + node_type.count)
             read.append(candidates.get(number, every))
         nodes = np.unique(np.concatenate(read))
-        return FactorBatch(head, relation, tail, kind, self.own_degree[chosen], nodes, candidates, degree)
+        own_degree, terms = self.own_degree[chosen], tuple(self.coefficients)
+        return FactorBatch(head, relation, tail, kind, own_degree, nodes, candidates, degree, terms)
 
     def encode(self, model: FactorTables, batch: FactorBatch) -> Encoded | None:
         """The vectors of all nodes that the step reads, [nodes, d]: their gradient is added to the table once a step."""
@@ -135,15 +142,12 @@ class FactorSystem(TableSystem[FactorTables]):
         for kind, arrays in zip(kinds, of_kinds, strict=True):
             own = list(islice(copied, len(arrays)))
             loss = loss + self._cross_entropy(model, chunk, kind, own, x, parts[2], vectors)
-        count = float(len(chunk))
-        terms = [Term(SOFTMAX, loss, count)]
-        if model.score in ("complex", "distmult"):
-            norm = sum((model.cubes(part) for part in parts), x.new_zeros(()))
-            terms.append(Term(N3, norm, count, self.settings.objective.n3))
-        if self.settings.objective.relation_weight:
-            among = self._relation_cross_entropy(model, relation, parts[0], parts[2])
-            terms.append(Term(RELATION, among, count, self.settings.objective.relation_weight))
-        return terms
+        sums = {SOFTMAX: loss}
+        if N3 in chunk.terms:
+            sums[N3] = sum((model.cubes(part) for part in parts), x.new_zeros(()))
+        if RELATION in chunk.terms:
+            sums[RELATION] = self._relation_cross_entropy(model, relation, parts[0], parts[2])
+        return [Term(name, total, float(len(chunk)), self.coefficients[name]) for name, total in sums.items()]
 
     def _cross_entropy(
         self,

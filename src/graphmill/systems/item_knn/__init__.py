@@ -10,5 +10,6 @@ ENTRIES = {
         "Item-kNN: recommends items similar to those met, by cosine of their users",
         ranks="items",
         vectors=False,
+        closed_form=True,
     ),
 }

@@ -4,7 +4,7 @@ from graphmill.systems.entry import Entry
 
 
 def _entry(settings: str, system: str, about: str) -> Entry:
-    return Entry(__name__, settings, system, about, ranks="items", vectors=False)
+    return Entry(__name__, settings, system, about, ranks="items", vectors=False, closed_form=True)
 
 
 ENTRIES = {

@@ -10,5 +10,6 @@ ENTRIES = {
         "Popularity: recommends what most users have met, of all time or of the last days",
         ranks="items",
         vectors=False,
+        closed_form=True,
     ),
 }

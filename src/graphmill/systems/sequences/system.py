@@ -19,7 +19,7 @@ from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
-from graphmill.systems.base_system import BaseSystem
+from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.sequences.batch import NEXT_ITEM, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
@@ -248,22 +248,21 @@ class SequenceSystem(BaseSystem[SequenceModule]):
     """Scores are dot products of the exported vectors."""
 
     def embeddings(self, model: SequenceModule) -> Iterator[EmbeddingBlock]:
-        """Vectors of items: the table. Vectors of users: the state after their whole history (zero without interactions)."""
+        """Vectors of items: the table. Vectors of users: the state after their whole history (zero without interactions).
+        Nodes of other types get the mean of the items."""
         model.eval()
         s = self.data.sequences
-        items = EmbeddingBlock(s.item_offset, model.network.items.weight.detach().float().cpu().numpy())
-        if s.item_offset < s.user_offset:
-            yield items
-        for start in range(0, s.num_users, ENCODE_USERS):
-            users = np.arange(start, min(start + ENCODE_USERS, s.num_users))
-            active = users[np.diff(s.indptr)[users] > 0]
-            vectors = np.zeros((len(users), self.settings.model.embedding_dim), np.float32)
-            if len(active):
-                with torch.no_grad():
-                    vectors[active - start] = self.all_states(model, active, s.indptr[active + 1]).cpu().numpy()
-            yield EmbeddingBlock(s.user_offset + start, vectors)
-        if s.item_offset > s.user_offset:
-            yield items
+        items = model.network.items.weight.detach().float().cpu().numpy()
+        rows = np.tile(items.mean(0), (self.graph.num_nodes, 1))
+        rows[s.item_offset : s.item_offset + s.num_items] = items
+        users = rows[s.user_offset : s.user_offset + s.num_users]
+        users[:] = 0
+        active = np.flatnonzero(np.diff(s.indptr) > 0)
+        with torch.no_grad():
+            for start in range(0, len(active), ENCODE_USERS):
+                part = active[start : start + ENCODE_USERS]
+                users[part] = self.all_states(model, part, s.indptr[part + 1]).cpu().numpy()
+        return blocks_of(rows)
 
     def compilables(self, model: SequenceModule) -> list[Compilable]:
         """The feed-forward layers, which are dense and row-wise."""

@@ -13,7 +13,7 @@ ROGUE = Group(
 )
 
 _CONE = "Mean cosine of two different rows; above it, all rows share a direction (cone)."
-_ONE = "Mean cosine from which a cone is called a complete collapse: all rows are nearly the same."
+_ONE = "Mean cosine from which a cone is called a complete collapse, if little is left without the mean row."
 _UNIFORMITY = "Uniformity (Wang & Isola); 0 is complete collapse, about −4 is isotropic."
 _ROGUE = "Share of the variance, or of the mean cosine, that one to three dimensions may carry."
 
@@ -26,13 +26,13 @@ CHECKS = (
             Threshold("mean_cosine_max", 0.5, _CONE, figure="mean_cosine", gt=0, lt=1),
             Threshold("complete_cosine_min", 0.95, _ONE, gt=0, lt=1),
         ),
-        bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse",
+        bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse, if little is left",
         figure=lambda e: e.figures.cosines.overall,
         good="Two random rows point in different directions.",
         bad="Two random rows point in the same direction: similarities say little beyond this common direction.",
         remedy=(
-            *("raise contrastive_weight", "raise negatives_per_positive", "lower weight_decay", "lower num_layers"),
-            "subtract the mean row before comparing",
+            *("subtract the mean row before comparing", "raise contrastive_weight", "raise negatives_per_positive"),
+            *("lower weight_decay", "lower num_layers"),
         ),
     ),
     HealthCheck(

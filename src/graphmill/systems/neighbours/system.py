@@ -1,0 +1,141 @@
+"""The systems of spectral vectors and kNN: nodes with similar typed neighbourhoods have similar links."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+
+import numpy as np
+
+from graphmill.evaluation.baselines.neighbours import (
+    SHRINKAGES,
+    TUNING_QUERIES,
+    NeighbourScorer,
+    NeighbourSetting,
+    ScoredRows,
+    choose,
+    of_length,
+    setting_of,
+    setting_row,
+)
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
+from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
+from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.base_system import blocks_of
+from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
+from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.solved import SolvedArrays
+
+RowsOf = Mapping[float, Callable[[], ScoredRows]]
+"""For each shrinkage to choose from a function that makes the rows to compare."""
+
+
+class NeighboursSystem(ClosedFormSystem):
+    """A candidate's score is the similarity of the query's known targets to it, plus that of its known sources to the
+    query, plus log(1 + its training links). Validation links choose the array ``setting`` float32 [4]
+    (:func:`~graphmill.evaluation.baselines.neighbours.setting_row`).
+    """
+
+    def __init__(self, graph: TypedGraph, settings: SpectralSettings | KnnSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.edges = TrainEdges(graph)
+
+    @cached_property
+    def entries(self) -> Neighbourhoods:
+        """The neighbourhoods of the graph's nodes."""
+        return neighbourhoods(self.graph)
+
+    @abstractmethod
+    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+        """Arrays of the model, and the rows to choose from."""
+
+    @abstractmethod
+    def rows(self, model: SolvedArrays) -> ScoredRows:
+        """The rows that are compared, by the chosen setting."""
+
+    def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
+        """The setting that ranks validation links best by the mean MRR of the relations."""
+        arrays, rows_of = self.rows_to_choose(poll)
+        setting, _ = choose(self.edges, self.ranking_queries("valid", TUNING_QUERIES), rows_of, poll=poll)
+        return {**arrays, "setting": setting_row(setting)}
+
+    def setting(self, model: SolvedArrays) -> NeighbourSetting:
+        """The chosen setting."""
+        return setting_of(model.array("setting"))
+
+    def scorer(self, model: SolvedArrays) -> NeighbourScorer:
+        """Scores of the graph's relations, and of the inverses that the graph does not have."""
+        return NeighbourScorer(self.edges, self.rows(model), self.setting(model))
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
+        return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
+
+    def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
+        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
+
+
+class KnnSystem(NeighboursSystem):
+    """Compares sparse neighbourhoods, of which the graph is the only model: new nodes and edges count at once."""
+
+    ARRAYS = ("setting",)
+
+    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+        """Neighbourhoods with each shrinkage."""
+        given = self.settings.model.shrinkage
+        return {}, {own: partial(scaled, self.entries.matrix, own) for own in ((given,) if given else SHRINKAGES)}
+
+    def rows(self, model: SolvedArrays) -> ScoredRows:
+        """float32 [nodes, columns], sparse."""
+        return scaled(self.entries.matrix, self.setting(model).shrinkage)
+
+
+class SpectralSystem(NeighboursSystem):
+    """Compares vectors by a truncated SVD of the neighbourhoods: ``left`` float32 [nodes, d] and ``values`` float32 [d], as
+    :class:`~graphmill.graph.spectral_vectors.SpectralVectors` has them."""
+
+    ARRAYS = ("left", "values", "setting")
+    rotation_keeps_scores = True
+    """Similarities are dot products."""
+
+    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+        """The vectors, with both kinds of lengths."""
+        seed = self.settings.training.seed & 0xFFFF_FFFF
+        found = SpectralVectors.of(self.entries, self.settings.model.embedding_dim, seed, poll)
+        vectors = found.all()
+        arrays = {"left": found.left.astype(np.float32), "values": found.values.astype(np.float32)}
+        return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}
+
+    def spectral(self, model: SolvedArrays) -> SpectralVectors:
+        """The vectors, and the basis for those of new nodes."""
+        return SpectralVectors(self.entries, model.array("left"), model.array("values"))
+
+    def rows(self, model: SolvedArrays) -> ScoredRows:
+        """float32 [nodes, d]."""
+        return of_length(self.spectral(model).all(), self.setting(model).shrinkage)
+
+    def embeddings(self, model: SolvedArrays) -> Iterator[EmbeddingBlock]:
+        """The vectors, shorter than 1, and 0 for a node without a neighbour."""
+        return blocks_of(self.spectral(model).all())
+
+    def health(self, model: SolvedArrays) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank of the vectors."""
+        return self.health_of(self.spectral(model).all())
+
+    def scoring(self, model: SolvedArrays) -> dict[str, np.ndarray]:
+        """The arrays for scores besides the exported vectors: ``setting`` and the training links."""
+        return {"setting": model.array("setting"), **TrainingLinks.of_graph(self.graph).arrays()}
+
+    def embed_later(self, model: SolvedArrays, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: the new nodes' neighbourhoods, projected."""
+        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        links = grown_links(later, TrainingLinks.of_graph(self.graph), self.graph)
+        return vectors, {"setting": model.array("setting"), **links.arrays()}

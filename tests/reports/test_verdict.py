@@ -1,0 +1,70 @@
+"""The verdict on a model: one word that follows from the interval and the health, and a sentence that gives both."""
+
+import math
+from typing import Any
+
+import pytest
+
+from graphmill.reports.verdict import model_verdict
+
+
+def links(value: float, low: float | None, high: float | None) -> dict[str, Any]:
+    ratio = {"value": value, "low": low, "high": high}
+    against = {"mrr": {"model": 0.2 * value, "knn": 0.2}, "best": "knn", "average": "macro", "queries": 40}
+    return {"comparison": {"against": {**against, "ratios": {"knn": ratio}}}}
+
+
+FAILED = {
+    "status": "fail",
+    "failure": "complete_collapse",
+    "detail": "All rows are nearly the same.",
+    "verdicts": [{"name": "mean_cosine", "status": "fail", "remedy": "Lower the learning rate."}],
+}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"),
+    [
+        ((1.2, 1.05, 1.4), "better"),
+        ((1.2, 0.95, 1.4), "level"),
+        ((0.81, 0.7, 0.95), "worse"),
+        ((1.2, None, None), "better"),
+        ((1.01, None, None), "level"),
+    ],
+)
+def test_the_word_follows_from_the_interval(ratio: tuple[float, Any, Any], word: str) -> None:
+    found = model_verdict(links(*ratio), {}, {})
+    assert found.word == word
+    assert found.passed is (word == "better")
+    assert f"{round(100 * (ratio[0] - 1)):+d} %" in found.sentence
+    assert "kNN" in found.short
+
+
+def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
+    found = model_verdict(links(2.0, 1.5, 2.5), FAILED, {})
+    assert found.word == "broken"
+    assert "complete collapse" in found.sentence
+    assert found.sentence.endswith("Lower the learning rate.")
+
+
+def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
+    figures = {
+        "model": {"mrr": 0.3, "ndcg@10": 0.1},
+        "ease": {"mrr": 0.1, "ndcg@10": 0.2},
+        "new_ease": {"ndcg@10": 9.0},
+    }
+    found = model_verdict({"figures": figures}, {}, {}, metric="ndcg@10")
+    assert (found.word, found.short) == ("worse", "worse than EASE by ndcg@10 (-50 %)")
+    assert "no interval was measured" in found.sentence
+
+
+def test_without_a_ranking_nothing_is_claimed() -> None:
+    found = model_verdict({}, {"verdicts": [{"name": "norm_spread", "status": "warn"}]}, {})
+    assert (found.word, found.passed) == ("unranked", True)
+    assert "1 of 1 health figures are out of bounds (norm spread)" in found.sentence
+
+
+def test_a_rival_with_nothing_right_is_beaten() -> None:
+    none_right = links(math.nan, None, None)
+    none_right["comparison"]["against"]["mrr"] = {"model": 0.1, "knn": 0.0}
+    assert model_verdict(none_right, {}, {}).word == "better"
