@@ -19,12 +19,11 @@ BASELINES = {
     "spectral": "spectral",
     "complex": "complex",
     "random": "random",
-    "no_message": "without_messages",
 }
 """Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree", "mrr_over_no_message")
+PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (

@@ -45,11 +45,9 @@ RATIO_CHECKS = (
         Threshold("degree_ratio_min", 1.3, "Macro MRR divided by that of a ranking by degree.", ge=0),
         "The model ranks links better than popularity alone.",
         "The model ranks links little better than popularity alone: it has learned mostly degrees.",
-        "Train longer or raise embedding_dim; ConvE: loss softmax; HGT with loss link_contrastive: raise "
-        "negatives_per_positive as well.",
+        "Train longer or raise embedding_dim; ConvE and HGT: loss softmax.",
         "× in macro MRR",
-        "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE: `loss: softmax`; HGT with "
-        "`loss: link_contrastive`: raise `negatives_per_positive` as well",
+        "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE and HGT: `loss: softmax`",
         "beats_degree_only",
         "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
     ),
@@ -94,20 +92,6 @@ RATIO_CHECKS = (
         "a simpler model is better: use it (`system: complex`, or kNN's scores), or change the model until it is "
         "better",
     ),
-    RatioCheck(
-        "mrr_over_no_message",
-        Threshold(
-            "message_ratio_min", 1.0, "Macro MRR divided by that of the same model without message passing.", ge=0
-        ),
-        "Message passing along the graph helps.",
-        "The same model without message passing ranks equally well: the layers add nothing.",
-        "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may be enough for this graph.",
-        "×",
-        "the layers add nothing: use fewer layers, less dropout, or a wider `hidden_dim`",
-        "messages_help",
-        "The model ranks links better than the same model without message passing. If not: fewer layers are enough.",
-        above=True,
-    ),
 )
 
 _OfChecks: Any = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
@@ -132,10 +116,9 @@ class ComparedRelation:
 class RankingComparison:
     """The comparison: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
-    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
-    ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above). Those
-    without message passing exist only if it was run. ``against``: the comparison with the baselines, with intervals;
-    random scores and the model without messages do not count as baselines. ``strata``:
+    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of macro MRR),
+    ``share_above_degree`` (of relations, strictly above). ``against``: the comparison with the baselines, with intervals;
+    random scores do not count as a baseline. ``strata``:
     :func:`graphmill.evaluation.ranking.against_baselines.strata`.
     """
 
@@ -156,7 +139,6 @@ def compare_to_baselines(
     model: LinkRanking,
     degree: LinkRanking,
     random: LinkRanking,
-    no_message: LinkRanking | None = None,
     *,
     others: Mapping[str, LinkRanking] | None = None,
     thresholds: RankingThresholds | None = None,
@@ -168,16 +150,12 @@ def compare_to_baselines(
     """
     thresholds = thresholds or RankingThresholds()
     rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
-    rankings |= {} if no_message is None else {"no_message": no_message}
     _require_same_queries(rankings)
     ratios = {
         "mrr_over_degree": _ratio(model, degree),
         "mrr_over_random": _ratio(model, random),
         "share_above_degree": _share_above(model, degree),
     }
-    if no_message is not None:
-        ratios["mrr_over_no_message"] = _ratio(model, no_message)
-        ratios["share_above_no_message"] = _share_above(model, no_message)
     against = against_baselines(model, {"degree": degree, **(others or {})}, "macro", seed=seed)
     ratios["mrr_over_best_baseline"] = against.ratio.value
     return RankingComparison(
