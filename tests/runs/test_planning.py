@@ -90,7 +90,7 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
         for more in ({"hidden_dim": 1024}, {"embedding_dim": 4096}):
             assert peak(graph, batching, objective=objective, model=more) > least, more
         assert peak(graph, batching, Execution(checkpointing=True), objective=objective) <= least
-    many = [peak(graph, batching, objective={"candidates": n}) for n in (1, 1000)]
+    many = [peak(graph, batching, sampling={"edge_sample_size": n}) for n in (1, 100_000)]
     assert many[1] > many[0]
 
 

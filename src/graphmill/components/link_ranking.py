@@ -71,7 +71,7 @@ def _check_result(step: Step, each: RatioCheck, comparison: Mapping[str, Any]) -
     if value is None:
         return step.check(check, True, "this baseline does not apply to the model", "warn")
     bound = float(getattr(step.plan.checks, each.threshold.name))
-    passed = value > bound if each.above else value >= bound
+    passed = value >= bound
     remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
     summary = f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}")
     return ratio_result(step, check, passed, summary, ratio=value, bound=bound, of=each.name)

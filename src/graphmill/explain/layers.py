@@ -34,7 +34,7 @@ class LayersExplainer(LinkExplainer):
         hood, (values, none, every) = self._learned(relation, head, tail)
         parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
         decoder = self.model.decoder
-        weight = float(decoder.popularity[relation].detach())
+        weight = float(decoder.popularities()[relation].detach())
         parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][tail])
         parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
         return parts, [(hood.pairs, values)], hood.whole
@@ -67,7 +67,7 @@ class LayersExplainer(LinkExplainer):
             self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
         )
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
-        own = self.model.decoder.relation[relation].detach()
+        own = self.model.decoder.weights()[relation].detach()
         offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
         known = [
             None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)

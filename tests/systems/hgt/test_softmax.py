@@ -39,12 +39,12 @@ def test_a_score_is_simple_of_the_two_embeddings_and_the_popularity(graph: Typed
     relation = 1
     r = system.data.relations[relation]
     scores = system.scorer(model).score_targets(relation, np.arange(5)).numpy()
-    weights = model.decoder.relation[relation].detach().numpy()
+    weights = model.decoder.weights()[relation].detach().numpy()
     for head in range(5):
         for tail in range(0, r.num_targets, 7):
             z_h, z_t = z[head + r.source_offset] * weights, z[tail + r.target_offset]
             expected = z_h[:8] @ z_t[8:] + z_h[8:] @ z_t[:8] + float(model.decoder.offset[relation].detach())
-            expected += float(model.decoder.popularity[relation].detach()) * np.log1p((r.dst == tail).sum())
+            expected += float(model.decoder.popularities()[relation].detach()) * np.log1p((r.dst == tail).sum())
             assert scores[head, tail] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 

@@ -40,7 +40,7 @@ def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, 
 def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph) -> None:
     system, model, z, found = losses(graph)
     batch = system.step(system.phases[0], 0, 1)
-    weights = model.decoder.relation
+    weights = model.decoder.weights()
     means = []
     for number in np.unique(batch.relation):
         mine = batch.relation == number
@@ -50,7 +50,7 @@ def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(gr
             tails: np.ndarray, degree: np.ndarray, mine: Any = mine, vector: Any = vector, number: Any = number
         ) -> Any:
             s = ((z[batch.head[mine]] * vector).roll(8, 1) * z[tails]).sum(1)
-            return s + model.decoder.popularity[number] * torch.from_numpy(degree) + model.decoder.offset[number]
+            return s + model.decoder.popularities()[number] * torch.from_numpy(degree) + model.decoder.offset[number]
 
         positive = score(batch.tail[mine], batch.tail_degree[mine])
         loss = -torch.log(torch.sigmoid(positive)).mean()

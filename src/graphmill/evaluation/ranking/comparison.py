@@ -17,7 +17,7 @@ class RatioCheck:
     """A ratio of a link ranking with its threshold, its verdict, its remedy and its line in docs/reference/checks.md.
 
     ``check`` and ``text``: the check of the ranking asset ("": a check of its own exists). ``broken``: the docs' text
-    on breaking it. ``above``: the ratio must exceed the threshold, not only reach it.
+    on breaking it.
     """
 
     name: str
@@ -29,13 +29,11 @@ class RatioCheck:
     broken: str
     check: str = ""
     text: str = ""
-    above: bool = False
 
     def line(self) -> str:
         """The ratio's row in the table of the docs."""
-        begin = "above " if self.above else ""
         return (
-            f"| `{self.name}` | {begin}`{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
+            f"| `{self.name}` | `{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
         )
 
 
@@ -203,7 +201,7 @@ def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: 
         value, bound = ratios.get(each.name, math.nan), getattr(thresholds, each.threshold.name)
         if math.isnan(value):
             continue
-        holds = value > bound if each.above else value >= bound
+        holds = value >= bound
         meaning, advice = (each.good, "") if holds else (each.bad, each.remedy)
         status: Status = "pass" if holds else "warn"
         found.append(Verdict(each.name, value, bound, status, meaning.format(**about), advice.format(**about)))

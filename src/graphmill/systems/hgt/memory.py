@@ -79,7 +79,7 @@ def _parameters(graph: TypedGraph, settings: HgtSettings) -> float:
     ends = len({r.source for r in relations}) + len({r.target for r in relations})
     layer = 2 * ends * (d * d + d) + len(types)
     layer += len(relations) * (2 * d * (d // m.num_heads) + m.num_heads)
-    decoder = len(relations) * (m.embedding_dim + 2)
+    decoder = len(relations) * (m.embedding_dim + 3)
     return graph.num_nodes * d + m.num_layers * layer + len(types) * (d * out + out) + inputs + decoder
 
 
