@@ -299,6 +299,9 @@ CASES = {
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
     "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
+    "blend-untrained": Case(
+        "blend", {"model": {"embedding_dim": 16, "parts": ["spectral", "knn", "paths"]}}, steps=False
+    ),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",

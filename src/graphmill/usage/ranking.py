@@ -95,7 +95,7 @@ def rank_any(
     training of a baseline. If ``export.copy_to`` is set, the run is copied again.
     """
     found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
-    if (restored.run.embeddings / EXPORTED).is_file():
+    if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     copy_run(restored)
     return found
