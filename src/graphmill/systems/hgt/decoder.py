@@ -22,8 +22,8 @@ class LinkDecoder(nn.Module):
     a and b are the halves of an embedding: SimplE (Kazemi & Poole 2018), so that the two directions of a relation have
     unlike scores. Where a are spectral vectors and b is made of the neighbours' ones, both products compare one end with the
     neighbours of the other. The popularity term learns what the target's degree alone predicts, so that the vectors need
-    not learn it. ``relation`` [relations, d]: r and r' side by side, in the order of a head's halves. s = 4 exp(50 scale), and
-    w = 0.7 + 50 popularity.
+    not learn it. ``relation`` [relations, d]: r and r' side by side, in the order of a head's halves. s = 4 exp(50 scale),
+    and w = 0.7 + 50 popularity.
     """
 
     def __init__(self, num_relations: int, dim: int) -> None:
