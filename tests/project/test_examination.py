@@ -28,7 +28,7 @@ from tests.training.runs import settings_of
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a graph, a run and a live version."""
     root = tmp_path_factory.mktemp("project")
-    outputs, case = root / "data" / "06_models" / "toy", CASES["hgt-no-messages"]
+    outputs, case = root / "data" / "06_models" / "toy", CASES["hgt-full"]
     values = settings_of(case, case.graph(outputs / "graph"))
     run = train(values, "test", root=str(outputs / "hgt"))["run_dir"]
     export_run(restore(run))

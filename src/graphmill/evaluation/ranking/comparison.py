@@ -32,9 +32,7 @@ class RatioCheck:
 
     def line(self) -> str:
         """The ratio's row in the table of the docs."""
-        return (
-            f"| `{self.name}` | `{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
-        )
+        return f"| `{self.name}` | `{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
 
 
 RATIO_CHECKS = (

@@ -109,7 +109,7 @@ _OF_THE_OTHER_LOSS: dict[str, tuple[str, ...]] = {
 class HgtTraining(TrainingSettings):
     """HGT's training defaults: few steps, since layers start from what spectral vectors know, and many steps overfit."""
 
-    epochs: int = setting(8, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(12, "Passes to make; raising it continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(5, "Optimizer steps per epoch", ge=1)
     learning_rate: float = setting(0.001, "Peak learning rate", gt=0.0)
     weight_decay: float = setting(0.01, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
