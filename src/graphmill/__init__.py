@@ -1,8 +1,8 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
-``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``choose`` finds the system for a graph; ``load`` opens an
-existing run; ``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in one call. Importing
-graphmill imports neither torch nor dagster.
+``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``choose`` finds the system for a
+graph; ``load`` opens an existing run; ``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in
+one call. Importing graphmill imports neither torch nor dagster.
 """
 
 from typing import TYPE_CHECKING, Any

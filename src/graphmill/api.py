@@ -28,13 +28,14 @@ GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
 
 
-def read_features(tables: Tables, path: Any, node_type: str, **settings: Any) -> Tables:
+def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | Path = "", **settings: Any) -> Tables:
     """Add node features from a ``.npy``, Parquet or CSV file, or from a table in memory, to tables.
 
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
         path: local path or fsspec URL of the features, or a table of pandas, polars or Arrow; rows are matched by node id.
         node_type: the type of the nodes that the features belong to.
+        aliases: file with the columns old_id and id: ids of the features to replace.
         settings: settings of the format ``node_features`` (docs/reference/ingestion.md).
 
     Returns:
@@ -43,13 +44,14 @@ def read_features(tables: Tables, path: Any, node_type: str, **settings: Any) ->
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown setting or value.
     """
+    from graphmill.ingest.aliases import read_aliases
     from graphmill.ingest.frames import as_file
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
     from graphmill.settings import parse
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
     with as_file(path) as file:
-        return Tables(**vars(with_features(_plain(tables), file, chosen)), format=tables.format)
+        return Tables(**vars(with_features(_plain(tables), file, chosen, read_aliases(aliases))), format=tables.format)
 
 
 def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool = False, **settings: Any) -> TypedGraph:

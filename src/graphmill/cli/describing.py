@@ -31,7 +31,7 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     path = folder_of(what, folder)
     files = read_card_files(path)
     if as_json:
-        print_json(croissant(files, "" if files.export_folder == files.folder else "embeddings/"))
+        print_json(croissant(files, "" if files.export_folder == files.folder else f"{files.export_folder.name}/"))
         return
     # A version keeps its card from promotion; a run's card is made from its current files.
     kept = CARD in files.version.get("files", ())

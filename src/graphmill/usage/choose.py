@@ -2,8 +2,8 @@
 
 All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
 interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
-the best within chance is chosen. The test split is read for it alone. The trainings are ordinary runs, which are reused:
-the same call goes on after a kill, and with a larger budget.
+the best within chance, and has 98 % of its figure, is chosen. The test split is read for it alone. The trainings are
+ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ AUTO = "auto"
 FILE = "which_model.json"
 FEWEST = 30
 """With fewer queries, an interval says little."""
+LEVEL = 0.98
+"""Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
 HOPELESS = 0.5
 """A training ends early if its best figure, after a third of its epochs, is below this share of the best other one."""
 _BUDGET = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|sec|min|h|)\s*")
@@ -300,7 +302,8 @@ def _chosen(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Choic
         own = measured[each.system]
         found = paired_bootstrap(first.values, own.values, groups=first.groups, units=first.units)
         ranked.append(replace(each, below=(found.low, found.high)))
-    level = [each for each in ranked if each.below is not None and each.below[0] <= 0]
+    least = LEVEL * first.mean
+    level = [each for each in ranked if each.below is not None and each.below[0] <= 0 and (each.figure or 0.0) >= least]
     chosen = min(level, key=lambda each: each.seconds)
     text = _sentence(chosen, level, ranked, first.metric)
     if len(first.values) < FEWEST:
@@ -323,7 +326,7 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
         return f"Use {best.system}: it alone has finished ({metric} {best.figure:.4f} on validation)."
     others = [each for each in level if each is not best]
     rival = others[0] if others else ranked[1]
-    how = "level within chance, and not cheaper" if others else "below it beyond chance"
+    how = "level within chance, and not cheaper" if others else "which is less"
     return (
         f"Use {best.system}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.system} has "
         f"{rival.figure:.4f}, {how}."

@@ -77,7 +77,7 @@ class NextItemSystem(ClosedFormSystem):
 
     def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also the sampled protocol and the other baselines."""
-        return self.evaluator.evaluate(self.score_at(model), split, final=final)
+        return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def held_out(self, split: str) -> int:
         """The number of users with a held-out item."""
