@@ -158,6 +158,11 @@ class ModelPlan:
         return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
 
     @property
+    def export_part(self) -> str:
+        """The part that exports: the embeddings, or the weights of a system without vectors."""
+        return "embeddings" if self.abilities.vectors else "scorer"
+
+    @property
     def run_root(self) -> str:
         """The folder of its run directories, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
@@ -182,13 +187,13 @@ def plan_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """The decorator of every asset of a data set or model: ``@plan_asset(plan, "ranking", "validation", …)``.
 
-    ``inputs``: argument names of the function → parts of the same plan; "graph" is the dataset's graph. ``more``:
+    ``inputs``: argument names of the function → parts of the same plan; "graph" is the dataset's graph, "export" the
+    model's export. ``more``:
     further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
     key = plan.key(part)
-    keys = {name: dg.AssetKey([plan.dataset, "graph"]) if name == "graph" else plan.key(name) for name in inputs}
-    if "embeddings" in keys and not plan.abilities.vectors:
-        keys["embeddings"] = plan.key("model")  # it has the run directory, too
+    parts = {"graph": dg.AssetKey([plan.dataset, "graph"])}
+    keys = {name: parts.get(name) or plan.key(plan.export_part if name == "export" else name) for name in inputs}
     return dg.asset(
         key=key,
         io_manager_key=STORE,

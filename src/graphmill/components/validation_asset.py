@@ -71,7 +71,7 @@ def groups_of(plan: ModelPlan) -> list[Group]:
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
     """The report, which is also written into the run directory, and the pictures by name."""
-    plan, embeddings = step.plan, step.inputs["embeddings"]
+    plan, embeddings = step.plan, step.inputs["export"]
     rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
     signal = _signal(vectors, TypedGraph.open(step.path(str(embeddings["graph"]["path"]))))
     if without := types_without_vectors(plan, rows, vectors):
@@ -160,7 +160,7 @@ def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.As
     bad = [verdict for verdict in judged if verdict.status != "pass"]
     only_warned = all(verdict.status == "warn" for verdict in bad)
     rows = [{**_verdict_row(verdict), "previous": step.previous.figure(verdict.name)} for verdict in judged]
-    metadata: dict[str, Any] = scalars({words(verdict.name): verdict.value for verdict in judged[:1]})
+    metadata: dict[str, Any] = scalars({verdict.name.replace("_", " "): verdict.value for verdict in judged[:1]})
     if rows:
         metadata["figures"] = dg.MetadataValue.md(markdown_table(rows))
     if each.picture:
@@ -173,7 +173,7 @@ def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.As
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     return {
-        "figure": words(verdict.name),
+        "figure": verdict.name.replace("_", " "),
         "value": verdict.value,
         "bound": verdict.threshold,
         "verdict": verdict.status,
@@ -187,11 +187,6 @@ def _probe_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         {f"{found['metric']} from": who, **figures, "vectors minus it": found["over"].get(who, {}).get("value")}
         for who, figures in found["scores"].items()
     ]
-
-
-def words(name: str) -> str:
-    """A figure's name for people."""
-    return name.replace("_", " ")
 
 
 def _type_row(figures: TypeFigures) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
 from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.oddities import spellings
 
 METHOD = "by_group"
 _COLUMNS = ("id", "group")
@@ -108,6 +109,11 @@ def _groups(
         return group, ids, 0
     found = _read(root / settings.group_file)
     labels = list(dict.fromkeys(found.values()))
+    if twice := spellings(labels):
+        raise InputError(
+            f"{settings.group_file}: the groups {' and '.join(map(repr, twice[0]))} differ only by case or blanks; write "
+            "one group in one way, or links of a held-out group stay in training"
+        )
     number = {label: place for place, label in enumerate(labels)}
     group[rows] = [number[found[name]] if name in found else -1 for name in ids]
     if (group[rows] < 0).all():

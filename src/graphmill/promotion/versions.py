@@ -117,7 +117,8 @@ class Versions:
             if name == self.current_name():
                 break
         raise InputError(
-            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {shlex.quote(self.label)} VERSION` sets it"
+            f"{self.path / CURRENT} leads to {name}, which is not there; "
+            f"`graphmill rollback {shlex.quote(self.label)} VERSION` sets it"
         )
 
     def current_name(self) -> str:

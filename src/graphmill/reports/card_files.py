@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphmill.errors import GraphmillError, InputError
-from graphmill.export.manifests import read_manifest, read_version
+from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.reports.validation import HEALTH, PROBE
 from graphmill.settings import Settings
@@ -55,6 +55,11 @@ class CardFiles:
     def system(self) -> str:
         """The system's name; "" if no file has it."""
         return str(self.export.get("system", ""))
+
+    @property
+    def vectors(self) -> bool:
+        """Whether vectors were exported; else the weights of a system without vectors."""
+        return bool(self.export["dim"])
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -168,7 +173,7 @@ def read_card_files(path: str | Path) -> CardFiles:
         folder = folder.resolve()
     if not folder.is_dir():
         raise InputError(f"{folder} is neither a run directory nor a promoted version")
-    exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
+    exported = export_folder(folder)
     names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:
         names["run"] = "manifest.json"  # in a version, this file is the export's manifest

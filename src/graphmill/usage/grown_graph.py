@@ -38,8 +38,8 @@ def grown_link_model(
     name = restored.system.name
     if registry.entry(name).vectors:
         raise SettingsError(
-            f"--edges: {name} scores the nodes and edges that it was trained with; train nbfnet or knn, which score new ones "
-            "without training, or embed new nodes (graphmill embed)"
+            f"--edges: {name} scores the nodes and edges that it was trained with; train nbfnet or knn, which score new "
+            "ones without training, or embed new nodes (graphmill embed)"
         )
     graph = grown_graph(restored.graph, edges, restored.run.path / FOLDER, format, settings)
     system = registry.create(name, graph, restored.job.settings, restored.job.batching)
