@@ -451,9 +451,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "beats_baselines"})]
-)
+@pytest.mark.parametrize(("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "beats_baselines"})])
 def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))

@@ -71,8 +71,8 @@ def coverage(first: str, ids: pa.Array, second: str, others: pa.Array) -> Covera
 def best_repair(unmet: list[str], known: set[str], matched: int, total: int) -> str:
     """What to change of ``unmet`` ids so that most are in ``known``; "" if no repair matches more.
 
-    Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both sides of
-    a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
+    Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both
+    sides of a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
     """
     here, there, names, best = unmet, known, list[str](), 0
     for _ in range(_REPAIRS):
