@@ -71,9 +71,9 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     first, second = MODEL[system]
     result = chain.run(first, **policy)
     assert result.success, failure(result)
-    assert {"files_whole", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
+    assert {"weights_finite", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
     assert not {"finite", "index_finds_neighbours", "neighbours_stayed"} & set(checks(result))
-    assert checks(result)["files_whole"].passed
+    assert checks(result)["weights_finite"].passed
     assert "loss" not in chain.page("model"), "a closed form has none"
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
     assert not [name for name in failed_checks(project.instance, gates) if "not evaluated" in name]
