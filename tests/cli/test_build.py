@@ -1,6 +1,8 @@
 """``graphmill build``: from files to a graph on the command line, and a training by the name of a system."""
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.project.data import recognised
 from graphmill.runs.resolve import read_settings
 from tests.components.conftest import write_kg
 
@@ -82,3 +85,51 @@ def test_a_system_by_its_name_has_its_defaults(tmp_path: Path, monkeypatch: pyte
     assert read_settings(Path("sasrec")) == {"system": "sasrec"}
     Path("sasrec").write_text("system: conve\n")
     assert read_settings(Path("sasrec")) == {"system": "conve"}, "a file of that name is the file"
+
+
+SCORES = "a code,b code,how much\n" + "".join(f"p{i},p{j},{i * j}\n" for i in range(8) for j in range(i))
+
+
+def test_columns_by_role_make_the_graph_and_the_reason_is_said_in_few_lines(tmp_path: Path) -> None:
+    (tmp_path / "my links.csv").write_text(SCORES)
+    told = build(
+        str(tmp_path / "my links.csv"), "--columns", "head_id=b code,tail_id=a code", "-o", str(tmp_path / "g g")
+    )
+    graph = TypedGraph.open(tmp_path / "g g")
+    assert (graph.num_nodes, [t.name for t in graph.node_types]) == (8, ["node"])
+    about = told.split("note:")[0].splitlines()
+    assert len(about) <= 5
+    assert "drawn at random" in about[1]
+    assert f"--set {shlex.quote(f'data={tmp_path}/g g')}" in told, "a printed command can be pasted"
+
+
+def test_mostly_refused_rows_need_force(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("source,target\n" + "a,b\nc,d\ne,f\n" + "g\n")
+    with pytest.raises(InputError, match="1 of 4 rows cannot be used"):
+        build(str(tmp_path / "x.csv"), "-o", str(tmp_path / "g"))
+    assert not (tmp_path / "g").exists()
+    build(
+        str(tmp_path / "x.csv"), "-o", str(tmp_path / "g"), "--force", "--set", "split.valid=0", "--set", "split.test=0"
+    )
+    assert TypedGraph.open(tmp_path / "g").num_nodes == 6
+
+
+def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("k1,k2,k3,k4\n" + "".join(f"a{n},b{n % 3},c{n % 4},d{n}\n" for n in range(9)))
+    questions: list[tuple[str, list[str]]] = []
+
+    def answer(question: str, answers: Sequence[str]) -> str:
+        questions.append((question, list(answers)))
+        return next((text for text in answers if text.startswith(("users", "k1", "k3 "))), answers[-1])
+
+    found = recognised(str(tmp_path / "x.csv"), ask=answer)
+    assert found.format == "interactions_csv"
+    assert found.node_types == {"user": 9, "item": 4}
+    assert any("k1 (a0, a1, a2)" in answers for _, answers in questions)
+    with pytest.raises(InputError, match="no two columns could be told"):
+        recognised(str(tmp_path / "x.csv"))
+
+
+def test_a_system_is_known_in_any_case() -> None:
+    assert read_settings(Path("HGT")) == {"system": "hgt"}
+    assert read_settings(Path("bpr-mf")) == {"system": "bpr_mf"}

@@ -17,7 +17,7 @@ from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, require_own_names
-from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
+from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
@@ -58,6 +58,7 @@ ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abiliti
 """The assets of a model's jobs, and which systems have them; a section of the YAML has the name of its asset."""
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "checks": ("checks", ModelChecks),
+    "validation": ("validation", ValidationSettings),
     "acceleration_report": ("acceleration_report", AccelerationReportSettings),
     "influence": ("influence", InfluenceSettings),
     "recommendations": ("recommendations", RecommendationSettings),
@@ -124,6 +125,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
+    validation: Annotated[Any, section(ValidationSettings, "validation")] = Field(default_factory=ValidationSettings)
     acceleration_report: Annotated[Any, section(AccelerationReportSettings, "acceleration_report")] = Field(
         default_factory=AccelerationReportSettings
     )

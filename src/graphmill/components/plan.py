@@ -14,6 +14,7 @@ from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
@@ -63,6 +64,12 @@ class ModelChecks(HealthThresholds, RankingThresholds):
         return model(**{name: getattr(self, name) for name in model.model_fields})
 
 
+class ValidationSettings(Settings):
+    """What the validation asset looks at besides the vectors and the graph."""
+
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes, for a linear probe of the vectors")
+
+
 class RecommendationSettings(Settings):
     """Settings of recommendations and of the asset's table."""
 
@@ -85,6 +92,8 @@ class DatasetPlan:
     dataset: str
     sources: Sequence[SourceFile]
     rejected_share_max: float
+    ids_match_min: float
+    aliases: str
     graph: GraphSettings
     root: Path
     owners: Sequence[str]
@@ -92,6 +101,11 @@ class DatasetPlan:
     def key(self, name: str) -> dg.AssetKey:
         """``<dataset>/<name>``."""
         return dg.AssetKey([self.dataset, name])
+
+    @property
+    def coverage_path(self) -> str:
+        """The file with the matches of ids between sources, relative to ``root``."""
+        return f"{OUTPUTS}/{self.dataset}/ids.json"
 
     @property
     def graph_path(self) -> str:
@@ -109,6 +123,7 @@ class ModelPlan:
     settings: Settings
     preset_reason: str
     checks: ModelChecks
+    validation: ValidationSettings
     root: Path
     publish: str
     owners: Sequence[str]

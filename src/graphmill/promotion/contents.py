@@ -32,6 +32,7 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.validation import PROBE
 from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
@@ -55,6 +56,7 @@ RANKING_PICTURE = "ranking.png"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
     f"validation/{HEALTH}": HEALTH,
+    PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,
     "report.json": "report.json",
     RANKING_PICTURE: RANKING_PICTURE,

@@ -56,6 +56,7 @@ def card_sections(files: CardFiles) -> list[Section]:
         _about(files),
         _figures(files),
         *([_health(files)] if files.vectors else []),
+        *_labels(files),
         _drift(files),
         _data(files),
         _settings(files),
@@ -194,6 +195,27 @@ def _health(files: CardFiles) -> Section:
         [f"{found} {good} of {len(verdicts)} figures are within their bounds."],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
+
+
+def _labels(files: CardFiles) -> list[Section]:
+    """What a probe for labels found; none without a probe of these vectors."""
+    found = files.probe
+    if not found or not files.is_of_export(found):
+        return []
+    between = lambda each: f"{each['low']:.3f} to {each['high']:.3f}"  # noqa: E731
+    rows = [
+        [who, number(each["value"]), between(each), between(found["over"][who]) if who in found["over"] else ""]
+        for who, each in found["scores"].items()
+    ]
+    where = f"`{found['label']}` of `{found['file']}`, nodes of type `{found['node_type']}`."
+    return [
+        Section(
+            "labels",
+            "What the vectors know",
+            [f"{found['sentence']}.", where, *(f"{note}." for note in found["notes"])],
+            [Table([f"{found['metric']} from", "value", f"{found['level']:.0%} interval", "vectors minus it"], rows)],
+        )
+    ]
 
 
 def _drift(files: CardFiles) -> Section:

@@ -70,8 +70,7 @@ class Run:
         return f"Run({str(self.path)!r}: {self._made}, {has})"
 
     def _repr_html_(self) -> str:
-        trained = (self.path / "report.json").is_file()
-        return page(repr(self), pairs(self.metrics) if trained else "")
+        return page(repr(self), pairs(self.metrics) if (self.path / "report.json").is_file() else "")
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 
