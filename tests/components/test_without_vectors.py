@@ -6,7 +6,9 @@ from typing import Any
 import dagster as dg
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from graphmill.cli import app
 from graphmill.components import EmbeddingModel
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import InputError, SettingsError
@@ -118,6 +120,11 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert drift["against"] == one.name
     assert drift["finding"] in ("unchanged", "seed_only", "moved")
     assert "data:image/png;base64," in drift["overlap"]
+
+    for asked in (["drift", str(one.path), str(two.path)], ["card", str(one.path), "--json"], ["card", str(chain.run_dir)]):
+        shown = CliRunner().invoke(app, asked, catch_exceptions=False)
+        assert shown.exit_code in (0, 1), shown.output  # 1: it drifted
+    assert "no vectors" in repr(Run(two.path))
 
     assert roll_back(chain.versions, by="me")["version"] == one.name
     assert chain.client.get(f"/v1/toy/{system}/current/report").json()["version"] == one.name
