@@ -70,13 +70,12 @@ def _with(**sections: dict[str, Any]) -> dict[str, Any]:
     return {"training": {"epochs": 1}, "export": {"csv": False}} | sections
 
 
-_LAYERS = {"num_layers": 2}  # the default of the softmax has none, and nothing to compile but its ranking
 WORKLOADS = {
-    "hgt": Workload("hgt", "hetionet", _with(model=_LAYERS, acceleration={"batching": "full"})),
+    "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
     "hgt contrastive": Workload(
         "hgt", "hetionet", _with(objective={"loss": "link_contrastive"}, acceleration={"batching": "full"})
     ),
-    "hgt sampled": Workload("hgt", "hetionet", _with(model=_LAYERS, acceleration={"batching": "edge_sampled"})),
+    "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "edge_sampled"})),
     "lightgcn": Workload("lightgcn", "tiktok", _with()),
     "dragon": Workload("dragon", "tiktok", _with()),
     "mmgcn": Workload("mmgcn", "tiktok", _with()),

@@ -191,7 +191,7 @@ def oom(device: torch.device, tiny: bool) -> str:
     from graphmill.runs.train import train
 
     values = merge(
-        _long(tiny, device, epochs=1, steps_per_epoch=4, complex_steps=4),
+        _long(tiny, device, epochs=1, steps_per_epoch=4),
         {"acceleration": {"micro_batches": 1}},
     )
     plain = train(values, "prove", root=str(FOLDER / "plain"))
@@ -263,7 +263,7 @@ def compile_phase(device: torch.device, tiny: bool) -> str:
     from graphmill.runs.train import train
 
     said = ("graphs", "recompiles", "compile_seconds")
-    for name, of in _cases(tiny, "hgt-no-messages", "conve-kvsall", "sasrec").items():
+    for name, of in _cases(tiny, "hgt-full", "conve-kvsall", "sasrec").items():
         with case(case=name):
             values = _values(of, device, {"acceleration": {"compile": "default"}})
             report = train(values, "prove", root=str(FOLDER / f"{name}-compiled"))["compile"]

@@ -50,15 +50,14 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
     return "; ".join(said)
 
 
-_HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2, "complex_dim": 0}
+_HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2}
 _SIZES: dict[str, dict[str, Any]] = {
-    "hgt default": {"preset": "cuda"},
+    "hgt default": {"acceleration": {"micro_batches": 1}},
     "hgt in four chunks": {},
     "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
     "hgt edge_sampled": {
         "model": _HGT,
         "acceleration": {"batching": "edge_sampled"},
-        "sampling": {"accumulation_steps": 4},
     },
     "conve": {"acceleration": {"batch_size": 1024}},
     "sasrec": {"acceleration": {"batch_size": 128}},
@@ -84,7 +83,7 @@ _OF = {
 }
 """Systems that learn from another's graph."""
 _TINY: dict[str, dict[str, Any]] = {
-    "hgt default": {"preset": "cuda"},
+    "hgt default": {"acceleration": {"micro_batches": 1}},
     "hgt": {"model": _HGT | {"hidden_dim": 16, "embedding_dim": 16, "num_heads": 2}},
     **{label: {"acceleration": {"batch_size": 50}} for label in ("conve", "mf", "kgat")},
 }

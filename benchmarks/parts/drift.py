@@ -41,7 +41,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # all its figures are of one thre
 SYSTEMS: dict[str, dict[str, Any]] = {
     "complex": {"system": "complex", "model": {"embedding_dim": 64}, "training": {"epochs": 12}},
     "hgt": {"system": "hgt", "preset": "none", "objective": {"loss": "softmax"},
-            "model": {"embedding_dim": 64, "num_layers": 0, "learned_share": 0.0}, "training": {"epochs": 2}},
+            "model": {"embedding_dim": 64, "hidden_dim": 32, "num_layers": 1}, "training": {"epochs": 4}},
 }  # fmt: skip
 COMMON = {"export": {"csv": False, "align": "none"}, "acceleration": {"device": "cpu"}}
 

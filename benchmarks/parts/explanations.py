@@ -31,9 +31,7 @@ EDGES = 5
 LOSSES: dict[str, dict[str, Any]] = {
     "softmax": {},
     "link_contrastive": {
-        "model": {"embedding_dim": 64, "num_layers": 2},
-        "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4},
-        "training": {"epochs": 6},
+        "objective": {"loss": "link_contrastive"},
     },
 }
 

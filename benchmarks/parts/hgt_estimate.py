@@ -97,7 +97,7 @@ def watch_graph(users: int, items: int, mean: int, out: Path) -> Path:
 
 
 _SHORT = {"training": {"epochs": 1, "steps_per_epoch": STEPS}, "evaluation": {"metrics": ["mrr"]}}
-_HGT = {"system": "hgt", "model": {"num_layers": 2}, **_SHORT}
+_HGT = {"system": "hgt", **_SHORT}
 WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "full": (lambda out: kg_graph("67k", out), {**_HGT, "acceleration": {"batching": "full"}}),
     "checkpointing": (

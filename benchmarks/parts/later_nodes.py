@@ -1,7 +1,7 @@
 """Nodes that join after the training: how well their links are ranked without a retraining, and with one.
 
 ``python -m benchmarks.fold_in nodes --json`` hides a tenth of the nodes of Hetionet's ``kg_5k`` (split 0), trains
-``examples/hgt/hetionet_softmax.yaml`` on the rest, and gives the hidden nodes vectors from their training edges
+``examples/hgt/hetionet_kg_5k.yaml`` on the rest, and gives the hidden nodes vectors from their training edges
 (``graphmill embed``). The test links of hidden nodes are ranked by that export and by the same settings trained on the whole
 graph: macro MRR over relations, the same queries, candidates and filter.
 """

@@ -86,7 +86,7 @@ def measure(folder: Path, steps: int, scale: float, loss: str) -> list[Row]:
     settings = [
         f"data={graph}", "acceleration.batching=edge_sampled", "model.hidden_dim=256", "model.embedding_dim=512",
         f"training.steps_per_epoch={steps}", "training.epochs=1", "acceleration.device=cpu", f"objective.loss={loss}",
-        "sampling.edge_sample_size=100", "sampling.accumulation_steps=1",
+        "sampling.edge_sample_size=100",
     ]  # fmt: skip
     trained = ["train", "hgt", "--output", str(runs), *(part for s in settings for part in ("--set", s))]
     phases: dict[str, list[str]] = {

@@ -104,7 +104,7 @@ def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
         model = {"hidden_dim": WIDTH, "embedding_dim": WIDTH, "num_layers": LAYERS}
         more = {
             "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0},
-            "sampling": {"supervision_fraction": 0.01},
+            "sampling": {"edge_sample_size": 50},
         }
     shares = {"processes": world, "sharding": "rows"} if world > 1 else {}
     return {

@@ -1,8 +1,8 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
-``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``load`` opens an existing run;
-``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in one call. Importing graphmill imports
-neither torch nor dagster.
+``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``choose`` finds the system for a
+graph; ``load`` opens an existing run; ``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in
+one call. Importing graphmill imports neither torch nor dagster.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Run,
         Tables,
         build_graph,
+        choose,
         generate_hgt_embeddings_batched,
         load,
         read_edges,
@@ -27,6 +28,7 @@ __all__ = [
     "Tables",
     "__version__",
     "build_graph",
+    "choose",
     "generate_hgt_embeddings_batched",
     "load",
     "read_edges",

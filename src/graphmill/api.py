@@ -19,21 +19,23 @@ from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.usage.choose import Choice
 
-__all__ = ["Run", "Tables", "build_graph", "generate_hgt_embeddings_batched", "load", "read_edges", "read_features",
-           "read_interactions", "train"]  # fmt: skip
+__all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_edges",
+           "read_features", "read_interactions", "train"]  # fmt: skip
 
 GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
 
 
-def read_features(tables: Tables, path: Any, node_type: str, **settings: Any) -> Tables:
+def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | Path = "", **settings: Any) -> Tables:
     """Add node features from a ``.npy``, Parquet or CSV file, or from a table in memory, to tables.
 
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
         path: local path or fsspec URL of the features, or a table of pandas, polars or Arrow; rows are matched by node id.
         node_type: the type of the nodes that the features belong to.
+        aliases: file with the columns old_id and id: ids of the features to replace.
         settings: settings of the format ``node_features`` (docs/reference/ingestion.md).
 
     Returns:
@@ -42,13 +44,14 @@ def read_features(tables: Tables, path: Any, node_type: str, **settings: Any) ->
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown setting or value.
     """
+    from graphmill.ingest.aliases import read_aliases
     from graphmill.ingest.frames import as_file
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
     from graphmill.settings import parse
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
     with as_file(path) as file:
-        return Tables(**vars(with_features(_plain(tables), file, chosen)), format=tables.format)
+        return Tables(**vars(with_features(_plain(tables), file, chosen, read_aliases(aliases))), format=tables.format)
 
 
 def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool = False, **settings: Any) -> TypedGraph:
@@ -140,6 +143,46 @@ def train(
             outlet.close()
     once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
     return Run(result["run_dir"])
+
+
+def choose(
+    graph: TypedGraph | str | Path,
+    budget: str = "10min",
+    *,
+    device: str = "",
+    seed: int | None = None,
+    output: str | Path = "",
+    progress: bool = True,
+) -> Choice:
+    """Train all systems that suit a graph by their defaults, cheapest first, and choose one by validation.
+
+    The same call reuses finished trainings and goes on with the others (docs/how-to/which_model.md).
+
+    Args:
+        graph: a graph from :func:`build_graph`, or its folder.
+        budget: time for the trainings of this call, such as "90s", "10min" or "2h".
+        device, seed: as for :func:`train`.
+        output: folder of the runs; default: ``auto`` beside the graph.
+        progress: print a line for each system.
+
+    Returns:
+        The choice: ``sentence``, ``system``, ``run`` (:func:`load` opens it), ``rows()`` of the table, ``test``.
+
+    Raises:
+        InputError: the graph has no validation split. TrainingError: no system has finished.
+        StoppedError: interrupted; the same call goes on.
+    """
+    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.training.signals import StopRequest
+    from graphmill.usage.choose import choose as choose_system
+
+    sections: dict[str, Any] = {"acceleration": {"device": device}} if device else {}
+    sections |= {} if seed is None else {"training": {"seed": seed}}
+    tell = print if progress else lambda line: None
+    with StopRequest() as stop:
+        where = str(getattr(graph, "path", graph))
+        work = lambda: choose_system(where, budget, root=str(output), overrides=sections, tell=tell, stop=stop)  # noqa: E731
+        return once_more_on_the_cpu(work, warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -18,7 +18,7 @@ from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.metadata import PICTURE_BYTES
-from graphmill.systems.hgt.settings import PRESETS
+from graphmill.systems.conve.settings import PRESETS as CONVE_PRESETS
 from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
 
@@ -130,13 +130,15 @@ def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -
 
 def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Project) -> None:
     definitions = dg.Definitions.merge(
-        project.model(settings={"training": {"epochs": 7}, "model": {"decoder": "dot"}}), project.dataset(), RESOURCES
+        project.model(settings={"training": {"epochs": 7}, "model": {"inputs": "tables"}}), project.dataset(), RESOURCES
     )
     snapshot = definitions.resolve_job_def("toy_hgt_retrain").get_job_index().job_snapshot
     schema = snapshot.config_schema_snapshot
     root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
     shown = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
-    expected = launchpad_defaults("hgt", {"training": {"epochs": 7}, "model": {"decoder": "dot"}}).settings.model_dump()
+    expected = launchpad_defaults(
+        "hgt", {"training": {"epochs": 7}, "model": {"inputs": "tables"}}
+    ).settings.model_dump()
     for name in ("system", "data", "preset"):
         assert name not in shown
         expected.pop(name)
@@ -146,47 +148,33 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
 
 
 def test_a_preset_fills_what_is_not_written() -> None:
-    written = {"preset": "low_memory", "sampling": {"edge_sample_size": 77}}
-    defaults = launchpad_defaults("hgt", written)
+    written = {"preset": "low_memory", "training": {"epochs": 7}}
+    defaults = launchpad_defaults("conve", written)
     settings: Any = defaults.settings
-    assert settings.sampling.edge_sample_size == 77
-    assert (settings.acceleration.gradient_checkpointing, settings.acceleration.micro_batches) == (True, 8)
+    assert settings.training.epochs == 7
+    for section, fields in CONVE_PRESETS["low_memory"].items():
+        assert {name: getattr(getattr(settings, section), name) for name in fields} == fields
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 
 @pytest.mark.parametrize("written", [{}, {"preset": "auto"}], ids=["by default", "auto"])
-@pytest.mark.parametrize(
-    ("device", "gib", "preset", "chunks"),
-    [
-        ("cpu", 3, "low_memory", 8),
-        ("cpu", 64, "none", 4),
-        ("mps", 32, "m1_32gb", 1),
-        ("cuda", 16, "cuda", 1),
-        ("mps", 8, "m1_8gb", 8),
-    ],
-)
+@pytest.mark.parametrize(("gib", "preset"), [(1, "low_memory"), (64, "none")])
 def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
-    project: Project,
-    monkeypatch: pytest.MonkeyPatch,
-    written: dict[str, Any],
-    device: str,
-    gib: int,
-    preset: str,
-    chunks: int,
+    project: Project, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], gib: int, preset: str
 ) -> None:
-    monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
-    defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
+    monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine("cpu", gib * 2**30))
+    defaults = launchpad_defaults("conve", {**written, "training": {"epochs": 7}})
     settings: Any = defaults.settings
-    assert (settings.preset, settings.acceleration.micro_batches, settings.training.epochs) == (preset, chunks, 7)
+    assert (settings.preset, settings.training.epochs) == (preset, 7)
     assert defaults.preset_reason.startswith("auto: ")
-    (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
+    (model,) = [a for a in project.model(system="conve", settings=written).assets if a.key.path[-1] == "conve_model"]
     assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
 
 
 def test_what_auto_stood_for_is_recorded(built: Project) -> None:
     assert run_model(built, "model", train=trained()).success
     shown = built.metadata("toy/hgt_model")
-    assert shown["preset"] in PRESETS
+    assert shown["preset"] == "none"
     assert shown["preset_reason"].startswith("auto: ")
 
 
@@ -204,7 +192,7 @@ def test_the_retraining_job_starts_at_the_files(project: Project) -> None:
 
 
 def test_two_models_live_beside_each_other(project: Project) -> None:
-    other = project.model(name="hgt_dot", settings={"model": {"decoder": "dot"}})
+    other = project.model(name="hgt_tables", settings={"model": {"inputs": "tables"}})
     definitions = dg.Definitions.merge(project.model(), other, project.dataset(), RESOURCES)
     dg.Definitions.validate_loadable(definitions)
 
@@ -408,7 +396,7 @@ def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
 
 
 def ranking_report(mrr: float) -> dict[str, Any]:
-    scorers = {"model": mrr, "degree": 0.1, "knn": 0.2, "random": 0.02, "no_message": 0.15}
+    scorers = {"model": mrr, "degree": 0.1, "knn": 0.2, "random": 0.02}
     relation = {
         "relation": 0,
         "name": "a · b · c",
@@ -437,7 +425,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
             "relations": [relation],
             "macro": macro,
             "micro": macro,
-            "ratios": {**ratios, "mrr_over_no_message": mrr / 0.15},
+            "ratios": ratios,
             "verdicts": [verdict],
             "against": against,
             "strata": strata,
@@ -447,7 +435,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help", "beats_baselines"})]
+    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "beats_baselines"})]
 )
 def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))

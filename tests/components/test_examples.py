@@ -50,7 +50,7 @@ def test_it_has_the_graph_and_the_settings_of_the_benchmark(example: str, reposi
     assert isinstance(model, EmbeddingModel)
     ours = model.settings.settings.model_dump()
     measured = parse_settings(
-        read_settings(repository / "examples" / "hgt" / "hetionet_softmax.yaml"), "test"
+        read_settings(repository / "examples" / "hgt" / "hetionet_kg_5k.yaml"), "test"
     ).model_dump()
     same = {"data": "", "evaluation": {}}  # when the epochs are evaluated
     assert ours | same == measured | same

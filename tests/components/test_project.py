@@ -10,7 +10,7 @@ from dagster._core.instance.config import dagster_instance_config
 
 CHAINS = {
     "biomed": "raw_edges nodes edges graph hgt_model hgt_embeddings hgt_validation hgt_ranking hgt_links "
-    "hgt_acceleration_report",
+    "hgt_acceleration_report blend_model blend_embeddings blend_validation blend_ranking blend_links",
     "kg_bench": "raw_triples nodes edges graph conve_model conve_embeddings conve_validation conve_ranking "
     "conve_influence conve_links conve_acceleration_report",
     "watch": "raw_interactions interactions graph "

@@ -23,7 +23,7 @@ from tests.components.conftest import Project, checks
 
 SMALL: dict[str, Any] = {
     "preset": "none",
-    "model": {"embedding_dim": 8, "hidden_dim": 8, "num_heads": 2, "num_layers": 0},
+    "model": {"embedding_dim": 8, "hidden_dim": 8, "num_heads": 2},
     "training": {"epochs": 2, "steps_per_epoch": 2},
 }
 

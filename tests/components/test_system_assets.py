@@ -89,14 +89,15 @@ def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, system
     assert names(project.model(system=system)) == {f"{system}_{part}" for part in common | own}
 
 
-def test_a_system_without_vectors_has_no_assets_of_vectors(project: Project) -> None:
-    assert names(project.model(system="nbfnet")) == {
-        f"nbfnet_{part}" for part in ("model", "ranking", "links", "acceleration_report")
-    }
+def test_a_system_without_vectors_has_its_weights_in_their_place(project: Project) -> None:
+    parts = ("model", "scorer", "ranking", "links", "drift", "promoted", "acceleration_report")
+    assert names(project.model(system="nbfnet")) == {f"nbfnet_{part}" for part in parts}
 
 
 def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> None:
-    assert names(project.model(system="ease")) == {f"ease_{part}" for part in ("model", "ranking", "recommendations")}
+    ease = ("model", "scorer", "ranking", "recommendations", "drift", "promoted")
+    assert names(project.model(system="ease")) == {f"ease_{part}" for part in ease}
+    assert not {"knn_acceleration_report", "knn_embeddings"} & names(project.model(system="knn"))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ _SAMPLED: dict[str, dict[str, Any]] = {
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
 AS_IT_IS = "no settings, 25 relations"
-"""HGT as it is by default: a softmax without layers, and ComplEx in a phase of its own."""
+"""HGT as it is by default."""
 MANY_RELATIONS = {
     f"{mode}, 25 relations, {loss}": Case(
         "hgt",
@@ -116,13 +116,12 @@ def _life(
     on_device = {"device": kind, "precision": precision}
     parts = 4 if name in MANY_RELATIONS else 2  # micro-batches
     on_device["micro_batches"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
-    sampling = {"sampling": {"accumulation_steps": parts}} if case.system == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
     # One evaluation in the training; baselines have a precision of their own.
     judged: dict[str, Any] = {"eval_every": 2} | ({} if precision == "fp32" else {"baselines": []})
     more = {"acceleration": on_device | kept, "training": short, "evaluation": judged, "export": {"csv": False}}
-    values = settings_of(case, graph, more | sampling)
+    values = settings_of(case, graph, more)
     (folder / "runs").mkdir()
     kept_baselines = folder.parent / "baselines"  # of all cases on one graph: their baselines are the same
     kept_baselines.mkdir(exist_ok=True)

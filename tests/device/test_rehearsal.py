@@ -44,11 +44,11 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert {name: one["problems"] for name, one in found.items() if one["problems"]} == {}
     counts = {(name, phase): count for name, one in found.items() for phase, count in one["steps"].items()}
     assert min(counts.values()) >= 6, counts  # two epochs of three, however often it was stopped
-    assert len(found["hgt-softmax-complex"]["phases"]) == len(found["kgat"]["phases"]) == 2
+    assert len(found["hgt-softmax"]["phases"]) == len(found["kgat"]["phases"]) == 2
     waits = {name: one["a_step"]["waits"] for name, one in found.items()}
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
     if device == "cuda" and precision != "fp16":  # Adagrad's steps are skipped on the device
-        assert waits["complex"] == waits["hgt-softmax-complex"] == waits[AS_IT_IS] == 0
+        assert waits["complex"] == waits["hgt-softmax"] == waits[AS_IT_IS] == 0
     launches = {name: one["a_step"]["launches"] for name, one in found.items()}
     assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
 
@@ -85,7 +85,7 @@ def _apart(device: str, cases: list[str]) -> dict[str, float]:
     return {name: apart for name, apart in found.items() if not apart <= 1e-5}
 
 
-WAYS = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax", "hgt-softmax-complex"]
+WAYS = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax"]
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])

@@ -17,7 +17,7 @@ from graphmill.usage.links import link_model, write_links
 
 CASES = (
     *("lightgcn", "kgat", "mmgcn", "dragon", "conve-kvsall", "complex"),
-    *("hgt-full", "hgt-features", "hgt-softmax", "hgt-softmax-complex", "sasrec", "tisasrec-mhc"),
+    *("hgt-full", "hgt-features", "hgt-softmax", "sasrec", "tisasrec-mhc"),
 )
 """The training cases whose runs differ in this: not other batchings of the same model."""
 

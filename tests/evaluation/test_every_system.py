@@ -32,7 +32,7 @@ from tests.evaluation.planted import (
 )
 from tests.training.cases import CASES, CLOSED_FORMS
 
-EPOCHS = 16
+EPOCHS = 24
 REFUSING = "repeats"
 """It refuses data where nobody takes an item again, as in the planted graph (``tests/training/test_closed_forms.py``)."""
 SURE = 4.0

@@ -34,8 +34,7 @@ DISEASE = COUNTS["drug"] + COUNTS["gene"]
 SYSTEMS: dict[str, dict[str, Any]] = {
     "blend": {"model": {"embedding_dim": 32, "parts": ["spectral", "knn", "paths"]}},
     "hgt": {
-        "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
-        "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4},
+        "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2},
         "training": {"epochs": 15, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
         "acceleration": {"batching": "full"},
         "evaluation": {"eval_every": 15},

@@ -151,7 +151,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     source.write_text("newer")
-    monkeypatch.setattr(remote.shutil, "copyfile", broken)
+    monkeypatch.setattr(remote.shutil, "copyfileobj", broken)
     with pytest.raises(ResourceError, match=r"cannot be written \(No space left on device\)"):
         copy_file(source, target)
     assert target.read_text() == "new"

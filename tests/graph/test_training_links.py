@@ -11,12 +11,8 @@ from safetensors.numpy import save
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.factor.exported import scoring_arrays as factor_arrays
 from graphmill.systems.factor.model import FactorTables
-from graphmill.systems.hgt import exported, softmax_scorer
+from graphmill.systems.hgt import exported
 from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.hgt.pair_features import PathWeights
-from graphmill.systems.hgt.settings import HgtSettings
-from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
-from graphmill.systems.hgt.spectral import NeighbourSums
 
 NODES, RELATIONS, TRIPLES = 14_541, 237, 272_115
 """FB15k-237's training triples."""
@@ -39,9 +35,8 @@ def same(one: TrainingLinks, other: TrainingLinks) -> None:
         assert (right.data == 1).all()
 
 
-@pytest.mark.parametrize("kind", [TrainingLinks, NeighbourSums])
-def test_links_are_read_as_they_were_written(kind: type[TrainingLinks]) -> None:
-    same(some(), kind.read(some().arrays(), 12))
+def test_links_are_read_as_they_were_written() -> None:
+    same(some(), TrainingLinks.read(some().arrays(), 12))
     assert all(array.flags.c_contiguous for array in some().arrays().values())
 
 
@@ -49,7 +44,7 @@ def test_no_relations_are_read_as_none() -> None:
     assert TrainingLinks.read(TrainingLinks([], []).arrays(), 12).outgoing == []
 
 
-def many_relations() -> NeighbourSums:
+def many_relations() -> TrainingLinks:
     """Made-up triples of FB15k-237's size, nodes and relations drawn with a skew, and the reverse of each relation."""
     rng = np.random.default_rng(0)
     often = [1 / np.arange(1, count + 1) ** 0.6 for count in (RELATIONS, NODES, NODES)]
@@ -63,21 +58,14 @@ def many_relations() -> NeighbourSums:
         matrix = sp.csr_matrix((np.ones(len(ends[0]), np.int64), ends), (NODES, NODES))
         forth.append(matrix)
         back.append(matrix.T.tocsr())
-    return NeighbourSums(forth + back, [(0, 0)] * (2 * RELATIONS))
+    return TrainingLinks(forth + back, [(0, 0)] * (2 * RELATIONS))
 
 
 @pytest.mark.parametrize("width", [64, 128, 512])
 def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_vectors(width: int) -> None:
-    links, relations, spectral = many_relations(), 2 * RELATIONS, width * 7 // 8
-    decoder = SoftmaxDecoder(
-        relations, spectral, width - spectral, sums=True, weighted=True, popularity=True, mixed=True
-    )
-    own = HgtSettings.model_validate({"system": "hgt", "data": "g", "model": {"embedding_dim": width}}).complex_width
-    complex_part = np.zeros((NODES, own), np.float32), np.zeros((relations, own), np.float32)
+    links, relations = many_relations(), 2 * RELATIONS
     kinds = {
-        "softmax": softmax_scorer.scoring_arrays(spectral, decoder, links, paths=PathWeights(relations)),
-        "with ComplEx": softmax_scorer.scoring_arrays(spectral, decoder, links, complex_part, PathWeights(relations)),
-        "link_contrastive": exported.scoring_arrays(LinkDecoder(relations, width, "distmult", True), links),
+        "HGT": exported.scoring_arrays(LinkDecoder(relations, width), links),
         "ComplEx": factor_arrays(FactorTables(NODES, relations, width, "complex"), links),
     }
     vectors = 4 * NODES * width
@@ -86,10 +74,10 @@ def test_an_export_of_many_relations_has_at_most_three_times_the_bytes_of_its_ve
     } == {}
 
 
-def test_degrees_of_link_contrastive_follow_from_the_links() -> None:
+def test_degrees_of_hgt_follow_from_the_links() -> None:
     links = some()
     degrees = [np.log1p(np.asarray(matrix.sum(0)).ravel()).astype(np.float32) for matrix in links.outgoing]
-    arrays = exported.scoring_arrays(LinkDecoder(4, 8, "dot", True), links)
+    arrays = exported.scoring_arrays(LinkDecoder(4, 8), links)
     scorer = exported.DecoderExport(arrays, np.zeros((12, 8), np.float32))
     for found, degree in zip(scorer.log_degree, degrees, strict=True):
         assert torch.equal(found, torch.from_numpy(degree))

@@ -457,7 +457,7 @@ class Together:
 
     def __init__(self, folder: Path, address: str, checkpoint_every_epochs: int) -> None:
         typed_graph(folder / "graph")
-        values = settings_of(CASES["hgt-no-messages"], TypedGraph.open(folder / "graph"))
+        values = settings_of(CASES["hgt-full"], TypedGraph.open(folder / "graph"))
         more = {"acceleration": {"processes": 2, "checkpoint_every_epochs": checkpoint_every_epochs}}
         self.values = {**merge(values, more), "data": "graph"}
         self.folder, self.instance = folder, dg.DagsterInstance.ephemeral()

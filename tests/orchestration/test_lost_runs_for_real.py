@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 STUCK_SECONDS = 120.0
 PATIENCE = 300.0  # for what takes long on a loaded machine, and is not what is judged here
 SMALL = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2},
     "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0, "lr_decay_epochs": 3},
     "acceleration": {"checkpoint_every_epochs": 5},
     "evaluation": {"eval_every": 100000},

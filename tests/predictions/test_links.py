@@ -28,7 +28,7 @@ from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
 SYSTEMS = {
-    **{"blend": "blend", "layers": "hgt-full", "conve": "conve-kvsall"},
+    **{"blend": "blend-untrained", "layers": "hgt-full", "conve": "conve-kvsall"},
     **{name: name for name in ("complex", "distmult", "rotate", "transe", "transe-l1")},
 }
 

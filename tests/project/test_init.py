@@ -181,7 +181,7 @@ def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> Non
     assert sorted(Path(file).name for file in edges.files().values()) == ["binds.csv", "kinds.csv", "treats.csv"]
     assert all(Path(file).is_relative_to(made.root) for file in edges.files().values())
     assert dataset["attributes"]["graph"]["include_node_types"] == ["Drug", "Disease", "Gene"]
-    assert model["attributes"]["system"] == "hgt"
+    assert model["attributes"]["system"] == "blend"
     assert "all its edges are called treats" in made.found[0]
 
 

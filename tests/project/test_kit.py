@@ -30,8 +30,7 @@ from graphmill.training.metrics_log import MetricsLog
 from tests.components.conftest import write_kg
 
 SMALL = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
-    "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0},
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2},
     "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0},
     "acceleration": {"checkpoint_every_epochs": 5},
     "evaluation": {"eval_every": 100000, "baselines": []},

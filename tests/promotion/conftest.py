@@ -36,7 +36,7 @@ def trained(outputs: Path) -> TrainRun:
     from graphmill.graph.typed_graph import TypedGraph
 
     def run(graph: str = "graph", **sections: Any) -> Path:
-        case = CASES["hgt-no-messages"]
+        case = CASES["hgt-full"]
         values = settings_of(case, TypedGraph.open(outputs / "toy" / graph))
         values = merge(merge(values, {"export": {"csv": False}}), sections)
         path = train(values, "test", root=str(outputs / "toy" / "hgt"))["run_dir"]

@@ -63,7 +63,7 @@ def test_dot_products_are_turned_in_place_and_score_the_same(tmp_path: Path) -> 
 
 
 def test_other_scores_keep_their_vectors_and_a_turned_copy_lies_beside(tmp_path: Path) -> None:
-    model = Model(tmp_path, "hgt-no-messages")
+    model = Model(tmp_path, "hgt-full")
     first, _ = model.run()
     live = promote(first)
     second, exported = model.run(seed=1)
@@ -84,7 +84,7 @@ def test_other_scores_keep_their_vectors_and_a_turned_copy_lies_beside(tmp_path:
 
 
 def test_exporting_the_live_versions_own_run_again_changes_nothing(tmp_path: Path) -> None:
-    model = Model(tmp_path, "hgt-no-messages")
+    model = Model(tmp_path, "hgt-full")
     first, exported = model.run()
     promote(first)
     _, again = model.run()
@@ -98,7 +98,7 @@ def test_exporting_the_live_versions_own_run_again_changes_nothing(tmp_path: Pat
 
 
 def test_another_width_is_not_aligned_and_the_manifest_says_why(tmp_path: Path) -> None:
-    model = Model(tmp_path, "hgt-no-messages")
+    model = Model(tmp_path, "hgt-full")
     first, _ = model.run()
     promote(first)
     model.sections = {"model": {"embedding_dim": 8}}
@@ -107,7 +107,7 @@ def test_another_width_is_not_aligned_and_the_manifest_says_why(tmp_path: Path) 
 
 
 def test_a_training_starts_from_the_live_version(tmp_path: Path) -> None:
-    model = Model(tmp_path, "hgt-no-messages")
+    model = Model(tmp_path, "hgt-full")
     fresh, _ = model.run(init_from="champion")
     assert "starts fresh" in (fresh / "train.log").read_text()
     live = promote(fresh)
@@ -122,4 +122,4 @@ def test_a_training_starts_from_the_live_version(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_none_of_both_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphmillError, match="export"):
-        Model(tmp_path, "hgt-no-messages", export={"align": "yes"}).run()
+        Model(tmp_path, "hgt-full", export={"align": "yes"}).run()

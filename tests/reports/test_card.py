@@ -30,7 +30,7 @@ def trained(folder: Path) -> Path:
     """``toy/hgt`` without layers, exported."""
     graph = typed_graph(folder / "toy" / "graph")
     quick = {"evaluation": {"baselines": []}, "model": {"popularity": True}}
-    values = settings_of(CASES["hgt-no-messages"], graph, quick)
+    values = settings_of(CASES["hgt-full"], graph, quick)
     path = Path(train(values, "test", root=str(folder / "toy" / "hgt"))["run_dir"])
     export_run(restore(path))
     return path

@@ -18,4 +18,4 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 @pytest.fixture(scope="session")
 def values(graph: TypedGraph) -> dict[str, Any]:
     """A fast training: HGT without messages, 3 epochs of 4 steps."""
-    return settings_of(CASES["hgt-no-messages"], graph)
+    return settings_of(CASES["hgt-full"], graph)

@@ -14,19 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-import torch
 import uvicorn
 from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.index import Vectors, write_index
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.contents import DRIFT_PICTURES
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
 from graphmill.serving.server import bound
-from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
-from graphmill.systems.hgt.softmax_scorer import scoring_arrays
-from graphmill.systems.hgt.spectral import NeighbourSums
+from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.exported import scoring_arrays
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 from graphmill.usage.recommendations import SCHEMA
@@ -61,10 +60,8 @@ def scoring(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     starts = {kind: number * OF_TYPE for number, kind in enumerate(TYPES)}
     outgoing = [sp.csr_matrix(rng.random((OF_TYPE, OF_TYPE)) < 0.1, dtype=np.int64) for _ in RELATIONS]
-    sums = NeighbourSums(outgoing, [(starts[source], starts[target]) for source, _, target in RELATIONS])
-    torch.manual_seed(seed)
-    decoder = SoftmaxDecoder(len(RELATIONS), 8, DIM - 8, sums=True, weighted=True, popularity=True)
-    return scoring_arrays(8, decoder, sums)
+    links = TrainingLinks(outgoing, [(starts[source], starts[target]) for source, _, target in RELATIONS])
+    return scoring_arrays(LinkDecoder(len(RELATIONS), DIM), links)
 
 
 HEALTH = {

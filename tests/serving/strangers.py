@@ -25,21 +25,18 @@ from graphmill.graph.typed_paths import NONE
 from graphmill.predictions.table import schema
 from graphmill.promotion.versions import Versions
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE
+from graphmill.systems.blend.paths import CHANNELS
 from graphmill.systems.conve import exported as conve_export
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.factor import exported as factor_export
 from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported as hgt_export
-from graphmill.systems.hgt import softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.hgt.pair_features import PathWeights
-from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
-from graphmill.systems.hgt.spectral import NeighbourSums
 from graphmill.usage.links import TABLE as LINKS
 from graphmill.verified_files import describe_file, sealed
 from tests.serving.conftest import DIM, RELATIONS, fill, nodes, scoring
 
-SYSTEMS = ("softmax", "contrastive", "complex", "transe", "conve")
+SYSTEMS = ("hgt", "blend", "complex", "transe", "conve")
 ODD = (
     None,
     -1,
@@ -62,25 +59,31 @@ EXTREME = (-(2**62), -1, 0, 1, 29, 30, 89, 90, 2**31 - 1, 2**62)
 
 
 def arrays_of(system: str) -> dict[str, np.ndarray]:
-    links = NeighbourSums.read(scoring(1), 90)
+    links = TrainingLinks.read(scoring(1), 90)
     torch.manual_seed(0)
-    if system == "contrastive":
-        return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM, "distmult", True), links)
+    if system == "hgt":
+        return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM), links)
     if system in ("complex", "transe"):
         score = "transe_l1" if system == "transe" else "complex"
         return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, score, True), links)
     if system == "conve":
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
-        return conve_export.scoring_arrays(ConvE(config), TrainingLinks(links.outgoing, links.offsets))
-    decoder = SoftmaxDecoder(len(RELATIONS), 8, DIM - 8, sums=True, weighted=True, popularity=True, mixed=True)
-    paths = PathWeights(len(RELATIONS))
-    paths.channels[0, 0] = torch.tensor([2, 1])  # drug – target – gene – associated – disease
-    paths.channels[3, 0] = torch.tensor([3, NONE])
-    paths.weights[[0, 3], 0] = 1.0
-    assert decoder.mix is not None
-    decoder.mix.fill_(0.5)
-    factors = np.ones((90, 4), np.float32), np.ones((len(RELATIONS), 4), np.float32)
-    return softmax_scorer.scoring_arrays(8, decoder, links, factors, paths)
+        return conve_export.scoring_arrays(ConvE(config), links)
+    count = len(RELATIONS)
+    arrays = {
+        f"mix.{name}": np.full(count, 0.5, np.float32) for name in ("popularity", "spectral", "knn", "paths", "complex")
+    }
+    arrays |= {f"{name}.setting": np.array([0, 10.0, 3.0, 0.5], np.float32) for name in ("spectral", "knn")}
+    channels, weights = np.full((count, CHANNELS, 2), NONE, np.int32), np.zeros((count, CHANNELS), np.float32)
+    channels[0, 0] = 2, 1  # drug – target – gene – associated – disease
+    channels[3, 0] = 3, NONE
+    weights[[0, 3], 0] = 1.0
+    own = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex", True), links)
+    part = {key: value for key, value in own.items() if key not in links.arrays()} | {
+        "vectors": np.ones((90, 4), np.float32)
+    }
+    arrays |= {"paths.channels": channels, "paths.weights": weights}
+    return arrays | {f"complex.{key}": value for key, value in part.items()} | links.arrays()
 
 
 def links_table() -> bytes:
@@ -114,8 +117,7 @@ def whole_version(folder: Path, system: str) -> Path:
             "settings.json": b'{"system": "hgt", "data": "g"}',
             "graph.json": b'{"content_hash": "0", "node_types": {"drug": 30}, "relations": {"a | b | c": 3}}',
         }
-        scored_as = system if system in ("complex", "transe", "conve") else "hgt"
-        about = fill(1, arrays_of(scored_as), "exact", 5, "Drug 0", files, scored_as)(path)
+        about = fill(1, arrays_of(system), "exact", 5, "Drug 0", files, system)(path)
         save_file({"w": np.ones((5, 2), np.float32)}, path / WEIGHTS_FILE)
         pairs, trained = np.arange(9, dtype=np.uint64), np.packbits(np.ones(9, bool))
         np.savez(path / "graph.npz", pairs=pairs, trained=trained, degrees=np.ones(90, np.int32))

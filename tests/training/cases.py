@@ -183,17 +183,14 @@ class Case:
 
 
 _HGT = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
-    "objective": {"loss": "link_contrastive", "contrastive_anchors": 16, "negatives_per_positive": 2},
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2, "inputs": "tables"},
+    "objective": {"loss": "link_contrastive"},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
     "evaluation": {"eval_every": 2},
 }
 
 _SOFTMAX = {
-    "model": {
-        **{"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
-        **{"learned_share": 0.5, "complex_dim": 0},
-    },
+    "model": {"embedding_dim": 16, "hidden_dim": 8, "num_heads": 2},
     "objective": {"loss": "softmax", "candidates": 20},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01, "weight_decay": 0.00001},
     "evaluation": {"eval_every": 2},
@@ -302,50 +299,19 @@ CASES = {
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
     "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
+    "blend-untrained": Case(
+        "blend", {"model": {"embedding_dim": 16, "parts": ["spectral", "knn", "paths"]}}, steps=False
+    ),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
-        merge(
-            _HGT,
-            {
-                "acceleration": {"batching": "edge_sampled"},
-                "sampling": {"edge_sample_size": 80, "accumulation_steps": 3},
-            },
-        ),
+        merge(_HGT, {"acceleration": {"batching": "edge_sampled"}, "sampling": {"edge_sample_size": 80}}),
     ),
     "hgt-features": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}}), graph=featured_graph),
-    "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
     "hgt-softmax": Case("hgt", merge(_SOFTMAX, {"acceleration": {"batching": "full"}}), graph=featured_graph),
     "hgt-softmax-edge-sampled": Case(
         "hgt",
-        merge(
-            _SOFTMAX,
-            {
-                "acceleration": {"batching": "edge_sampled"},
-                "sampling": {"edge_sample_size": 80, "accumulation_steps": 3},
-            },
-        ),
-    ),
-    "hgt-softmax-complex": Case(
-        "hgt",
-        merge(
-            _SOFTMAX,
-            {
-                "model": {"num_layers": 0, "complex_dim": 8},  # without layers, as the default is
-                "training": {"complex_steps": 3},
-                "acceleration": {"batching": "full"},
-            },
-        ),
-    ),
-    "hgt-softmax-alone": Case(
-        "hgt",
-        merge(
-            _SOFTMAX,
-            {
-                "model": {"num_layers": 0, "neighbour_sums": False, "pair_features": False},
-                "acceleration": {"batching": "full"},
-            },
-        ),
+        merge(_SOFTMAX, {"acceleration": {"batching": "edge_sampled"}, "sampling": {"edge_sample_size": 80}}),
     ),
     "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
     "tisasrec-mhc": Case(

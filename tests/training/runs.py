@@ -40,7 +40,7 @@ def settings_of(case: Case, graph: TypedGraph, *sections: dict[str, Any]) -> dic
         values = merge(values, section)
     if not case.steps:  # such a system refuses what only steps read
         values["training"] = {name: value for name, value in values["training"].items() if name == "seed"}
-        del values["acceleration"]["micro_batches"]
+        values["acceleration"] = {"device": "cpu"}
     return values
 
 

@@ -80,7 +80,7 @@ def test_it_is_exported_ranked_and_recommends(name: str, graphs: dict[str, Typed
     if name == "ials":
         assert exported["rows"] == found.graph.num_nodes
     else:
-        assert set(exported["files"]) == {"weights.safetensors", "relations.parquet"}
+        assert set(exported["files"]) == {"weights.safetensors", "relations.parquet", "nodes.parquet"}
         arrays = load_file(found.run.path / "scorer" / "weights.safetensors")
         assert set(arrays) == set(found.system.ARRAYS)  # type: ignore[attr-defined]
     assert rank_any(found)["figures"]

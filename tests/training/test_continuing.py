@@ -22,7 +22,7 @@ from graphmill.training.signals import StopRequest
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, outcome, run, settings_of
 
-CASE = "hgt-no-messages"
+CASE = "hgt-full"
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_checkpointing_changes_no_loss(name: str, graphs: dict[str, TypedGraph],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["conve-kvsall", "hgt-no-messages", "sasrec"])
+@pytest.mark.parametrize("name", ["conve-kvsall", "hgt-full", "sasrec"])
 def test_a_compiled_run_has_the_same_losses(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     own = without_dropout(CASES[name].system)
     more = {"acceleration": {"compile": "default"}}

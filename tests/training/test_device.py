@@ -160,10 +160,10 @@ def test_a_run_records_what_it_asked_for_what_it_got_and_why(
 ) -> None:
     machine(monkeypatch)
     asked = {"acceleration": {"device": "auto"}, "training": {"epochs": 1}}
-    values = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], asked)
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], asked)
     manifest = RunDirectory(run(values, tmp_path)["run_dir"]).read_json("manifest.json")
     assert manifest["resolved"]["device"] == "cpu"
     assert manifest["resolved"]["device_reason"].startswith("auto took cpu (cuda: no CUDA device")
     # Where it was computed is no part of what was computed.
-    plain = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], {"training": {"epochs": 1}})
+    plain = settings_of(CASES["hgt-full"], graphs["hgt-full"], {"training": {"epochs": 1}})
     assert run(plain, tmp_path)["reused"]

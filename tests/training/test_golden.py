@@ -58,7 +58,7 @@ def test_a_compiled_run_has_the_same_trace_and_is_counted(
     # One function is enough to see it, and each costs seconds.
     compilables = HgtSystem.compilables
     monkeypatch.setattr(HgtSystem, "compilables", lambda self, model: compilables(self, model)[-1:])
-    name = "hgt-no-messages"
+    name = "hgt-full"
     compiled = {"acceleration": {"compile": "default"}, "model": {"dropout": 0.0}}
     plain = golden.trace(name, graphs[name], tmp_path / "plain", {"model": {"dropout": 0.0}})
     values = settings_of(CASES[name], graphs[name], golden.LONG, compiled)
@@ -79,6 +79,6 @@ def test_without_a_compiler_it_is_refused_in_one_sentence(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    values = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], {"acceleration": {"compile": "default"}})
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], {"acceleration": {"compile": "default"}})
     with pytest.raises(SettingsError, match=r"needs a C\+\+ compiler on the CPU, and there is none here"):
         run(values, tmp_path)

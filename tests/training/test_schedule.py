@@ -110,16 +110,16 @@ def test_a_run_that_does_not_improve_stops_and_says_so(
     monkeypatch.setattr(registry, "create", creating)
     hooks = Hooks().install(monkeypatch)
     patient = {"training": {"epochs": 50, "patience_epochs": 5}, "evaluation": {"eval_every": 2}}
-    result = run(settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], patient), tmp_path)
+    result = run(settings_of(CASES["hgt-full"], graphs["hgt-full"], patient), tmp_path)
     assert result["reason"] == "no better mrr for 5 epochs"
     assert (result["epochs_done"], result["best_epoch"]) == (8, 2)
     assert hooks.step == 8 * 4
-    assert run(settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], patient), tmp_path)["reused"]
+    assert run(settings_of(CASES["hgt-full"], graphs["hgt-full"], patient), tmp_path)["reused"]
 
 
 def test_the_final_metrics_have_what_training_left_out(graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     few = {"training": {"epochs": 1}, "evaluation": {"metrics": ["mrr"]}}
-    values = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], few)
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], few)
     result = run(values, tmp_path)
     epoch = RunDirectory(result["run_dir"]).metrics.read("epoch")[0]
     assert set(epoch["valid"]) == {"mrr"}

@@ -24,7 +24,7 @@ from tests.training import sharding_program
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
 
-SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax", "hgt-softmax-complex")
+SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax")
 TRAININGS = ("lightgcn", "kgat", "hgt-full")
 ROWS: dict[str, Any] = {"acceleration": {"sharding": "rows"}}
 TINY: dict[str, Any] = {"acceleration": {"batch_size": 2}}
@@ -48,7 +48,7 @@ def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
     for system in SYSTEMS:
         is_recommender = CASES[system].system != "hgt"
         more: dict[str, Any] = {"objective": {"negatives_per_positive": 3}} if is_recommender else {}
-        tiny = TINY if is_recommender else {"sampling": {"supervision_fraction": 0.01}}
+        tiny = TINY if is_recommender else {"sampling": {"edge_sample_size": 1}}
         out[system] = {"values": values_of(system, graphs, ROWS)}
         out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, tiny)}
         out[f"{system}-empty"] = {"values": values_of(system, graphs, ROWS, more), "empty": True}

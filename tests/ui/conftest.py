@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # For the README's picture the sample itself is trained, with its own settings.
 SAMPLE = bool(os.environ.get("GRAPHMILL_SCREENSHOTS"))
 SMALL = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2},
     "training": {"epochs": 4, "steps_per_epoch": 3},
     "evaluation": {"eval_every": 2},
 }

@@ -97,11 +97,9 @@ def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
 
 
 def test_a_value_of_the_wrong_kind_is_refused_before_launch(server: Server) -> None:
-    answer = server.launch(
-        "biomed_hgt_retrain", {"ops": {"biomed__hgt_model": {"config": {"model": {"decoder": "x"}}}}}
-    )
+    answer = server.launch("biomed_hgt_retrain", {"ops": {"biomed__hgt_model": {"config": {"model": {"inputs": "x"}}}}})
     assert answer["__typename"] == "RunConfigValidationInvalid"
-    assert "decoder" in answer["errors"][0]["message"]
+    assert "inputs" in answer["errors"][0]["message"]
 
 
 def test_the_accelerator_pool_takes_one_step_at_a_time(server: Server, finished_run: str) -> None:

@@ -19,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     graph = graphmill.build_graph(tables, folder / "graph")
     return graphmill.train(
         graph, "hgt", epochs=1, device="cpu", progress=False, output=folder / "runs",
-        model={"embedding_dim": 16, "hidden_dim": 16, "num_heads": 4, "complex_dim": 8}, training={"complex_steps": 2},
+        model={"embedding_dim": 16, "hidden_dim": 16, "num_heads": 4},
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def trained(case: str, graph: TypedGraph, root: Path, **evaluation: Any) -> Rest
 def test_every_baseline_stands_beside_the_model(
     typed: TypedGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    restored, told = trained("hgt-no-messages", typed, tmp_path / "hgt"), Kept()
+    restored, told = trained("hgt-full", typed, tmp_path / "hgt"), Kept()
     found = rank_any(restored, outlets=[told])
     assert set(found["mrr"]) == {"model", *NAMES, "random"}
     report = json.loads((restored.run.path / "ranking.json").read_text())["comparison"]

@@ -79,11 +79,14 @@ def build(
     columns: Columns = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as min_weight=3")] = None,
+    aliases: Annotated[str, typer.Option(help="Table with the columns old_id and id: ids to replace")] = "",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
     from graphmill.api import build_graph, read_features
+    from graphmill.ingest.aliases import read_aliases, with_aliases
+    from graphmill.ingest.findings import coverage_text
     from graphmill.ingest.public_readers import read_tables
     from graphmill.project.data import guessed
     from graphmill.runs.resolve import merge
@@ -92,12 +95,16 @@ def build(
     guess = guessed(files, format_, overrides(read or []), named_columns(columns), ask, force=force)
     main, *others = guess.sources
     tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")
+    tables = with_aliases(tables, read_aliases(aliases))
     for each in others:
-        tables = read_features(tables, each["path"], **_settings(each))
+        tables = read_features(tables, each["path"], aliases=aliases, **_settings(each))
+    matches = [each.to_dict() for each in tables.coverage]
+    if matches and not as_json:
+        print(coverage_text(matches))
     graph = build_graph(tables, output, force=force, **merge(guess.graph, overrides(set_ or [])))
     if as_json:
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
-                    "counts": tables.counts, "notes": tables.notes, **graph.describe()})  # fmt: skip
+                    "counts": tables.counts, "notes": tables.notes, "coverage": matches, **graph.describe()})  # fmt: skip
         return
     for line in guess.found:
         print(line)

@@ -10,9 +10,8 @@ from graphmill.ingest.samples import PLACES, write_sample
 
 SETTINGS = {
     "biomed": {
-        "system": "hgt",
-        "model": {"embedding_dim": 128, "hidden_dim": 64, "num_heads": 4},
-        "training": {"epochs": 20, "learning_rate": 0.003, "warmup_steps": 20},
+        "system": "blend",
+        "model": {"embedding_dim": 128},
     }
 }
 

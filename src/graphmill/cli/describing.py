@@ -31,7 +31,7 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     path = folder_of(what, folder)
     files = read_card_files(path)
     if as_json:
-        print_json(croissant(files, "" if files.export_folder == files.folder else "embeddings/"))
+        print_json(croissant(files, "" if files.export_folder == files.folder else f"{files.export_folder.name}/"))
         return
     # A version keeps its card from promotion; a run's card is made from its current files.
     kept = CARD in files.version.get("files", ())
@@ -87,7 +87,7 @@ def open_(
 
 @app.command(rich_help_panel=USE)
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run directory of hgt, nbfnet or conve")],
+    run: Annotated[Path, typer.Argument(help="Run directory of blend, hgt, nbfnet or conve")],
     relation: Annotated[str, typer.Option(help="Its name, or source|name|target")],
     head: Annotated[str, typer.Option(help="Id or name of the node that the link leaves")],
     tail: Annotated[str, typer.Option(help="Id or name of the node that it leads to")],
@@ -96,7 +96,7 @@ def explain(
     neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
     max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Score it again without the listed edges (hgt, nbfnet)")
+        bool, typer.Option("--verify", help="Score it again without the listed edges (blend, hgt, nbfnet)")
     ] = False,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,

@@ -265,10 +265,10 @@ def _show_drift(found: dict[str, Any]) -> None:
     print_table(f"{found['after']} against {found['before']}", ["finding", "verdict", "meaning"], rows)
     names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
     sides = [found["overall"], *found["types"]]
-    rows = [[own["name"] or "all", *(number(own[name]) for name in names)] for own in sides]
+    rows = [[own["name"] or "all", *(number(own.get(name)) for name in names)] for own in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)
     rows = [
-        [n["name"] or n["id"], n["type"], number(n["cosine"]), number(n["overlap_10"])] for n in found["moved"][:10]
+        [n["name"] or n["id"], n["type"], number(n.get("cosine")), number(n["overlap_10"])] for n in found["moved"][:10]
     ]
     print_table("Moved most", ["node", "type", "cosine with itself", "neighbours kept"], rows)
     if found["graph"]:

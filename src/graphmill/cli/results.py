@@ -252,6 +252,50 @@ def _keep_health(run: Path, report: "HealthReport") -> None:
         print(f"note: {error}", file=sys.stderr)
 
 
+@app.command(rich_help_panel=JUDGE)
+def probe(
+    run: Annotated[Path, typer.Argument(help="Run directory, or a folder of exported embeddings")],
+    labels: Annotated[str, typer.Option(help="Table with an id and a label on each row")],
+    node_type: Annotated[str, typer.Option("--type", help="Node type; default: the type that has the ids")] = "",
+    column: Annotated[str, typer.Option(help="Column with the label; default: the only one besides the id")] = "",
+    aliases: Annotated[
+        str, typer.Option(help="Table with the columns old_id and id: ids of the labels to replace")
+    ] = "",
+    id_: Annotated[str, typer.Option("--id", help="Column with the id; default: id, node_id or the first")] = "",
+    kind: Annotated[
+        str, typer.Option(help="class, classes (several, between |), number; auto: by the values")
+    ] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Predict labels of nodes from the vectors by a linear model, beside degree, spectral vectors and features.
+
+    It is cross-validated, with 95 % intervals. A run directory keeps the result, and its card shows it.
+    """
+    from graphmill.evaluation.probe import LabelSettings
+    from graphmill.reports.card import write_card
+    from graphmill.settings import parse
+    from graphmill.usage.probe import probe_run
+
+    given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases, "kind": kind}
+    with progress(f"graphmill probe {run}"):
+        found = probe_run(run, parse(LabelSettings, given, "--labels"))
+    if (run / "report.json").is_file():
+        write_card(run)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [who, number(each["value"]), *(f"{part['low']:+.3f} to {part['high']:+.3f}" if part else "" for part in parts)]
+        for who, each in found["scores"].items()
+        for parts in [(each, found["over"].get(who))]
+    ]
+    head = [f"{found['metric']} from", "value", "95 % interval", "vectors minus it"]
+    print_table(f"{found['label']} of {found['nodes']:,} nodes of type {found['node_type']}", head, rows)
+    for note in found["notes"]:
+        print(f"note: {note}")
+    print(f"{found['sentence']}.")
+
+
 @app.command(rich_help_panel=USE)
 def neighbors(
     run: Annotated[Path, typer.Argument(help="Run directory")],

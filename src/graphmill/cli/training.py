@@ -1,5 +1,7 @@
 """Commands for trainings: ``train``, ``estimate`` (memory and time), ``evaluate``."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,27 +9,39 @@ import typer
 
 from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
-from graphmill.errors import EXIT_CHECK_FAILED
+from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
 
 if TYPE_CHECKING:
     from graphmill.runs.launch import Nodes
 
+AUTO = "auto"
+"""Stands for the choice of a system (:mod:`graphmill.usage.choose`)."""
+
 
 @app.command(rich_help_panel=TRAIN)
 def train(
-    settings: Annotated[Path, typer.Argument(help="settings.yaml, or a system such as hgt")],
+    settings: Annotated[
+        Path,
+        typer.Argument(help="settings.yaml, a system such as hgt, or auto: try all that suit the data, choose one"),
+    ],
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,
     nodes: Annotated[int, typer.Option(help="Machines that train together", min=1)] = 1,
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
+    budget: Annotated[
+        str, typer.Option(help="auto only: time for the trainings of this call, such as 90s, 10min, 2h")
+    ] = "10min",
     as_json: Json = False,
 ) -> None:
     """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
     from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
 
+    if str(settings) == AUTO and not settings.exists():
+        _choose(overrides(set_ or []), budget, output, as_json=as_json)
+        return
     values = merge(read_settings(settings), overrides(set_ or []))
     if force:
         values = merge(values, {"acceleration": {"resume": "never"}})
@@ -96,6 +110,29 @@ def evaluate(
     rows = [[name, number(found["valid"].get(name)), number(value)] for name, value in found["test"].items()]
     caution = ", chosen on test: optimistic" if found["selected_on"] == "test" else ""
     print_table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
+
+
+def _choose(values: dict[str, Any], budget: str, root: str, *, as_json: bool) -> None:
+    from graphmill.training.signals import StopRequest
+    from graphmill.usage.choose import choose
+
+    graph = str(values.pop("data", ""))
+    if not graph:
+        raise SettingsError("auto needs a graph: graphmill train auto --set data=GRAPH")
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    with StopRequest() as stop:
+        found = on_its_device(lambda: choose(graph, budget, root=root, overrides=values, tell=tell, stop=stop))
+    if as_json:
+        print_json(found.to_json())
+        return
+    print_table(f"{graph} by {found.metric} on {found.queries:,} validation queries", list(found.columns), found.rows())
+    print(found.sentence)
+    test = {name: value for name, value in found.test.items() if name in (found.metric, "mrr")}
+    print("on the test, read for it alone: " + ", ".join(f"{name} {value:.4f}" for name, value in test.items()))
+    print(f"to make it live: graphmill promote {shlex.quote(found.run)}")
 
 
 def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:

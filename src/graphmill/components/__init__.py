@@ -1,7 +1,8 @@
-"""The Dagster component types for a ``defs.yaml``: a dataset, a model, and alerts."""
+"""The Dagster component types for a ``defs.yaml``: a dataset, a model, which model suits, and alerts."""
 
 from graphmill.components.alerts import Alerts
 from graphmill.components.embedding_model import EmbeddingModel
 from graphmill.components.graph_dataset import GraphDataset
+from graphmill.components.which_model import WhichModel
 
-__all__ = ["Alerts", "EmbeddingModel", "GraphDataset"]
+__all__ = ["Alerts", "EmbeddingModel", "GraphDataset", "WhichModel"]

@@ -1,4 +1,5 @@
-"""The asset ``<dataset>/<model>_drift``: how far the run's vectors have moved from those of the live version, and why."""
+"""The asset ``<dataset>/<model>_drift``: how far the run's vectors, or its lists of the ten best, have moved from those of
+the live version, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,19 +20,26 @@ SHOWN_MOVED = 20
 
 @dataclass(frozen=True)
 class DriftCheck:
-    """One check of the UI, the findings that it covers, and its picture."""
+    """One check of the UI, the findings that it covers, and its picture. ``of_vectors``: it is of systems with vectors, of
+    those without (False), or of all (None)."""
 
     check: Check
     findings: tuple[str, ...]
     picture: str = ""
+    of_vectors: bool | None = True
 
 
 STAYED = Check(
     "neighbours_stayed",
     "Neighbours changed no more than with another seed. If they did: `findings` says why.",
 )
+LISTS_STAYED = Check(
+    "lists_stayed",
+    "The ten best items or tails changed no more than is expected of another seed. If they did: `findings` says why.",
+)
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
+    DriftCheck(LISTS_STAYED, ("moved",), "overlap", of_vectors=False),
     DriftCheck(
         Check(
             "data_not_lost",
@@ -39,6 +47,7 @@ DRIFT_CHECKS = (
             "their rejects.",
         ),
         ("data_lost", "data_lost_hidden", "nodes_vanished"),
+        of_vectors=None,
     ),
     DriftCheck(
         Check(
@@ -58,23 +67,29 @@ DRIFT_CHECKS = (
     ),
 )
 
-PICTURES = {"overlap": "neighbours kept", "moved": "the nodes that moved most"}
+PICTURES = {"overlap": "what was kept", "moved": "the nodes that moved most"}
 PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
 
+def checks_of(plan: ModelPlan) -> list[DriftCheck]:
+    """The checks of the asset for this kind of system."""
+    return [each for each in DRIFT_CHECKS if each.of_vectors in (None, plan.abilities.vectors)]
+
+
 def drift_asset(plan: ModelPlan) -> WorkerAsset:
     """The drift asset. It materializes whatever the findings, even if there is no live version."""
+    moved = "vectors" if plan.abilities.vectors else "ten best items or tails"
     return WorkerAsset(
         part="drift",
         stage="validation",
         kinds={"numpy", "markdown"},
         description=(
-            f"How far the vectors moved from the live version of {plan.name}, in multiples of the effect of another seed. "
-            "Look here before you promote a run; `graphmill drift` compares any two."
+            f"How far the {moved} moved from those of the live version of {plan.name}, in multiples of the effect of "
+            "another seed. Look here before you promote a run; `graphmill drift` compares any two."
         ),
         settings=plan.drift,
-        checks=[each.check for each in DRIFT_CHECKS],
+        checks=[each.check for each in checks_of(plan)],
         job=_job,
         page=_page,
     )
@@ -95,18 +110,23 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         return step.result(
             {"run_dir": step.run_dir, "against": "", "multiple": None},
             step.page(text, {"finding": nothing}),
-            [step.check(each.check, True, nothing) for each in DRIFT_CHECKS],
+            [step.check(each.check, True, nothing) for each in checks_of(step.plan)],
         )
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
     overall, noise = report["overall"], report["seed_noise"]
     kept = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
     names = (*kept, "shared", "new", "vanished")
-    figures = scalars({"multiple": report["multiple"], **{n: overall[n] for n in names}})
+    figures = scalars({"multiple": report["multiple"], **{n: overall.get(n) for n in names}})
     unit = {"another seed": {name: noise[name] for name in ("overlap_10", "overlap_50", "cka", "cosine_aligned")}}
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
     moved = [
-        {"node": n["name"] or n["id"], "type": n["type"], "cosine with itself": n["cosine"], "kept": n["overlap_10"]}
+        {
+            "node": n["name"] or n["id"],
+            "type": n["type"],
+            "cosine with itself": n.get("cosine"),
+            "kept": n["overlap_10"],
+        }
         for n in report["moved"][:SHOWN_MOVED]
     ]
     rest = {
@@ -115,7 +135,9 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "status": report["status"],
         "seed_effect": f"measured on {noise['pairs']} pairs of runs" if noise["pairs"] else "assumed, not measured",
         "findings": dg.MetadataValue.md(markdown_table(findings)),
-        "by_type": records([{"type": t["name"], **{name: t[name] for name in names}} for t in report["types"]]),
+        "by_type": records(
+            [{"type": t["name"], **{name: t[name] for name in names if name in t}} for t in report["types"]]
+        ),
         "moved_most": records(moved),
         "graph": dg.MetadataValue.md(_graph_table(report["graph"])),
         "report": dg.MetadataValue.path(f"{folder}/drift.json"),
@@ -123,12 +145,13 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     pictures = {
         name: Picture(step.path(f"{folder}/{name}.png").read_bytes(), f"{folder}/{name}.png", title)
         for name, title in PICTURES.items()
+        if step.path(f"{folder}/{name}.png").is_file() and (name == "overlap" or step.plan.abilities.vectors)
     }
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, baselines=unit, pictures=pictures)
     return step.result(
         {"run_dir": step.run_dir, "against": report["against"], "multiple": report["multiple"]},
         page | describe(step),
-        [_check_result(step, each, report) for each in DRIFT_CHECKS],
+        [_check_result(step, each, report) for each in checks_of(step.plan)],
     )
 
 

@@ -17,10 +17,11 @@ from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, require_own_names
-from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
+from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
+from graphmill.components.scorer_asset import scorer_asset
 from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.components.worker_asset import WorkerAsset
@@ -45,17 +46,19 @@ from graphmill.training.machine import this_machine
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abilities], bool]]] = {
     "model": (model_asset, lambda _: True),
     "embeddings": (embeddings_asset, lambda system: system.vectors),
+    "scorer": (scorer_asset, lambda system: not system.vectors),
     "validation": (validation_asset, lambda system: system.vectors),
     "ranking": (ranking_asset, lambda _: True),
     "recommendations": (recommendations_asset, lambda system: system.scores_items),
     "influence": (influence_asset, lambda system: system.traces),
     "links": (links_asset, lambda system: system.scores_links),
-    "drift": (drift_asset, lambda system: system.vectors),
-    "promoted": (promoted_asset, lambda system: system.vectors),
+    "drift": (drift_asset, lambda _: True),
+    "promoted": (promoted_asset, lambda _: True),
 }
 """The assets of a model's jobs, and which systems have them; a section of the YAML has the name of its asset."""
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "checks": ("checks", ModelChecks),
+    "validation": ("validation", ValidationSettings),
     "acceleration_report": ("acceleration_report", AccelerationReportSettings),
     "influence": ("influence", InfluenceSettings),
     "recommendations": ("recommendations", RecommendationSettings),
@@ -122,6 +125,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
+    validation: Annotated[Any, section(ValidationSettings, "validation")] = Field(default_factory=ValidationSettings)
     acceleration_report: Annotated[Any, section(AccelerationReportSettings, "acceleration_report")] = Field(
         default_factory=AccelerationReportSettings
     )
@@ -192,6 +196,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
+        if plan.publish and not plan.abilities.vectors:
+            raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
         if plan.search:
             search_of(plan)  # parsed here, so that errors are found now
         return plan

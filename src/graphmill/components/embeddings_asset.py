@@ -182,7 +182,7 @@ def _check_results(
     return [
         step.check(FINITE, broken == 0, f"{broken} rows hold NaN or infinity", metadata={"rows": broken}),
         step.check(SHAPE, vectors.shape == (graph.num_nodes, dim), shape),
-        step.check(ALIGNED, *_alignment(rows, graph.node_table())),
+        step.check(ALIGNED, *alignment_of(rows, graph.node_table())),
         step.check(ALIVE, dead <= bounds.dead_rows_max, f"{dead} dead rows{absent}", metadata={"rows": dead}),
         step.check(SPREAD, cosine < collapse, spread, metadata={"mean cosine": float(cosine)}),
     ]
@@ -203,7 +203,7 @@ def texts(column: pa.ChunkedArray) -> NDArray[np.object_]:
     return column.cast(pa.string()).to_numpy(zero_copy_only=False)
 
 
-def _alignment(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
+def alignment_of(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
     """Whether the exported ids are those of the graph, and the first difference."""
     if rows.num_rows != nodes.num_rows:
         return False, f"{rows.num_rows} rows for {nodes.num_rows} nodes"

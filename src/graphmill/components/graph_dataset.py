@@ -15,6 +15,7 @@ from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.source_files import located
 from graphmill.ingest.sources import SourceFile, checked_name, graph_settings, parse_sources
 from graphmill.orchestration.automation import chain_job, file_sensor
 from graphmill.orchestration.defaults import shared_resources
@@ -43,6 +44,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     rejected_share_max: float = Field(
         0.01, description="Share of the rows that may be unusable (0 to 1). If more are, the chain stops."
     )
+    aliases: str = Field(
+        "",
+        description="Table with the columns old_id and id (local or fsspec URL): ids that are replaced in all sources.",
+    )
+    ids_match_min: float = Field(
+        0.5,
+        description="Share of the ids of the smaller of two sources that must be in the other (0 to 1). If fewer are, the "
+        "chain stops.",
+    )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
@@ -53,10 +63,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         sources = parse_sources(self.sources, root)
         if not 0 <= self.rejected_share_max <= 1:
             raise SettingsError(f"rejected_share_max = {self.rejected_share_max:g}: must be between 0 and 1")
+        if not 0 <= self.ids_match_min <= 1:
+            raise SettingsError(f"ids_match_min = {self.ids_match_min:g}: must be between 0 and 1")
         if self.watch.interval_seconds < 5:
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
-        plan = DatasetPlan(name, sources, self.rejected_share_max, settings, root, self.owners)
+        aliases = located(self.aliases, root) if self.aliases else ""
+        plan = DatasetPlan(
+            name, sources, self.rejected_share_max, self.ids_match_min, aliases, settings, root, self.owners
+        )
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
@@ -77,9 +92,12 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         ]
         sensors = []
         if self.watch.enabled:
-            looked_at = [source.path for source in sources]
+            looked_at = [*(source.path for source in sources), *([self.aliases] if self.aliases else [])]
+            more = {"aliases": aliases} if aliases else {}
             sensors.append(
-                file_sensor(f"{name}_files", refresh, looked_at, lambda: _files(sources), self.watch.interval_seconds)
+                file_sensor(
+                    f"{name}_files", refresh, looked_at, lambda: _files(sources) | more, self.watch.interval_seconds
+                )
             )
         if is_first_dataset(context):
             sensors.append(lost_runs)

@@ -19,12 +19,11 @@ BASELINES = {
     "spectral": "spectral",
     "complex": "complex",
     "random": "random",
-    "no_message": "without_messages",
 }
 """Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree", "mrr_over_no_message")
+PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
@@ -72,7 +71,7 @@ def _check_result(step: Step, each: RatioCheck, comparison: Mapping[str, Any]) -
     if value is None:
         return step.check(check, True, "this baseline does not apply to the model", "warn")
     bound = float(getattr(step.plan.checks, each.threshold.name))
-    passed = value > bound if each.above else value >= bound
+    passed = value >= bound
     remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
     summary = f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}")
     return ratio_result(step, check, passed, summary, ratio=value, bound=bound, of=each.name)

@@ -40,7 +40,7 @@ STEADY = Check(
 )
 MESSAGES = Check(
     "edges_carry_messages",
-    "Enough of each relation's edges carry messages in a training step. If not: lower sampling.supervision_fraction.",
+    "Enough of each relation's edges carry messages in a training step. If not: lower sampling.edge_sample_size.",
 )
 
 
@@ -184,7 +184,7 @@ def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]
         of_messages = {"least share of edges that carry messages": least, "bound": bounds.message_share_min}
         messages = (
             f"the relation with the least has {least:.0%} of its training edges, bound {bounds.message_share_min:.0%}; "
-            "lower sampling.supervision_fraction to raise it"
+            "lower sampling.edge_sample_size to raise it"
         )
     return [
         step.check(FINITE, not wrong, finite, "error", {"epochs": f"{len(losses)}"}),

@@ -14,6 +14,7 @@ from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
@@ -63,6 +64,12 @@ class ModelChecks(HealthThresholds, RankingThresholds):
         return model(**{name: getattr(self, name) for name in model.model_fields})
 
 
+class ValidationSettings(Settings):
+    """What the validation asset looks at besides the vectors and the graph."""
+
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes, for a linear probe of the vectors")
+
+
 class RecommendationSettings(Settings):
     """Settings of recommendations and of the asset's table."""
 
@@ -85,6 +92,8 @@ class DatasetPlan:
     dataset: str
     sources: Sequence[SourceFile]
     rejected_share_max: float
+    ids_match_min: float
+    aliases: str
     graph: GraphSettings
     root: Path
     owners: Sequence[str]
@@ -92,6 +101,11 @@ class DatasetPlan:
     def key(self, name: str) -> dg.AssetKey:
         """``<dataset>/<name>``."""
         return dg.AssetKey([self.dataset, name])
+
+    @property
+    def coverage_path(self) -> str:
+        """The file with the matches of ids between sources, relative to ``root``."""
+        return f"{OUTPUTS}/{self.dataset}/ids.json"
 
     @property
     def graph_path(self) -> str:
@@ -109,6 +123,7 @@ class ModelPlan:
     settings: Settings
     preset_reason: str
     checks: ModelChecks
+    validation: ValidationSettings
     root: Path
     publish: str
     owners: Sequence[str]
@@ -143,6 +158,11 @@ class ModelPlan:
         return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
 
     @property
+    def export_part(self) -> str:
+        """The part that exports: the embeddings, or the weights of a system without vectors."""
+        return "embeddings" if self.abilities.vectors else "scorer"
+
+    @property
     def run_root(self) -> str:
         """The folder of its run directories, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
@@ -167,13 +187,13 @@ def plan_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """The decorator of every asset of a data set or model: ``@plan_asset(plan, "ranking", "validation", …)``.
 
-    ``inputs``: argument names of the function → parts of the same plan; "graph" is the dataset's graph. ``more``:
+    ``inputs``: argument names of the function → parts of the same plan; "graph" is the dataset's graph, "export" the
+    model's export. ``more``:
     further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
     key = plan.key(part)
-    keys = {name: dg.AssetKey([plan.dataset, "graph"]) if name == "graph" else plan.key(name) for name in inputs}
-    if "embeddings" in keys and not plan.abilities.vectors:
-        keys["embeddings"] = plan.key("model")  # it has the run directory, too
+    parts = {"graph": dg.AssetKey([plan.dataset, "graph"])}
+    keys = {name: parts.get(name) or plan.key(plan.export_part if name == "export" else name) for name in inputs}
     return dg.asset(
         key=key,
         io_manager_key=STORE,

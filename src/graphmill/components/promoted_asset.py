@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from graphmill.components import embeddings_asset
-from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
+from graphmill.components import embeddings_asset, scorer_asset
+from graphmill.components.drift_asset import checks_of as drift_checks_of
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import checks_of
@@ -45,10 +45,12 @@ def promoted_asset(plan: ModelPlan) -> WorkerAsset:
     names = [gate.name for gate in gating_checks(plan)]
     if unknown := [name for name in plan.promotion.except_checks if name not in names]:
         raise SettingsError(f"promote.except_checks: there is no check '{unknown[0]}' (known: {', '.join(names)})")
+    if not plan.abilities.vectors:
+        plan.promotion.require_vectors(plan.system)
     return WorkerAsset(
         part="promoted",
         stage="release",
-        inputs=("embeddings", "validation", "ranking", "drift"),
+        inputs=("export", *judging_parts(plan)),
         kinds={"parquet"},
         description=(
             f"The live version of {plan.name}, in `{plan.versions_folder}/current`. Materializing asks the policy "
@@ -56,7 +58,7 @@ def promoted_asset(plan: ModelPlan) -> WorkerAsset:
             f"{plan.dataset}/{plan.name}`."
         ),
         settings=plan.promotion,
-        checks=(WHOLE, NOT_WORSE, FINDS),
+        checks=(WHOLE, NOT_WORSE, *((FINDS,) if plan.abilities.vectors else ())),
         job=_job,
         page=_page,
         more={"deps": [plan.key("links")] if plan.abilities.scores_links else []},  # the version contains this table
@@ -74,7 +76,7 @@ def _job(step: Step) -> Job | None:
     if policy.when == "manual" and store.current() is None:
         return None
     failed = failed_checks(step.context.instance, gating_checks(step.plan))
-    for part in ("validation", "ranking", "drift"):
+    for part in judging_parts(step.plan):
         if step.inputs[part]["run_dir"] != step.run_dir:
             failed.append(f"{part} (of another run)")
     return {
@@ -91,7 +93,7 @@ def _job(step: Step) -> Job | None:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     outcome = dict(step.report.result)
     if not outcome:  # the policy waits for a command, and nothing is live
-        decision = decide(step.settings, Facts(run=str(step.inputs["embeddings"]["run_dir"])))
+        decision = decide(step.settings, Facts(run=str(step.run_dir)))
         outcome = {"outcome": decision.outcome, "reason": decision.reason, "comparison": {}, "index": {}}
         outcome |= dict.fromkeys(("version", "path", "champion", "problem"), "")
     step.context.log.info(f"{outcome['outcome']}: {outcome['reason']}")
@@ -112,24 +114,35 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         [
             step.check(WHOLE, whole, state),
             step.check(NOT_WORSE, not worse, reason),
-            step.check(FINDS, not index_problem(index), recall, metadata=index),
+            *(
+                [step.check(FINDS, not index_problem(index), recall, metadata=index)]
+                if step.plan.abilities.vectors
+                else []
+            ),
         ],
         data_version(outcome),
     )
 
 
+def judging_parts(plan: ModelPlan) -> tuple[str, ...]:
+    """The parts whose checks judge the export."""
+    return ("validation", "ranking", "drift") if plan.abilities.vectors else ("ranking", "drift")
+
+
 def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
-    """The checks that must pass for a promotion: those of the embeddings, the validation, the ranking and the drift.
+    """The checks that must pass for a promotion: those of the export, the validation, the ranking and the drift.
 
     ``promote.max_drift`` limits how far neighbours may move.
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
+        "scorer": scorer_asset.CHECKS,
         "validation": checks_of(plan),
         "ranking": KINDS[plan.abilities.ranks].CHECKS,
-        "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
+        "drift": [each.check for each in drift_checks_of(plan) if "moved" not in each.findings],
     }
-    return [dg.AssetCheckKey(plan.key(part), check.name) for part, checks in parts.items() for check in checks]
+    judging = (plan.export_part, *judging_parts(plan))
+    return [dg.AssetCheckKey(plan.key(part), check.name) for part in judging for check in parts[part]]
 
 
 def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str]:

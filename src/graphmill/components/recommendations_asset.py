@@ -64,7 +64,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     result, settings = step.report.result, step.settings
     file = str(result["file"])
     table = ParquetTable(step.path(file), remedy=REMEDY).read()
-    graph = TypedGraph.open(step.path(str(step.inputs["embeddings"]["graph"]["path"])))
+    graph = TypedGraph.open(step.path(str(step.inputs["export"]["graph"]["path"])))
     users, items = int(result["users"]), graph.node_type(ITEM).count
     counted = sorted(pc.value_counts(table["item_id"]).to_pylist(), key=lambda row: (-row["counts"], row["values"]))
     full = int((table["rank"].to_numpy() == settings.k).sum())

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.atomic_files import replacing
+from graphmill.atomic_files import replacing, write_atomically
 from graphmill.components.plan import DatasetPlan, Reference
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.graph.interaction_tables import (
@@ -22,7 +22,9 @@ from graphmill.graph.interaction_tables import (
     lengths_table,
     popular_items,
 )
+from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.disk import pieces
+from graphmill.ingest.source_files import digest
 from graphmill.ingest.sources import read_tables, table_names
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, specs
@@ -48,6 +50,12 @@ FEW_REJECTS = Check(
     "or the source's columns, or raise rejected_share_max in the defs.yaml.",
     blocking=True,
 )
+IDS_MATCH = Check(
+    "ids_match",
+    "For each pair of sources, at least ids_match_min of the ids of the smaller one are in the other. If fewer are: the "
+    "table `ids` names the repair that would match most; correct the file, list the ids in `aliases`, or lower the bound.",
+    blocking=True,
+)
 ENDS_EXIST = Check(
     "ends_exist",
     "Both ends of every edge are rows of the nodes table. If one is not: report a bug; the reader should have "
@@ -62,8 +70,8 @@ EVALUABLE = Check(
 )
 CHECKS = {
     "nodes": (UNIQUE,),
-    "edges": (FEW_REJECTS, ENDS_EXIST),
-    "interactions": (FEW_REJECTS, EVALUABLE),
+    "edges": (FEW_REJECTS, IDS_MATCH, ENDS_EXIST),
+    "interactions": (FEW_REJECTS, IDS_MATCH, EVALUABLE),
 }
 
 NODE_COLUMNS = {
@@ -127,8 +135,10 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
         with user_errors():
             for source in plan.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
-            result = read_tables(plan.sources)
+            result = read_tables(plan.sources, read_aliases(plan.aliases))
             rejects = _write_rejects(plan, result)
+            found = json.dumps([each.to_dict() for each in result.coverage])
+            write_atomically(plan.root / plan.coverage_path, found.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))
@@ -178,7 +188,11 @@ def _edges(plan: DatasetPlan, result: IngestResult, rejects: str, previous: Prev
         "by_relation": records(sorted(per_relation, key=lambda row: -row["edges"])),
     }
     exist = ENDS_EXIST.result(previous.asset, outside == 0, f"{outside:,} ends point outside the nodes table")
-    return edges, metadata, [_few_rejects(plan, previous.asset, result), exist]
+    return (
+        edges,
+        metadata,
+        [_few_rejects(plan, previous.asset, result), _ids_match(plan, previous.asset, result), exist],
+    )
 
 
 def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
@@ -218,7 +232,8 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
         f"{evaluated:,} of {users:,} users have something to hold out; the others are only trained on",
         metadata={"evaluated": evaluated, "users": users},
     )
-    return table, metadata, [_few_rejects(plan, previous.asset, result), evaluable]
+    checks = [_few_rejects(plan, previous.asset, result), _ids_match(plan, previous.asset, result), evaluable]
+    return table, metadata, checks
 
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
@@ -253,6 +268,7 @@ def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
         "notes": dg.MetadataValue.md("\n".join(f"- {note}" for note in result.notes) or "nothing odd"),
         "rejects": records(result.rejects.slice(0, 50).to_pylist()),
         "rejects_file": dg.MetadataValue.path(rejects),
+        **({"ids": records([each.to_dict() for each in result.coverage])} if result.coverage else {}),
     }
 
 
@@ -265,6 +281,14 @@ def _few_rejects(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> d
         f"{refused:,} rows could not be used ({share:.2%}), bound {bound:.2%}; see 'rejects'",
         metadata={"rejected_rows": refused, "share": share, "bound": bound},
     )
+
+
+def _ids_match(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.AssetCheckResult:
+    bound = plan.ids_match_min
+    bad = [each for each in result.coverage if each.share < bound]
+    text = "; ".join(each.sentence for each in bad or result.coverage) or "the ids are all of one source"
+    least = min((each.share for each in result.coverage), default=1.0)
+    return IDS_MATCH.result(key, not bad, text, metadata={"share": least, "bound": bound})
 
 
 def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
@@ -301,5 +325,6 @@ def _version(plan: DatasetPlan, raw: Mapping[str, Reference]) -> str:
         "version": TABLES_VERSION,
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},
         "settings": {source.name: source.settings.model_dump(exclude={"engine"}) for source in plan.sources},
+        **({"aliases": digest(plan.aliases)} if plan.aliases else {}),
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

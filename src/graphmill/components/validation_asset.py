@@ -1,6 +1,6 @@
 """The asset ``<dataset>/<model>_validation``: the health report of the embeddings, with figures, checks and pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -27,10 +27,16 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.reports.validation import write_health
+from graphmill.usage.probe import probe_run
 
 # Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
 SIGNAL_QUERIES = 200
 FOLDER = "validation"
+LABELS = Check(
+    "labels_known",
+    "A linear probe of the vectors predicts the labels of the YAML better than chance, and no worse than one of degrees or "
+    "of spectral vectors does. If not: choose another loss or more dimensions, or use the simpler vectors.",
+)
 NAMED = Check(
     "no_named_failure",
     "The report finds no named failure. If it does: the summary says what to change.",
@@ -54,7 +60,8 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
 
 def checks_of(plan: ModelPlan) -> list[Check]:
     """The checks of the asset for this kind of system."""
-    return [NAMED, *(Check(each.name, each.text) for each in groups_of(plan))]
+    probed = [LABELS] if plan.validation.labels.file else []
+    return [NAMED, *(Check(each.name, each.text) for each in groups_of(plan)), *probed]
 
 
 def groups_of(plan: ModelPlan) -> list[Group]:
@@ -64,7 +71,7 @@ def groups_of(plan: ModelPlan) -> list[Group]:
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
     """The report, which is also written into the run directory, and the pictures by name."""
-    plan, embeddings = step.plan, step.inputs["embeddings"]
+    plan, embeddings = step.plan, step.inputs["export"]
     rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
     signal = _signal(vectors, TypedGraph.open(step.path(str(embeddings["graph"]["path"]))))
     if without := types_without_vectors(plan, rows, vectors):
@@ -95,6 +102,8 @@ def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | No
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report, pictures = _measured(step)
+    labels = step.plan.validation.labels
+    probed = probe_run(step.path(step.run_dir), labels, step.plan.root) if labels.file else {}
     pages = describe(step)
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
     rest = {
@@ -104,6 +113,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "by_type": records([_type_row(each) for each in report.figures.types]),
         "report": dg.MetadataValue.path(f"{step.run_dir}/{FOLDER}/health.json"),
     }
+    if probed:
+        rest["labels"] = dg.MetadataValue.md(markdown_table(_probe_rows(probed)))
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=report.numbers(), pictures=pictures)
     failure = named if report.failure else "the embedding has none of the named failures"
     return step.result(
@@ -112,6 +123,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         [
             step.check(NAMED, not report.failure, failure),
             *(_check_result(step, each, report.verdicts) for each in groups_of(step.plan)),
+            *([step.check(LABELS, probed["passed"], probed["sentence"])] if probed else []),
         ],
     )
 
@@ -168,6 +180,13 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
         "meaning": verdict.meaning,
         "what to do": verdict.remedy,
     }
+
+
+def _probe_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {f"{found['metric']} from": who, **figures, "vectors minus it": found["over"].get(who, {}).get("value")}
+        for who, figures in found["scores"].items()
+    ]
 
 
 def _type_row(figures: TypeFigures) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class Step:
 
     @property
     def run_dir(self) -> str:
-        """The run directory of the embeddings, relative to the project."""
-        return str(self.inputs["embeddings"]["run_dir"])
+        """The run directory of the export, relative to the project."""
+        return str(self.inputs["export"]["run_dir"])
 
     def path(self, name: str) -> Path:
         """A path of the project."""
@@ -83,7 +83,7 @@ class Step:
         **figures: Mapping[str, Any],
     ) -> dict[str, Any]:
         """The asset's metadata: the summary, pictures and figures of :func:`asset_page`, then ``rest``."""
-        run_dir = str((self.inputs.get("embeddings") or self.report.result or {}).get("run_dir", ""))
+        run_dir = str((self.inputs.get("export") or self.report.result or {}).get("run_dir", ""))
         page = asset_page(
             summary,
             plotted=plotted,
@@ -126,7 +126,7 @@ class WorkerAsset:
     description: str
     page: Callable[[Step], dg.MaterializeResult[Reference]]
     job: Callable[[Step], Job | None] | None = None
-    inputs: tuple[str, ...] = ("embeddings",)
+    inputs: tuple[str, ...] = ("export",)
     checks: Sequence[Check] = ()
     settings: Settings | None = None
     hidden: tuple[str, ...] = ()

@@ -24,20 +24,17 @@ OPTIONAL = ("node_index", "node_name")
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """An embedding with the ids of its rows.
+class ExportedNodes:
+    """The nodes of an export, in the order of the graph.
 
     ``ids``, ``names``: object arrays of str (n); a name is "" if the file has none. ``types``: int32 codes (n) into
-    ``type_names``, numbered by first appearance. ``vectors``: float32 (n × d), perhaps memory-mapped. ``index``: int64
-    (n), the file's node_index, or row numbers.
+    ``type_names``, numbered by first appearance.
     """
 
     ids: NDArray[np.object_]
     names: NDArray[np.object_]
     types: NDArray[np.int32]
     type_names: tuple[str, ...]
-    vectors: NDArray[np.float32]
-    index: NDArray[np.int64]
 
     def rows_of(self, types: Sequence[str], ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of each node (type, id), −1 if there is none. Of several rows with one key, it is the first."""
@@ -47,6 +44,27 @@ class Embeddings:
             place.setdefault(key, row)
         wanted = ((code.get(kind, -1), node) for kind, node in zip(types, ids, strict=True))
         return np.fromiter((place.get(key, -1) for key in wanted), dtype=np.int64, count=len(ids))
+
+
+@dataclass(frozen=True)
+class Embeddings(ExportedNodes):
+    """An embedding with the nodes of its rows.
+
+    ``vectors``: float32 (n × d), perhaps memory-mapped. ``index``: int64 (n), the file's node_index, or row numbers.
+    """
+
+    vectors: NDArray[np.float32]
+    index: NDArray[np.int64]
+
+
+def read_nodes(path: Path) -> ExportedNodes:
+    """The nodes of an export without vectors: a Parquet file with node_id, node_name and node_type, which is verified."""
+    _require_whole(path)
+    file = ParquetTable(path, path.name, remedy="export it again")
+    require_columns(path, [*file.names, "embedding"])
+    table = file.read(["node_id", "node_name", "node_type"])
+    _require_ids(path, table, 0)
+    return _embeddings(table, np.empty((table.num_rows, 0), np.float32))
 
 
 def read_embeddings(path: str | Path) -> Embeddings:
@@ -77,6 +95,8 @@ def _in_directory(path: Path) -> Path:
         for name in PREFERRED:
             if (folder / name).is_file() and (not listed or name in listed):
                 return folder / name
+    if (path / "scorer").is_dir() or (path / "nodes.parquet").is_file():
+        raise InputError(f"{path} has no vectors of nodes: it is of a system whose export is its weights")
     raise InputError(f"{path} holds none of {', '.join(PREFERRED)} and has no embeddings folder with one")
 
 

@@ -1,6 +1,7 @@
 """Explains a link of HGT: its layers' score by integrated gradients over a bounded neighbourhood (``messages``).
 
-The score of the nodes' own vectors without any edge, and popularity, are separate parts without edges.
+The score of the nodes' own vectors without any message, and popularity, are separate parts without edges. Spectral vectors
+are inputs here, as if they were given with the nodes; the deletion test makes them anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
 from graphmill.explain.messages import integrated_shares, sampled_inputs
 from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
+from graphmill.systems.hgt.link_scores import turned
 
 
 class LayersExplainer(LinkExplainer):
@@ -25,27 +27,27 @@ class LayersExplainer(LinkExplainer):
         self.relations = [(r.source_type, r.target_type) for r in system.data.relations]
         self.type_counts = [t.count for t in self.graph.node_types]
         self.encoder: Any = self.model.encoder
+        self.spectral: Tensor | None = system.spectral(self.model)
 
     def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
         """:meth:`LinkExplainer.of_link`."""
         hood, (values, none, every) = self._learned(relation, head, tail)
         parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
         decoder = self.model.decoder
-        if decoder.popularity is not None:
-            weight = float(decoder.popularity[relation].detach())
-            parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][tail])
-        if getattr(decoder, "offset", None) is not None:
-            parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
+        weight = float(decoder.popularities()[relation].detach())
+        parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][tail])
+        parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
         return parts, [(hood.pairs, values)], hood.whole
 
     @torch.no_grad()
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`. It takes one forward pass over the whole graph."""
-        masked = torch.zeros(max(self.graph.num_pairs, 1), dtype=torch.bool, device=self.system.device)
-        masked[torch.from_numpy(pairs).to(masked.device)] = True
-        z = self.encoder(self.system.messages, self.system.features, masked)
+        system = self.system
+        masked = torch.zeros(max(system.data.masks, 1), dtype=torch.bool, device=system.device)
+        masked[torch.from_numpy(system.data.masks_of(pairs)).to(masked.device)] = True
+        z = system.embedded(self.model, masked)
         _, target = self.local(relation, head, tail)
-        degree = self.system.log_degree[relation][target].reshape(1)
+        degree = system.log_degree[relation][target].reshape(1)
         return float(self.model.decoder.against_all(z[head : head + 1], relation, z[tail : tail + 1], degree)[0, 0])
 
     def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
@@ -65,16 +67,24 @@ class LayersExplainer(LinkExplainer):
             self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
         )
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
-        decoder: Any = self.model.decoder
-        weight = decoder.strength[relation]
-        own = None if decoder.relation is None else decoder.relation[relation]
+        own = self.model.decoder.weights()[relation].detach()
+        offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
+        known = [
+            None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)
+        ]
 
         def score(z: list[Tensor]) -> Tensor:
-            first = z[source][left] if own is None else z[source][left] * own.detach()
-            return (first * z[target][right]).sum() * weight
+            rows = z[source][left], z[target][right]
+            first, second = (r if k is None else torch.cat([k, r]) for k, r in zip(known, rows, strict=True))
+            return (turned(first * own) * second).sum()
 
         return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
 
     def _features(self, number: int, rows: np.ndarray) -> np.ndarray | None:
-        given = self.system.features.get(number)
-        return None if given is None else given[torch.from_numpy(rows).to(given.device)].float().cpu().numpy()
+        given, parts = self.system.features.get(number), []
+        place = torch.from_numpy(rows).to(self.system.device)
+        if given is not None:
+            parts.append(given[place])
+        if self.spectral is not None:
+            parts.append(self.spectral[place + self.graph.node_types[number].offset])
+        return torch.cat(parts, 1).float().cpu().numpy() if parts else None

@@ -11,6 +11,8 @@ from graphmill.errors import InputError
 from graphmill.training.run_files import shaped
 from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, read_sealed
 
+EMBEDDINGS, SCORER = "embeddings", "scorer"
+"""The folder of a run's export: of vectors, or of the weights of a system without vectors."""
 EXPORT_FORMAT, VERSION_FORMAT, SCORER_FORMAT = "graphmill-embeddings", "graphmill-version", "graphmill-scorer"
 FORMAT_NUMBER = 1
 """Of all three formats. Folders of another number are refused."""
@@ -35,11 +37,14 @@ class _Joined(BaseModel):
 
 
 class ExportManifest(BaseModel):
-    """The fields of an export's manifest, and their types. Those with a default may be absent; others are kept."""
+    """The fields of an export's manifest, and their types. Those with a default may be absent; others are kept.
+
+    ``rows``: the number of nodes. ``dim``: the width of their vectors; 0 for an export of weights, which has none.
+    """
 
     model_config = ConfigDict(extra="allow")
 
-    format: Literal["graphmill-embeddings"]
+    format: Literal["graphmill-embeddings", "graphmill-scorer"]
     version: int
     rows: int = Field(ge=0)
     dim: int = Field(ge=0)
@@ -57,13 +62,21 @@ class ExportManifest(BaseModel):
     alignment: dict[str, Any] = {}
 
 
+def export_folder(path: Path) -> Path:
+    """The folder of a run's export, of vectors or of weights; ``path`` itself for a version, or for an export alone."""
+    if (path / SCORER / MANIFEST).is_file():
+        return path / SCORER
+    return path / EMBEDDINGS if (path / EMBEDDINGS).is_dir() else path
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of an exported directory.
 
     Raises:
         InputError: there is no complete export.
     """
-    path, remedy = directory / MANIFEST, REMEDIES[EXPORT_FORMAT]
+    path = directory / MANIFEST
+    remedy = REMEDIES[SCORER_FORMAT if directory.name == SCORER else EXPORT_FORMAT]
     value = read_sealed(path, f"{directory} holds no finished export; {remedy}", remedy)
     require_number(path, value, "export")
     shaped(ExportManifest, value, path, remedy)

@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from graphmill.errors import InputError, SettingsError, listed
+from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.id_columns import text_columns
 from graphmill.ingest.oddities import spellings
-from graphmill.ingest.row_files import RowFile
 
 METHOD = "by_group"
 _COLUMNS = ("id", "group")
@@ -128,24 +127,11 @@ def _groups(
 def _read(path: Path) -> dict[str, str]:
     """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row without an id or a group."""
     found: dict[str, str] = {}
-    with RowFile(path, wanted=_COLUMNS) as file:
-        missing = [name for name in _COLUMNS if name not in file.names]
-        if missing:
+    for row in text_columns(path, _COLUMNS, "Groups are").to_pylist():
+        if found.setdefault(row["id"], row["group"]) != row["group"]:
             raise InputError(
-                f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {listed(file.names)}. Groups are "
-                "read from the columns id and group"
+                f"{path.name}: {row['id']!r} is in the groups {found[row['id']]!r} and {row['group']!r}; give it one"
             )
-        columns = [Column(name, required=True) for name in _COLUMNS]
-        for rows, rejects in file.blocks(columns, lambda block: block.table.select(_COLUMNS).to_pylist()):
-            if rejects:
-                raise InputError(f"{file.name}, {rejects[0].place}: {rejects[0].reason}")
-            for row in rows:
-                if found.setdefault(row["id"], row["group"]) != row["group"]:
-                    raise InputError(
-                        f"{file.name}: {row['id']!r} is in the groups {found[row['id']]!r} and {row['group']!r}; give it one"
-                    )
-    if not found:
-        raise InputError(f"{path} has no row below its header")
     return found
 
 

@@ -37,6 +37,7 @@ class IngestReport:
     relations: dict[str, int] = field(default_factory=dict)
     rejects: list[dict[str, Any]] = field(default_factory=list)
     defs: str = ""
+    coverage: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -55,11 +56,22 @@ class IngestReport:
             kinds = [[name, f"{number:,}"] for name, number in list(found.items())[:_MOST_KINDS]]
             more = [[f"… and {len(found) - _MOST_KINDS} more", ""]] if len(found) > _MOST_KINDS else []
             parts.append(_aligned([[title, ""], *kinds, *more]) if kinds else "")
+        parts.append(coverage_text(self.coverage))
         parts.append(_listed("Notes", self.notes))
         bad = [[str(r["line"]), r["column"], r["reason"], r["value"]] for r in self.rejects]
         parts.append(_aligned([["line", "column", "reason", "value"], *bad]) if bad else "")
         parts.append(f"defs.yaml:\n\n{self.defs}" if self.defs else "")
         return "\n\n".join(part.rstrip() for part in parts if part)
+
+
+def coverage_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of how ids of sources match, as text; "" without a pair of sources."""
+    cells = [
+        [f"{row['first']} in {row['second']}", f"{row['matched']:,} of {row['ids']:,}", f"{row['share']:.0%}",
+         ", ".join(map(repr, row["samples"])), row["repair"]]
+        for row in rows
+    ]  # fmt: skip
+    return _aligned([["ids of", "match", "share", "others, such as", "repair"], *cells]) if cells else ""
 
 
 def all_types(result: IngestResult) -> dict[str, Any]:

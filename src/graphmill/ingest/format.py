@@ -144,7 +144,7 @@ class Format:
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
     guess: Callable[[Look, Mapping[str, str]], Guess] = field(default=lambda look, columns: no_columns(columns))
-    system: Callable[[IngestResult], str] = field(default=lambda result: "hgt")
+    system: Callable[[IngestResult], str] = field(default=lambda result: "blend")
     suited: Callable[[IngestResult], Mapping[str, Any]] = field(default=lambda result: {})
     examine: Callable[[str], IngestReport] | None = None
 

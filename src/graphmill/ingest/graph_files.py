@@ -17,8 +17,9 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, catalogue_of, joined_keys, places_in
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.graph_notes import described_counts, listed_notes, other_writings, problems, spelling_notes
+from graphmill.ingest.graph_notes import described_counts, listed_notes, problems, spelling_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
+from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.rejects import reject_table
@@ -112,9 +113,11 @@ def finished(
     check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated
     said = [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts.get(name)]
-    notes += [*other_writings(known, unlisted), *spelling_notes(nodes, edges)]
+    notes += spelling_notes(nodes, edges)
+    own = made.nodes["id"].combine_chunks()
+    matches = [coverage("the edges", own, "the node files", known.id)] if len(known) and listed_first else []
     everything = [*described_counts(counts, indexed), *said, *notes, *reading.unread_note(), *reading.notes]
-    return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything)
+    return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything, matches)
 
 
 def _with_listed(

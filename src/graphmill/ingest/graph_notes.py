@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Catalogue, places_in
+from graphmill.ingest.catalogue import Catalogue
 from graphmill.ingest.graph_sources import GraphFilesSettings
-from graphmill.ingest.oddities import one_writing, spellings
+from graphmill.ingest.oddities import spellings
 from graphmill.ingest.tables import MAX_SHOWN
 
 _SHOWN_TYPES = 8
@@ -71,20 +70,6 @@ def spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
             shown = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
             notes.append(f"the {what} {shown} differ only by case or blanks; they were kept apart")
     return notes
-
-
-def other_writings(listed: Catalogue, ids: pa.Array) -> list[str]:
-    """A sentence on ids of edges that node files have in another writing. ``ids``: those that are in no node file."""
-    if not len(ids) or not len(listed):
-        return []
-    place = places_in(one_writing(ids), one_writing(listed.id))
-    if not (place >= 0).any():
-        return []
-    row = int(np.flatnonzero(place >= 0)[0])
-    return [
-        f"{int((place >= 0).sum()):,} ids of edges are in the node files in another writing, such as {ids[row].as_py()!r} "
-        f"for {listed.id[int(place[row])].as_py()!r}; they were kept apart"
-    ]
 
 
 def _numbered(known: Catalogue) -> str:

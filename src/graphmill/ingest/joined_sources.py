@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import joined_keys, places_in
+from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.interactions import ITEM
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import NO_PLACE, NO_TIME, IngestResult
@@ -40,7 +41,12 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     place = places_in(keys[1], keys[0])
     new = place < 0
     of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
-    asked = of_items[1] if all(mask.any() for mask in of_items) else np.ones(len(new), bool)
+    both = all(mask.any() for mask in of_items)
+    asked = of_items[1] if both else np.ones(len(new), bool)
+    ids = [
+        text_of(t, "id").filter(pa.array(mask | (not both))) for t, mask in zip((first, second), of_items, strict=True)
+    ]
+    matches = coverage(name, ids[1], "the interactions", ids[0])
     if new[asked].all():
         kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
         example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
@@ -49,6 +55,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
             f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
             f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
+            + (f"; {matches.repair}" if matches.repair else "")
         )
     row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
     added = second.filter(pa.array(new))
@@ -69,6 +76,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
         rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
         counts=result.counts
         | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
+        coverage=[*result.coverage, *knowledge.coverage, matches],
         notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *own]],
     )
 

@@ -16,11 +16,13 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError
 from graphmill.ingest import feature_files
+from graphmill.ingest.aliases import Aliases, renamed
 from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
@@ -61,7 +63,9 @@ class NodeFeatureSettings(Settings):
 
 
 @guarded
-def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureSettings) -> IngestResult:
+def read_node_features(
+    path: str | Path, nodes: pa.Table, settings: NodeFeatureSettings, aliases: Aliases | None = None
+) -> IngestResult:
     """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
 
     The result has ``nodes`` as given, no edges, and in ``features`` the table of that type: rows of ``nodes`` in
@@ -79,7 +83,11 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         skipped, where = int((~own).sum()), pa.array(own)
         key, types = rows.key.filter(where), rows.type.filter(where)
         rows = replace(rows, key=key, type=types, values=rows.values[own], line=rows.line[own])
+    if settings.key == "id":
+        rows = replace(rows, key=renamed(rows.key, aliases or {}))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
+    own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
+    matches = [coverage(f"features of {kind}", rows.key, f"the {kind} nodes", own)]
     found, rejects = _match(rows, nodes, of_type, settings, file)
     kept = np.flatnonzero(found >= 0)
     kept = kept[np.argsort(found[kept])]
@@ -95,6 +103,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
     }
     if len(node) == 0:
         because = f"; the first on {rejects[0].place}" if rejects else ""
+        because += "".join(f"; {each.repair}" for each in matches if each.repair)
         raise InputError(f"{file} has no usable row for nodes of type '{kind}'{because}")
     if settings.strict and (rejects or counts["nodes_without_features"]):
         raise InputError(
@@ -103,10 +112,14 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         )
     refused = reject_table((file, reject) for reject in rejects)
     features = {feature_key(kind, settings.name): feature_table(node, values)}
-    return IngestResult(nodes, EDGES.empty_table(), refused, features, counts, [*_notes(counts, kind), *rows.notes])
+    return IngestResult(
+        nodes, EDGES.empty_table(), refused, features, counts, [*_notes(counts, kind), *rows.notes], matches
+    )
 
 
-def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:
+def with_features(
+    result: IngestResult, path: str | Path, settings: NodeFeatureSettings, aliases: Aliases | None = None
+) -> IngestResult:
     """``result`` with the features, rejects, counts (by type) and notes of one more source."""
     key = feature_key(settings.node_type, settings.name)
     if key in result.features:
@@ -115,7 +128,7 @@ def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureS
             + (f" named '{settings.name}'" if settings.name else "")
             + "; give one source, or each a name of its own"
         )
-    more = read_node_features(path, result.nodes, settings)
+    more = read_node_features(path, result.nodes, settings, aliases)
     counts = {f"{key} features: {name}": number for name, number in more.counts.items()}
     return replace(
         result,
@@ -123,6 +136,7 @@ def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureS
         rejects=pa.concat_tables([result.rejects, more.rejects]),
         counts=result.counts | counts,
         notes=result.notes + more.notes,
+        coverage=result.coverage + more.coverage,
     )
 
 

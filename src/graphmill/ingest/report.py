@@ -134,6 +134,7 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
         problem=problem,
         counts=result.counts,
         notes=result.notes,
+        coverage=[each.to_dict() for each in result.coverage],
         node_types=counted(result.nodes["type"]),
         relations=counted(result.edges["relation"]),
         rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),

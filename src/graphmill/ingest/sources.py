@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.aliases import Aliases, with_aliases
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
@@ -112,16 +113,20 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading, force)
 
 
-def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
-    """Read all sources into checked tables. Raises :class:`graphmill.errors.InputError` for a file that cannot be used."""
+def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -> IngestResult:
+    """Read all sources into checked tables, with the ids that ``aliases`` replaces.
+
+    Raises :class:`graphmill.errors.InputError` for a file that cannot be used.
+    """
+    aliases = aliases or {}
     (main,) = [source for source in sources if source.gives not in ("features", "knowledge")]
-    result = _read(main)
+    result = with_aliases(_read(main), aliases)
     for source in sources:
         if source.gives == "knowledge":
-            result = with_knowledge(result, _read(source), source.name)
+            result = with_knowledge(result, with_aliases(_read(source), aliases), source.name)
     for source in sources:
         if isinstance(source.reading, NodeFeatureSettings):
-            result = with_features(result, source.location, source.reading)
+            result = with_features(result, source.location, source.reading, aliases)
     return result
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
+from graphmill.ingest.id_coverage import Coverage
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 """Columns with few distinct values: 4 bytes a row."""
@@ -85,6 +86,7 @@ class IngestResult:
 
     ``features`` maps a :func:`feature_key` to its table. ``counts`` are whole numbers by name: rows read, rows
     rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for people.
+    ``coverage``: how ids of two sources match, for each pair.
     """
 
     nodes: pa.Table
@@ -93,6 +95,7 @@ class IngestResult:
     features: dict[str, pa.Table] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
 
 
 def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import dagster as dg
 
 from graphmill.evaluation.markdown import number
+from graphmill.export.manifests import export_folder
 from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import Picture, picture, records, rounded, scalars
 from graphmill.reports.card import CARD
@@ -80,7 +81,7 @@ def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
 
     ``run_dir`` is relative to ``root``.
     """
-    if not (root / run_dir / "embeddings" / EXPORTED).is_file():
+    if not (export_folder(root / run_dir) / EXPORTED).is_file():
         return {}
     describe_run(root / run_dir)
     return {

@@ -48,7 +48,7 @@ def metadata(outcome: Mapping[str, Any], by: str, asset: dg.AssetKey) -> dict[st
     if outcome["version"]:
         page["version_path"] = dg.MetadataValue.path(str(outcome["path"]))
         link = f"{os.path.dirname(outcome['path'])}/current"
-        page["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
+        page["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nlive.card()")
     return page
 
 

@@ -257,7 +257,7 @@ class Guess:
 
     sources: list[dict[str, Any]]
     graph: dict[str, Any] = field(default_factory=dict)
-    system: str = "hgt"
+    system: str = "blend"
     found: list[str] = field(default_factory=list)
 
 

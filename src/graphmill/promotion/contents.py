@@ -27,10 +27,12 @@ from graphmill.export.index import Vectors, write_index
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
+from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.validation import PROBE
 from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
@@ -54,6 +56,7 @@ RANKING_PICTURE = "ranking.png"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
     f"validation/{HEALTH}": HEALTH,
+    PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,
     "report.json": "report.json",
     RANKING_PICTURE: RANKING_PICTURE,
@@ -73,8 +76,9 @@ def fill_from(
 
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
-        tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
-        save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
+        if restored.vectors:  # else the weights are the export
+            tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
+            save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         own = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
@@ -135,6 +139,8 @@ def _derive(
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
+    if not restored.vectors:
+        write_parquet(table_of(best_lists(restored)), folder / LISTS)
     if wanted.index == "exact":
         return None
     return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
@@ -150,7 +156,7 @@ def _write(path: Path, values: Any) -> None:
 
 def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
     """Copy every file in the export's manifest, byte for byte. Raises :class:`InputError` if one is damaged."""
-    source = restored.run.embeddings
+    source = restored.export_folder
     exported = read_manifest(source)
     if exported["fingerprint"] != restored.fingerprint or exported["epoch"] != restored.epoch:
         raise InputError(

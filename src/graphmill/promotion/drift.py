@@ -1,4 +1,5 @@
-"""Drift between runs, versions and files: finds their vectors and the summaries of their graphs, and writes the report."""
+"""Drift between runs, versions and files: finds their vectors, or the best lists of systems without vectors, and the
+summaries of their graphs, and writes the report."""
 
 from __future__ import annotations
 
@@ -10,16 +11,19 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import GraphmillError, InputError
-from graphmill.evaluation.drift.figures import drift_figures
+from graphmill.evaluation.drift.figures import DriftFigures, drift_figures
+from graphmill.evaluation.drift.lists import Lists, list_report
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
-from graphmill.export.manifests import read_version
+from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
+from graphmill.promotion.lists import best_lists, read_lists
 from graphmill.promotion.seed_noise import known_noise, measured_noise
 from graphmill.promotion.versions import Versions, folder_of
+from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
@@ -31,10 +35,12 @@ REPORT = "drift.json"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two compared embeddings. ``graph`` is None if it is not known; ``run`` is None for plain files."""
+    """One of the two compared models. ``vectors`` is None for a system without; ``path``: its version or run. ``graph`` is
+    None if it is not known; ``run`` is None for plain files."""
 
     name: str
-    vectors: Path
+    path: Path
+    vectors: Path | None
     graph: GraphSummary | None = None
     run: Path | None = None
 
@@ -47,16 +53,19 @@ def side_of(what: str, folder: Path) -> Side:
     path = folder_of(what, folder)
     if (path / VERSION).is_file():
         return _version(path)
-    if (path / "embeddings").is_dir() and (path / "manifest.json").is_file():
-        return Side(what, aligned_file(path / "embeddings"), _graph_of(path), path)
-    return Side(what, path)
+    if (folder := export_folder(path)) != path and (path / "manifest.json").is_file():
+        return Side(what, path, _vectors(folder), _graph_of(path), path)
+    return Side(what, path, path)
+
+
+def _vectors(export: Path) -> Path | None:
+    return aligned_file(export) if read_manifest(export)["dim"] else None
 
 
 def _version(path: Path) -> Side:
     run = Path(read_version(path)["run_dir"])
-    return Side(
-        path.name, aligned_file(path), GraphSummary.load(path), run if (run / "settings.json").is_file() else None
-    )
+    kept = run if (run / "settings.json").is_file() else None
+    return Side(path.name, path, _vectors(path), GraphSummary.load(path), kept)
 
 
 def _graph_of(run: Path) -> GraphSummary | None:
@@ -74,7 +83,7 @@ def compare_sides(
     *,
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
-) -> DriftReport:
+) -> DriftReport[Any]:
     """The drift report of ``after`` against ``before``. The effect of a seed is that of the run of ``after``, else of
     ``before``.
 
@@ -82,6 +91,12 @@ def compare_sides(
     repeat.
     """
     bounds = thresholds or DriftThresholds(seeds=0)
+    changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
+    if before.vectors is None or after.vectors is None:
+        if before.vectors != after.vectors:
+            raise InputError(f"of {before.name} and {after.name}, one has vectors and the other has none: no drift")
+        lists = _lists(before)
+        return list_report(lists, _lists(after, lists), changed, bounds)
     figures = drift_figures(read_embeddings(before.vectors), read_embeddings(after.vectors))
     noise: SeedNoise | None = None
     for run in (after.run, before.run):
@@ -89,8 +104,14 @@ def compare_sides(
             noise = _known(run)
     if noise is None and bounds.seeds and after.run is not None:
         noise = measured_noise(after.run, bounds.seeds, outlets=outlets, stop=stop)
-    changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
     return drift_report(figures, noise, changed, bounds)
+
+
+def _lists(side: Side, like: Lists | None = None) -> Lists:
+    """The lists of a version, or of a run; of a run those of the users and heads of ``like``."""
+    if (side.path / VERSION).is_file():
+        return read_lists(side.path)
+    return best_lists(restore(side.path), like or ())
 
 
 def _known(run: Path) -> SeedNoise | None:
@@ -122,10 +143,11 @@ def drift_of_run(
     return found
 
 
-def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
-    """Write ``drift.json``, ``overlap.png`` and ``moved.png`` into ``folder``."""
+def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path) -> None:
+    """Write ``drift.json``, ``overlap.png`` and, for vectors, ``moved.png`` into ``folder``."""
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):
         write_atomically(folder / REPORT, f"{text}\n".encode())
         write_atomically(folder / "overlap.png", overlap_histogram(report.figures, report.noise.overlap_10))
-        write_atomically(folder / "moved.png", moved_arrows(report.figures))
+        if isinstance(report.figures, DriftFigures):
+            write_atomically(folder / "moved.png", moved_arrows(report.figures))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphmill.errors import SettingsError
 from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
@@ -58,6 +59,12 @@ class PromotionSettings(Settings):
         ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
+
+    def require_vectors(self, system: str) -> None:
+        """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""
+        if self.sinks or self.index != "exact":
+            name = "sinks" if self.sinks else "index"
+            raise SettingsError(f"promote.{name} is for vectors of nodes, and {system} has none: remove it")
 
     def made_with(self) -> dict[str, Any]:
         """Return the non-default settings of a version's derived files."""

@@ -13,7 +13,7 @@ from graphmill.errors import CheckFailedError, GraphmillError, InputError, Resou
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.index import index_problem, require_index
-from graphmill.export.manifests import read_manifest
+from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
@@ -57,7 +57,7 @@ def promote_run(
 
     Raises:
         InputError: not a finished run, or its graph or export has changed.
-        SettingsError: the index's package is not installed.
+        SettingsError: the index's package is not installed, or the settings need vectors and the system has none.
         ResourceError: a sink could not be written.
         CheckFailedError: ``person``, and the embeddings fail their health checks.
     """
@@ -67,10 +67,12 @@ def promote_run(
     for target in settings.sinks:
         check_target(target)
     restored = export_trial(run_dir)
-    exported = read_manifest(restored.run.embeddings)
+    if not restored.vectors:
+        settings.require_vectors(restored.system.name)
+    exported = read_manifest(restored.export_folder)
     if settings.metric:
         check_metric(restored.system, settings.metric)
-    health = _require_health(restored) if person and not force else None
+    health = _require_health(restored) if person and not force and restored.vectors else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
@@ -111,7 +113,7 @@ def export_trial(run_dir: str | Path) -> Restored:
     """Return the run, with every file of its graph hashed again. A trial of a search is exported first, because a search
     only trains it."""
     restored = restore(run_dir, verify="always")
-    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
+    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.export_folder / EXPORT).exists():
         export_run(restored)
     return restored
 
@@ -219,8 +221,11 @@ def dagster_home(versions: Path) -> Path | None:
 
 
 def health_failures(run_dir: str | Path) -> list[str]:
-    """Return the names of the health checks that fail on a run's embeddings."""
-    report = validate(read_embeddings(Path(run_dir) / "embeddings"), settings=())
+    """Return the names of the health checks that fail on a run's embeddings; none for an export of weights."""
+    folder = export_folder(Path(run_dir))
+    if not read_manifest(folder)["dim"]:
+        return []
+    report = validate(read_embeddings(folder), settings=())
     return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 

@@ -51,11 +51,12 @@ class Section:
 
 
 def card_sections(files: CardFiles) -> list[Section]:
-    """Return all sections in order; the first has the verdict and what the vectors are."""
+    """Return all sections in order; the first has the verdict and what was exported. Weights have no section on health."""
     return [
         _about(files),
         _figures(files),
-        _health(files),
+        *([_health(files)] if files.vectors else []),
+        *_labels(files),
         _drift(files),
         _data(files),
         _settings(files),
@@ -83,7 +84,7 @@ def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, A
         files = replace(files, health=health)
     target = Path(into) if into else files.folder
     beside = not into and files.export_folder != files.folder
-    described = croissant(files, "embeddings/" if beside else "")
+    described = croissant(files, f"{files.export_folder.name}/" if beside else "")
     text = json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         write_atomically(target / CARD, card_text(files).encode())
@@ -111,10 +112,10 @@ def _about(files: CardFiles) -> Section:
     rows, dim = files.export["rows"], files.export["dim"]
     epoch = files.export.get("epoch")
     system = SYSTEMS[files.system].about if files.system in SYSTEMS else "a system that is not recorded"
-    sentence = (
-        f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
-        f"{f'; from epoch {epoch}' if epoch is not None else ''}."
-    )
+    exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
+    if not files.vectors:
+        exported = f"The weights of {system}, for the {rows:,} nodes of `{files.dataset}`; there are no vectors"
+    sentence = f"{exported}{f'; from epoch {epoch}' if epoch is not None else ''}."
     title = f"{files.system or 'Embeddings'} on {files.dataset}"
     return Section("about", title, [card_verdict(files).text, sentence])
 
@@ -196,13 +197,34 @@ def _health(files: CardFiles) -> Section:
     )
 
 
+def _labels(files: CardFiles) -> list[Section]:
+    """What a probe for labels found; none without a probe of these vectors."""
+    found = files.probe
+    if not found or not files.is_of_export(found):
+        return []
+    between = lambda each: f"{each['low']:.3f} to {each['high']:.3f}"  # noqa: E731
+    rows = [
+        [who, number(each["value"]), between(each), between(found["over"][who]) if who in found["over"] else ""]
+        for who, each in found["scores"].items()
+    ]
+    where = f"`{found['label']}` of `{found['file']}`, nodes of type `{found['node_type']}`."
+    return [
+        Section(
+            "labels",
+            "What the vectors know",
+            [f"{found['sentence']}.", where, *(f"{note}." for note in found["notes"])],
+            [Table([f"{found['metric']} from", "value", f"{found['level']:.0%} interval", "vectors minus it"], rows)],
+        )
+    ]
+
+
 def _drift(files: CardFiles) -> Section:
     if not files.drift:
         return Section("drift", "Drift", ["Not compared with an earlier live version."])
     rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in files.drift["findings"]]
     overall = files.drift["overall"]
     kept = (
-        f"{overall['overlap_10']:.0%} of the 10 nearest neighbours stayed"
+        f"{overall['overlap_10']:.0%} of {'the 10 nearest neighbours' if files.vectors else 'the ten best'} stayed"
         if overall.get("overlap_10") is not None
         else ""
     )
@@ -252,26 +274,28 @@ def _settings(files: CardFiles) -> Section:
 
 _USES = {
     "links": (
-        "For ranking candidate links between the node types that the graph has, for finding similar nodes, and as features "
-        "of other models. A predicted link is a hypothesis from the graph's patterns and not evidence: have a person who "
-        "knows the field check it before anybody acts on it. Scores of two relations cannot be compared, and a score is no "
-        "probability."
+        "For ranking candidate links between the node types that the graph has{similar}. A predicted link is a hypothesis "
+        "from the graph's patterns and not evidence: have a person who knows the field check it before anybody acts on it. "
+        "Scores of two relations cannot be compared, and a score is no probability."
     ),
     "items": (
-        "For ranking items for the users that were trained on, for finding similar users and items, and as features of "
-        "other models. It repeats what people did, including popularity, and does not know why."
+        "For ranking items for the users that were trained on{similar}. It repeats what people did, including popularity, "
+        "and does not know why."
     ),
 }
 
 
 def _limits(files: CardFiles) -> Section:
-    text, graph = [_USES["items" if _ranks(files) == "items" else "links"]], files.graph
+    similar = ", for finding similar nodes, and as features of other models" if files.vectors else ""
+    text, graph = [_USES["items" if _ranks(files) == "items" else "links"].format(similar=similar)], files.graph
     if graph.get("without_training_edges"):
         count = graph["without_training_edges"]
         text.append(
-            f"{count:,} of {graph['nodes']:,} nodes have no training edge: their vectors say little or nothing."
+            f"{count:,} of {graph['nodes']:,} nodes have no training edge: "
+            f"{'their vectors say' if files.vectors else 'what is predicted for them says'} little or nothing."
         )
-    text.append("Nodes that are not in the graph have no vector, and two trainings' vectors cannot be mixed.")
+    if files.vectors:
+        text.append("Nodes that are not in the graph have no vector, and two trainings' vectors cannot be mixed.")
     if files.health and files.health_is_of_export:
         bad = [f"{v['name']} ({v['status']})" for v in files.health["verdicts"] if v["status"] != "pass"]
         if bad:

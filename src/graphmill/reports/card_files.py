@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphmill.errors import GraphmillError, InputError
-from graphmill.export.manifests import read_manifest, read_version
+from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.splits import SPLIT_NAMES
-from graphmill.reports.validation import HEALTH
+from graphmill.reports.validation import HEALTH, PROBE
 from graphmill.settings import Settings
 from graphmill.systems.base import SystemSettings
 from graphmill.systems.registry import SYSTEMS, settings_model
@@ -47,6 +47,7 @@ class CardFiles:
     report: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, Any] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
+    probe: Mapping[str, Any] = field(default_factory=dict)
     drift: Mapping[str, Any] = field(default_factory=dict)
     version: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,6 +55,11 @@ class CardFiles:
     def system(self) -> str:
         """The system's name; "" if no file has it."""
         return str(self.export.get("system", ""))
+
+    @property
+    def vectors(self) -> bool:
+        """Whether vectors were exported; else the weights of a system without vectors."""
+        return bool(self.export["dim"])
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -148,8 +154,12 @@ class CardFiles:
     @property
     def health_is_of_export(self) -> bool:
         """Whether the health report is of these vectors. One that was just made has no list of files, and is."""
+        return not self.health or self.is_of_export(self.health)
+
+    def is_of_export(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result that lists the files that it is of, lists the exported ones."""
         hashes = {entry["sha256"] for entry in self.export["files"].values()}
-        return not self.health or bool(hashes & set(self.health.get("of", hashes)))
+        return bool(hashes & set(result.get("of", hashes)))
 
 
 def read_card_files(path: str | Path) -> CardFiles:
@@ -163,14 +173,14 @@ def read_card_files(path: str | Path) -> CardFiles:
         folder = folder.resolve()
     if not folder.is_dir():
         raise InputError(f"{folder} is neither a run directory nor a promoted version")
-    exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
+    exported = export_folder(folder)
     names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:
         names["run"] = "manifest.json"  # in a version, this file is the export's manifest
-    others = {"health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
+    others = {part: [name, Path(name).name] for part, name in (("health", HEALTH), ("probe", PROBE), ("drift", DRIFT))}
     version = read_version(folder) if (folder / VERSION).is_file() else {}
     for name in version.get("files", ()):
-        if name in (*names.values(), Path(HEALTH).name, Path(DRIFT).name):
+        if name in (*names.values(), *(Path(each).name for each in (HEALTH, PROBE, DRIFT))):
             verified_file(folder, name)
     found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
     for part, places in others.items():

@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from graphmill.export.weights import NODES
+
 if TYPE_CHECKING:
     from graphmill.reports.card_files import CardFiles
 
@@ -70,16 +72,20 @@ def croissant(files: CardFiles, prefix: str = "") -> dict[str, Any]:
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": f"{files.dataset}-{files.system or 'embeddings'}",
-        "description": f"{rows} vectors of {dim} float32 numbers, one for each node of {files.dataset}.",
+        "description": f"{rows} vectors of {dim} float32 numbers, one for each node of {files.dataset}."
+        if files.vectors
+        else f"The weights of {files.system} on {files.dataset}, with its {rows} nodes and its relations.",
         "license": "Not recorded; the terms of the source data apply",
         "url": f"urn:graphmill:{fingerprint or 'unknown'}",
         "creator": {"@type": "sc:Organization", "name": f"Not recorded; made with graphmill {software}"},
         "datePublished": _when(files),
         "version": str(files.export["version"]) + (f".0.0+{fingerprint[:16]}" if fingerprint else ".0.0"),
         "isLiveDataset": False,
-        "keywords": ["graph embeddings", files.system, files.dataset],
+        "keywords": ["graph embeddings" if files.vectors else "link prediction", files.system, files.dataset],
         "distribution": [_file(name, entry, prefix) for name, entry in listed.items()],
-        "recordSet": [_records(name, dim) for name in listed if name.endswith(".parquet")],
+        "recordSet": [
+            _records(name, dim) for name in listed if name.endswith(".parquet") and (files.vectors or name == NODES)
+        ],
     }
 
 
@@ -99,14 +105,16 @@ def _file(name: str, entry: dict[str, Any], prefix: str) -> dict[str, Any]:
 def _records(file: str, dim: int) -> dict[str, Any]:
     name = file.partition(".")[0]
     columns = [_field(name, file, *column) for column in _COLUMNS]
-    vector = _field(name, file, "embedding", "sc:Float", f"The vector: {dim} numbers, float32")
+    if dim:
+        vector = _field(name, file, "embedding", "sc:Float", f"The vector: {dim} numbers, float32")
+        columns.append({**vector, "repeated": True})
     return {
         "@type": "cr:RecordSet",
         "@id": name,
         "name": name,
         "description": "One row for each node of the graph, in its order",
         "key": [{"@id": f"{name}/node_type"}, {"@id": f"{name}/node_id"}],
-        "field": [*columns, {**vector, "repeated": True}],
+        "field": columns,
     }
 
 

@@ -41,7 +41,7 @@ _SAVED = (
     ("health", "Vectors by node type", "validation/pca.png"),
     ("health", "Cosines of pairs of rows", "validation/cosines.png"),
     ("health", "Variance by component", "validation/spectrum.png"),
-    ("drift", "Neighbours that stayed", "drift/overlap.png"),
+    ("drift", "What stayed", "drift/overlap.png"),
     ("drift", "Nodes that moved most", "drift/moved.png"),
 )
 
@@ -71,8 +71,8 @@ def write_report(folder: str | Path, out: str | Path = "") -> Path:
 
 
 def with_health(files: CardFiles) -> CardFiles:
-    """The same files with the health report of the vectors. It is computed if no file has it."""
-    if files.health and files.health_is_of_export:
+    """The same files with the health report of the vectors, if there are any. It is computed if no file has it."""
+    if not files.vectors or (files.health and files.health_is_of_export):
         return files
     from graphmill.reports.validation import validate_file
 
@@ -171,7 +171,7 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():
         yield from _curves(files)
-    if not ((files.folder / "validation" / "pca.png").is_file() and current):
+    if files.vectors and not ((files.folder / "validation" / "pca.png").is_file() and current):
         yield from _of_vectors(files)
 
 

@@ -20,6 +20,14 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.verified_files import MANIFEST
 
 HEALTH = "validation/health.json"
+PROBE = "validation/probe.json"
+
+
+def of_export(run_dir: Path) -> list[str]:
+    """The hashes of a run's exported files, by which a result is known to be of these vectors."""
+    folder = run_dir / "embeddings"
+    exported = read_manifest(folder)["files"] if (folder / MANIFEST).is_file() else {}
+    return sorted(entry["sha256"] for entry in exported.values())
 
 
 def write_health(run_dir: Path, report: HealthReport) -> Path:
@@ -28,9 +36,7 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
     Raises:
         ResourceError: it cannot be written.
     """
-    folder = run_dir / "embeddings"
-    exported = read_manifest(folder)["files"] if (folder / MANIFEST).is_file() else {}
-    content = {**report.to_dict(), "of": sorted(entry["sha256"] for entry in exported.values())}
+    content = {**report.to_dict(), "of": of_export(run_dir)}
     path = run_dir / HEALTH
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

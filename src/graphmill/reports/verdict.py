@@ -15,8 +15,9 @@ from graphmill.errors import InputError
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.verified_files import MANIFEST, VERSION, read_json_file
+from graphmill.verified_files import MANIFEST, read_json_file
 
 Word = Literal["better", "level", "worse", "broken", "unranked"]
 LEVEL_WITHOUT_INTERVAL = 0.02
@@ -61,18 +62,24 @@ class _Compared:
 
 
 def model_verdict(
-    ranking: Mapping[str, Any], health: Mapping[str, Any], drift: Mapping[str, Any], *, metric: str = ""
+    ranking: Mapping[str, Any],
+    health: Mapping[str, Any],
+    drift: Mapping[str, Any],
+    *,
+    metric: str = "",
+    vectors: bool = True,
 ) -> ModelVerdict:
     """The verdict from the contents of ``ranking.json``, ``health.json`` and ``drift.json`` ({}: not there).
 
-    ``metric``: the metric that chose the epoch, by which recommenders are compared. A model with an interval is better
+    ``metric``: the metric that chose the epoch, by which recommenders are compared. ``vectors``: the system has some, so
+    that their health belongs to the verdict. A model with an interval is better
     if the whole interval of its ratio to the best baseline is above 1, and worse if it is below 1.
     """
     compared = _compared(ranking, metric)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
     broken = bool(health.get("failure") or bad)
     word: Word = "broken" if broken else compared.word
-    parts = [compared.detail, _health(health)]
+    parts = [compared.detail, _health(health) if vectors else ""]
     if drift.get("against"):
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
     remedies = [each["remedy"] for each in bad if each.get("remedy")]
@@ -88,7 +95,7 @@ def run_verdict(folder: str | Path) -> ModelVerdict:
         InputError: a file is damaged.
     """
     root = Path(folder)
-    if not any((root / name).is_file() for name in (f"embeddings/{MANIFEST}", VERSION)):  # no vectors: nothing exported
+    if not (export_folder(root) / MANIFEST).is_file():  # nothing exported
         ranking = root / "ranking.json"
         return model_verdict(read_json_file(ranking, "") if ranking.is_file() else {}, {}, {})
     return card_verdict(read_card_files(root))
@@ -100,7 +107,7 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
     health = files.health if files.health_is_of_export else {}
     metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
     try:
-        return model_verdict(ranking, health, files.drift, metric=metric)
+        return model_verdict(ranking, health, files.drift, metric=metric, vectors=files.vectors)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(
             f"{files.folder}: ranking.json, health.json or drift.json has other fields than it should; rank and validate "

@@ -13,7 +13,8 @@ import torch
 from graphmill.atomic_files import writing
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import SCORING, export_embeddings
-from graphmill.export.weights import SCORER, export_weights
+from graphmill.export.manifests import SCORER
+from graphmill.export.weights import export_weights
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
@@ -59,6 +60,16 @@ class Restored:
         """The epoch for reports; if it is not the best one, also the best one and the reason. If the device failed, why."""
         other = {"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {}
         return {"epoch": self.epoch} | other | ({"device_reason": self.left_device} if self.left_device else {})
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the system has a vector of each node; else its export is its weights."""
+        return registry.entry(self.system.name).vectors
+
+    @property
+    def export_folder(self) -> Path:
+        """The folder of the export in the run."""
+        return self.run.embeddings if self.vectors else self.run.path / SCORER
 
     @property
     def selected_on(self) -> str:
@@ -150,8 +161,8 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     if isinstance(restored.system, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
         beside[SCORING] = restored.system.scoring(restored.model)
-    if not registry.entry(restored.system.name).vectors:
-        exported = export_weights(restored.model, restored.graph.relations, restored.run.path / SCORER, about)
+    if not restored.vectors:
+        exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
     formats, nodes = formats or settings.export, restored.graph.node_table()
     width = getattr(restored.system, "embedding_width", settings.model.embedding_dim)
@@ -178,9 +189,8 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
-    """Renew the card of vectors, tell the tracker, and copy the run; returns the export's manifest."""
-    if registry.entry(restored.system.name).vectors:
-        write_card(restored.run.path)
+    """Renew the card, tell the tracker, and copy the run; returns the export's manifest."""
+    write_card(restored.run.path)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
     copy_run(restored)

@@ -90,7 +90,7 @@ def copy(run: Path, to: Path) -> None:
     """Copy a finished run. What a killed copy leaves is no run."""
     partial = to.with_name(f".copy-{to.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(run, partial, ignore=shutil.ignore_patterns(".lock", "embeddings", "tensorboard", PARTS))
+    shutil.copytree(run, partial, ignore=shutil.ignore_patterns(".lock", "embeddings", "scorer", "tensorboard", PARTS))
     if to.is_dir():
         shutil.rmtree(to)
     partial.rename(to)

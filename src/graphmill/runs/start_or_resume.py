@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from graphmill.errors import InputError
+from graphmill.export.manifests import SCORER
 from graphmill.runs.resolve import stored_settings
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
 from graphmill.training.run_directory import RunDirectory
@@ -95,6 +96,6 @@ def _clear(run: RunDirectory, store: CheckpointStore) -> None:
     store.discard_after(-1)
     for name in ("report.json", "history.json", "metrics.jsonl", "tracker.json"):
         run.remove(name)
-    for folder in (run.embeddings, run.tensorboard, run.path / "nonfinite"):
+    for folder in (run.embeddings, run.path / SCORER, run.tensorboard, run.path / "nonfinite"):
         shutil.rmtree(folder, ignore_errors=True)
     run.create()

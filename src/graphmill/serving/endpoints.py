@@ -29,7 +29,7 @@ class Endpoint:
 
 def _vector(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     row = opened.find(asked["id"], asked["name"], asked["type"])
-    vector = opened.embeddings.vectors[row]
+    vector = opened.vector(row)
     return {"node": opened.node(row), "dimensions": len(vector), "vector": [float(value) for value in vector]}
 
 
@@ -142,8 +142,8 @@ ENDPOINTS = (
         "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
         "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
         "usual ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link was "
-        "scored for this answer, because the table lacks this head or has too few of its links. For systems with "
-        "vectors that predict links.",
+        "scored for this answer, because the table lacks this head or has too few of its links; by a system without vectors "
+        "only while the version's run is on this machine.",
         (
             *NODE,
             Parameter(

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.errors import InputError
+from graphmill.errors import GraphmillError, InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.parquet import ParquetTable
 from graphmill.predictions.table import schema
+from graphmill.serving.version_run import RunScorer
 from graphmill.usage.links import TABLE as LINKS
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ class LinkTable:
     def _link(self, relation: int, each: Mapping[str, Any]) -> Link:
         target = self._rows.get((each["tail_type"], each["tail_id"]))
         if target is None or each["score"] is None:
-            raise InputError(f"{LINKS}: {each['tail_id']} has no vector, or no score; promote the run again")
+            raise InputError(
+                f"{LINKS}: {each['tail_id']} is no node of the version, or has no score; promote the run again"
+            )
         return {
             "relation": relation,
             "target": target,
@@ -101,14 +104,15 @@ class LinkTable:
 class PredictedLinks:
     """Links that begin at a node, best first. All methods may be called by several threads at once."""
 
-    def __init__(self, scorer: ExportedScorer | BlendScorer | None, table: LinkTable | None) -> None:
+    def __init__(self, scorer: ExportedScorer | BlendScorer | RunScorer | None, table: LinkTable | None) -> None:
+        """A version has a scorer, a table, or both."""
         self._scorer, self._table = scorer, table
         self._scoring = threading.Lock()
 
     @property
     def training(self) -> TrainingLinks | None:
-        """The training links, if the version has them."""
-        return None if self._scorer is None else self._scorer.links
+        """The training links, if the version itself has them."""
+        return None if self._scorer is None or isinstance(self._scorer, RunScorer) else self._scorer.links
 
     def listed(self, relation: int, row: int, target: int) -> Link | None:
         """The table's row of a link, or None."""
@@ -118,8 +122,17 @@ class PredictedLinks:
     def best(self, relation: int, row: int, count: int, known: bool) -> list[Link]:
         """The ``count`` likeliest targets of a row in a relation. ``known``: include training links.
 
-        The table's rows come first. Other targets follow by score, below the score of the last row.
+        The table's rows come first. Other targets follow by score, below the score of the last row; of a version whose run
+        scores, only while that is on this machine.
         """
+        try:
+            return self._best(relation, row, count, known)
+        except GraphmillError:
+            if self._table is None or not isinstance(self._scorer, RunScorer):
+                raise
+            return [link for link in self._table.of(relation, row) if known or not link["known"]][:count]
+
+    def _best(self, relation: int, row: int, count: int, known: bool) -> list[Link]:
         listed = [] if self._table is None else self._table.of(relation, row)
         by_target = {link["target"]: link for link in listed}
         if known and self._scorer is not None:

@@ -31,6 +31,8 @@ from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
 from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
+from graphmill.serving.version_run import RunScorer, run_folder
+from graphmill.systems.registry import entry
 from graphmill.usage.exported import Run
 from graphmill.usage.links import TABLE as LINKS
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
@@ -57,21 +59,43 @@ class OpenVersion:
         self.problem = ""
         """Why it answers only in part, or ""."""
         self.run = Run(version.path)
-        self.embeddings = self.run.embeddings
-        # Neighbours and the projection use the space that versions share; the vectors for scoring may be in another.
-        shared = aligned_file(version.path)
-        near = self.embeddings if shared == version.path else read_embeddings(shared)
-        if len(near.ids) != len(self.embeddings.ids):
-            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(self.embeddings.ids)}")
-        self.vectors = Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
-        self.propose, self.search_kind = self._index()
+        self.nodes = self.run.nodes
+        self._vectors: Vectors | None = None
+        self.propose, self.search_kind = None, ""
+        if self.run.manifest["dim"]:
+            self._vectors = self._shared_vectors()
+            self.propose, self.search_kind = self._index()
         self._no_links = ""
         self._predicted = self._links_of()
         training = self._predicted.training if self._predicted else None
-        self.edges = None if training is None else TrainingPaths(len(self.embeddings.ids), training.edges())
+        self.edges = None if training is None else TrainingPaths(len(self.nodes.ids), training.edges())
         self._recommended = self._recommendations()
         self.files = {name: path.read_bytes() for name in SERVED if (path := self._file(name)) is not None}
-        self._known = NodeNames(list(self.embeddings.ids), list(self.embeddings.names))
+        self._known = NodeNames(list(self.nodes.ids), list(self.nodes.names))
+
+    def _shared_vectors(self) -> Vectors:
+        """Those of neighbours and the projection: in the space that versions share. The vectors for scoring may be in
+        another."""
+        shared, own = aligned_file(self.version.path), self.run.embeddings
+        near = own if shared == self.version.path else read_embeddings(shared)
+        if len(near.ids) != len(own.ids):
+            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(own.ids)}")
+        return Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
+
+    @property
+    def vectors(self) -> Vectors:
+        """The vectors. Raises :class:`RequestError` 404 if the system has none."""
+        if self._vectors is None:
+            other = " or ".join(f"/{each}" for each in self.answers) or "/search"
+            raise RequestError(
+                404, f"{self.name} is of {self.version.about['system']}, which has no vectors: ask {other}"
+            )
+        return self._vectors
+
+    def vector(self, row: int) -> NDArray[np.float32]:
+        """The vector of a node, float32 [d]. Raises as :attr:`vectors`."""
+        _ = self.vectors
+        return np.asarray(self.run.embeddings.vectors[row])
 
     def _file(self, name: str) -> Path | None:
         """A file of the version, verified; None if the version has none of this name."""
@@ -79,17 +103,18 @@ class OpenVersion:
 
     def _links_of(self) -> PredictedLinks | None:
         try:
-            scorer = self.run.scorer if self._file(SCORING) is not None else None
+            scorer: Any = self.run.scorer if self._file(SCORING) is not None else None
         except GraphmillError as error:  # its vectors can still be used
             self._no_links = str(error)
             self.problem = f"it predicts no links: {error}"
             log.warning("%s: %s", self.name, self.problem)
             return None
-        table = self._file(LINKS)
+        table, about = self._file(LINKS), self.version.about
+        if self._vectors is None and not entry(about["system"]).recommends and run_folder(self.version) is not None:
+            scorer = RunScorer(self.version)
         if table is None:
             return None if scorer is None else PredictedLinks(scorer, None)
-        ids = self.embeddings.ids
-        rows = {(self.run.type_of(row), str(node)): row for row, node in enumerate(ids)}
+        rows = {(self.run.type_of(row), str(node)): row for row, node in enumerate(self.nodes.ids)}
         return PredictedLinks(scorer, LinkTable(table, self.run.manifest["relations"], rows))
 
     def _index(self) -> tuple[Propose | None, str]:
@@ -136,25 +161,25 @@ class OpenVersion:
             hint = self._known.did_you_mean(node or name)
             raise RequestError(404, f"{self.name} has no node with {asked}{of_type}{hint}; /search?q=… finds nodes")
         if len(rows) > 1:
-            nodes = ", ".join(f"{self.embeddings.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
+            nodes = ", ".join(f"{self.nodes.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
             more = ", …" if len(rows) > NAMED else ""
             raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; choose one with id= and type=")
         return rows[0]
 
     def node(self, row: int) -> dict[str, str]:
         """id, name and type of a row."""
-        e = self.embeddings
+        e = self.nodes
         return {"id": str(e.ids[row]), "name": str(e.names[row]), "type": self.run.type_of(row)}
 
     def _require_type(self, kind: str) -> None:
-        if kind and kind not in self.embeddings.type_names:
+        if kind and kind not in self.nodes.type_names:
             raise RequestError(
-                404, f"{self.name} has no node type '{kind}' (it has {', '.join(self.embeddings.type_names)})"
+                404, f"{self.name} has no node type '{kind}' (it has {', '.join(self.nodes.type_names)})"
             )
 
     @cached_property
     def _texts(self) -> list[str]:
-        e = self.embeddings
+        e = self.nodes
         return [f"{unaccented(name)}\t{unaccented(node)}" for node, name in zip(e.ids, e.names, strict=True)]
 
     def search(self, text: str, kind: str, k: int) -> list[dict[str, str]]:
@@ -182,7 +207,7 @@ class OpenVersion:
         if not self.vectors.usable[row]:
             return []
         if among:
-            of_type = self.embeddings.types == self.embeddings.type_names.index(among)
+            of_type = self.nodes.types == self.nodes.type_names.index(among)
             rows, cosines = self.vectors.nearest(row, k, of_type)
         elif self.propose is not None:
             rows, cosines = self.vectors.proposed(row, k, self.propose)
@@ -250,6 +275,11 @@ class OpenVersion:
         if self._predicted is None:
             if self._recommended is not None:
                 raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
+            if self._vectors is None:
+                why = (
+                    "holds no table of links, and its run is not on this machine: promote it after graphmill links RUN"
+                )
+                raise RequestError(404, f"{self.name} {why}")
             raise RequestError(
                 404,
                 f"{self.name} has vectors and no {SCORING}: they are not of a system that predicts links",
@@ -287,7 +317,7 @@ class OpenVersion:
                 404, f"{self.name} holds no recommendations: promote a recommender with recommendations above 0"
             )
         table, begins = self._recommended
-        node = str(self.embeddings.ids[row])
+        node = str(self.nodes.ids[row])
         if node not in begins:
             raise RequestError(404, f"{self.name} has no recommendations for '{node}' ({self.run.type_of(row)})")
         start, stop = begins[node]
@@ -299,7 +329,7 @@ class OpenVersion:
     @property
     def answers(self) -> list[str]:
         """The endpoints that this version can answer."""
-        found = ["vector", "neighbors"] + ["edges"] * (self.edges is not None)
+        found = ["vector", "neighbors"] * (self._vectors is not None) + ["edges"] * (self.edges is not None)
         return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
     def json(self, name: str) -> Any:

@@ -35,8 +35,8 @@ def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[st
         near, _ = opened.vectors.nearest(around, k)
         rows = np.concatenate([[around], near])
     else:
-        rows = drawn(opened.embeddings.types, opened.vectors.usable, points)
-    e, where = opened.embeddings, place(opened.vectors.unit(rows))
+        rows = drawn(opened.nodes.types, opened.vectors.usable, points)
+    e, where = opened.nodes, place(opened.vectors.unit(rows))
     return {
         "explained": explained,
         "types": list(e.type_names),
@@ -69,7 +69,7 @@ def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> ND
 def _pca(opened: OpenVersion) -> Map:
     from sklearn.decomposition import PCA
 
-    units = opened.vectors.unit(drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON))
+    units = opened.vectors.unit(drawn(opened.nodes.types, opened.vectors.usable, FITTED_ON))
     if len(units) < 2 or units.shape[1] < 2:
         raise RequestError(404, f"{opened.name} has {len(units)} vectors of {units.shape[1]}: nothing to project")
     fitted = PCA(2, random_state=0).fit(units)

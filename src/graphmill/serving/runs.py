@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from graphmill.errors import GraphmillError
+from graphmill.export.manifests import EMBEDDINGS, SCORER
 from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import REPORT
 from graphmill.reports.verdict import card_verdict
@@ -26,12 +27,12 @@ _kept: dict[tuple[Path, float], dict[str, Any]] = {}
 def finished_runs(root: Path) -> list[dict[str, Any]]:
     """The exported runs below the project's outputs, the newest first: ``dataset``, ``model``, ``run``, ``when``,
     ``verdict``, ``metrics`` and ``settings``. Runs that cannot be read are left out."""
-    found = [
-        (path.stat().st_mtime, path.parents[1]) for path in (root / OUTPUTS).glob("*/*/*/embeddings/manifest.json")
-    ]
+    exports = [path for kind in (EMBEDDINGS, SCORER) for path in (root / OUTPUTS).glob(f"*/*/*/{kind}/manifest.json")]
+    found = [(path.stat().st_mtime, path.parent) for path in exports]
     rows = []
-    for made, run in sorted(found, reverse=True)[:MOST_RUNS]:
-        key = run, max(path.stat().st_mtime for path in (run, run / "embeddings"))  # reports are written by renaming
+    for made, export in sorted(found, reverse=True)[:MOST_RUNS]:
+        run = export.parent
+        key = run, max(path.stat().st_mtime for path in (run, export))  # reports are written by renaming
         if key not in _kept:
             try:
                 _kept[key] = _row(root, run, made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
@@ -36,7 +37,7 @@ def called(name: str) -> str:
     """The name of a system as it is registered, for a name in any case (``HGT``) and with blanks or hyphens; any other
     text as it is."""
     plain = {each.lower().replace("_", ""): each for each in SYSTEMS}
-    return name if name in SYSTEMS else plain.get("".join(c for c in name.lower() if c.isalnum()), name)
+    return name if name in SYSTEMS else plain.get(re.sub(r"[\s_-]", "", name.lower()), name)
 
 
 def entry(name: str) -> Entry:

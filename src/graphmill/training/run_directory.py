@@ -221,7 +221,7 @@ def _written(path: Path) -> int:
 
 
 def _is_good(path: Path) -> bool:
-    if (path / "embeddings" / "manifest.json").exists():
+    if any((path / folder / "manifest.json").exists() for folder in ("embeddings", "scorer")):
         return True
     from graphmill.training.checkpoint import CheckpointStore  # imports torch, which most calls do not need
 

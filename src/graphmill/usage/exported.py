@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.weights import whole_export
+from graphmill.evaluation.embedding_files import Embeddings, ExportedNodes, read_embeddings, read_nodes
+from graphmill.export.manifests import export_folder, read_manifest
+from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import once_more_for_a_run
+from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,19 +45,28 @@ class Run:
         path = Path(path)
         # `current` is a link to a promoted version: use the version that it names now.
         self.path = path = path.resolve() if path.is_symlink() else path
-        self._directory, self.manifest = whole_export(path)
+        self._directory = export_folder(path)
+        self.manifest = read_manifest(self._directory)
         self._made = str(self.manifest.get("system", "embeddings"))
-        _ = "rows" in self.manifest and self.embeddings  # a damaged file is refused here
+        if not self.manifest["dim"]:
+            for name in self.manifest["files"]:
+                verified_file(self._directory, name)
+        _ = self.nodes  # a damaged file is refused here
 
     @cached_property
     def embeddings(self) -> Embeddings:
         """The vectors of all nodes. Raises :class:`InputError` if the system has none."""
-        if "rows" not in self.manifest:
+        if not self.manifest["dim"]:
             raise InputError(f"{self.path}: {self._made} has no vectors of nodes; use links, rank or explain")
         return read_embeddings(self._directory)
 
+    @cached_property
+    def nodes(self) -> ExportedNodes:
+        """The nodes of the graph: ids, names and types."""
+        return self.embeddings if self.manifest["dim"] else read_nodes(self._directory / NODES)
+
     def __repr__(self) -> str:
-        has = "{:,} vectors of {}".format(*self.embeddings.vectors.shape) if "rows" in self.manifest else "no vectors"
+        has = "{:,} vectors of {}".format(*self.embeddings.vectors.shape) if self.manifest["dim"] else "no vectors"
         return f"Run({str(self.path)!r}: {self._made}, {has})"
 
     def _repr_html_(self) -> str:
@@ -65,7 +76,7 @@ class Run:
 
     @cached_property
     def _known(self) -> NodeNames:
-        return NodeNames(list(self.embeddings.ids), list(self.embeddings.names))
+        return NodeNames(list(self.nodes.ids), list(self.nodes.names))
 
     def row(self, node: str, node_type: str = "") -> int:
         """Return the row of a node by its id, else by its name. Give ``node_type`` if several nodes are called so.
@@ -94,10 +105,10 @@ class Run:
 
     def type_of(self, row: int) -> str:
         """Node type of a row."""
-        return self.embeddings.type_names[int(self.embeddings.types[row])]
+        return self.nodes.type_names[int(self.nodes.types[row])]
 
     def __len__(self) -> int:
-        return len(self.embeddings.ids)
+        return len(self.nodes.ids)
 
     def __getitem__(self, node: str) -> np.ndarray:
         """The vector of a node id: float32 [d]."""
@@ -155,8 +166,8 @@ class Run:
     def _about(self, rows: Any, prefix: str) -> dict[str, list[str]]:
         chosen = [int(row) for row in rows]
         return {
-            f"{prefix}id": [str(self.embeddings.ids[row]) for row in chosen],
-            f"{prefix}name": [str(self.embeddings.names[row]) for row in chosen],
+            f"{prefix}id": [str(self.nodes.ids[row]) for row in chosen],
+            f"{prefix}name": [str(self.nodes.names[row]) for row in chosen],
             f"{prefix}type": [self.type_of(row) for row in chosen],
         }
 

@@ -101,7 +101,7 @@ def relation_of_export(
 
 def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
     """The node types in which all of these ids exist; all types if there are no ids."""
-    found = set(run.embeddings.type_names)
+    found = set(run.nodes.type_names)
     for node in nodes:
         found &= set(run.types_of(node))
     return found

@@ -19,9 +19,8 @@ from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
-from graphmill.runs.export import Restored, restore
+from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
-from graphmill.runs.train import train
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
@@ -60,7 +59,7 @@ class AsksLinks(Protocol):
 
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex, random, no_message) and their comparison."""
+    """The rankings by name (model, degree, knn, spectral, complex, random) and their comparison."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
@@ -96,7 +95,7 @@ def rank_any(
     training of a baseline. If ``export.copy_to`` is set, the run is copied again.
     """
     found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
-    if (restored.run.embeddings / EXPORTED).is_file():
+    if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     copy_run(restored)
     return found
@@ -208,8 +207,7 @@ def rank_run(
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
-    model as they are, others from a cache in a folder beside the run directories. If the system passes messages, it also
-    trains the same settings without layers, in its own folder there. Like any run it is reused, so it is trained once.
+    model as they are, others from a cache in a folder beside the run directories.
     """
     settings, system = restored.job.settings, restored.system
     own = isinstance(system, AsksLinks)
@@ -228,18 +226,10 @@ def rank_run(
     others |= _by_baselines(restored, split, sides, parts, outlets=outlets, poll=poll, stop=stop)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
-    without_messages = getattr(settings, "without_messages", None)
-    if without_messages is not None and settings.model.num_layers:
-        values = without_messages().model_dump() | {"preset": "none"}
-        root = restored.run.path.parent / "without_messages"
-        result = train(values, "the baseline without message passing", root=str(root), outlets=outlets, stop=stop)
-        other = restore(result["run_dir"])
-        rankings["no_message"] = ranked_by(other.system.scorer(other.model))
     comparison = compare_to_baselines(
         rankings["model"],
         rankings["degree"],
         rankings["random"],
-        rankings.get("no_message"),
         others=others,
         seed=seed,
     )

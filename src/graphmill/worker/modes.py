@@ -145,6 +145,21 @@ def _drift(job: Job, control: Control) -> Result:
     return {name: report[name] for name in ("against", "name", "status", "multiple")}
 
 
+def _choose(job: Job, control: Control) -> Result:
+    """``graph``, ``budget``, ``run_root``, ``overrides``. Returns the chosen system and its run; the file has the rest."""
+    from graphmill.usage.choose import choose
+
+    found = choose(
+        job["graph"],
+        job["budget"],
+        root=job["run_root"],
+        overrides=job["overrides"],
+        tell=control.note,
+        stop=control.stop,
+    )
+    return {"system": found.system, "run_dir": found.run, "folder": found.folder}
+
+
 def _trial(job: Job, control: Control) -> Result:
     """``search`` (settings with their section), ``run_root``, ``key``, ``overrides``; ``shared``: the study is in a
     database, whose address is in the environment."""
@@ -191,6 +206,7 @@ MODES: dict[str, Callable[[Job, Control], Result]] = {
     "influence": _influence,
     "promote": _promote,
     "drift": _drift,
+    "choose": _choose,
     "trial": _trial,
     "leaderboard": _leaderboard,
 }

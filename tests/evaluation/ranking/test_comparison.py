@@ -22,33 +22,23 @@ MODEL, DEGREE, RANDOM = ranking(0.5, 0.3, 0.1), ranking(0.2, 0.2, 0.2), ranking(
 
 
 def test_ratios_and_shares() -> None:
-    found = compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2))
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM)
     assert found.ratios["mrr_over_degree"] == pytest.approx(1.5)
     assert found.ratios["mrr_over_random"] == pytest.approx(15)
     assert found.ratios["share_above_degree"] == pytest.approx(2 / 3)
-    assert found.ratios["mrr_over_no_message"] == pytest.approx(0.9)
-    assert found.ratios["share_above_no_message"] == pytest.approx(1 / 3)
     assert {verdict.name: verdict.status for verdict in found.verdicts} == {
         "mrr_over_degree": "pass",
         "share_above_degree": "warn",
         "mrr_over_random": "pass",
         "mrr_over_best_baseline": "pass",
-        "mrr_over_no_message": "warn",
     }
-    assert found.relations[1].mrr == {"model": 0.3, "degree": 0.2, "random": 0.02, "no_message": 0.4}
+    assert found.relations[1].mrr == {"model": 0.3, "degree": 0.2, "random": 0.02}
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_a_baseline_that_was_not_run_is_not_judged() -> None:
-    found = compare_to_baselines(MODEL, DEGREE, RANDOM)
-    assert "mrr_over_no_message" not in found.ratios
-    assert "mrr_over_no_message" not in {verdict.name for verdict in found.verdicts}
-
-
 def test_equality_with_the_baseline_is_not_above_it() -> None:
-    found = compare_to_baselines(DEGREE, DEGREE, RANDOM, DEGREE)
+    found = compare_to_baselines(DEGREE, DEGREE, RANDOM)
     assert found.ratios["share_above_degree"] == 0
-    assert {v.name: v.status for v in found.verdicts}["mrr_over_no_message"] == "warn"
 
 
 def test_thresholds_are_settings() -> None:
@@ -65,10 +55,10 @@ def test_rankings_of_different_queries_are_refused(other: LinkRanking) -> None:
 
 
 def test_the_best_baseline_is_what_the_model_is_held_against() -> None:
-    found = compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2), others={"knn": ranking(0.5, 0.4, 0.3)})
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM, others={"knn": ranking(0.5, 0.4, 0.3)})
     assert found.against.best == "knn"
     assert found.ratios["mrr_over_best_baseline"] == pytest.approx(0.75)
     verdict = next(v for v in found.verdicts if v.name == "mrr_over_best_baseline")
     assert verdict.status == "warn"
     assert "kNN (0.4000, 33% above) beats the model" in verdict.meaning
-    assert list(found.macro) == ["model", "degree", "knn", "random", "no_message"]
+    assert list(found.macro) == ["model", "degree", "knn", "random"]

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import HGTConv
 
+from graphmill.graph.spectral_vectors import shortened as numpy_shortened
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.model import HGT, HGTLayer
+from graphmill.systems.hgt.model import HGT, HGTLayer, shortened
 from tests.kernels.hgt.graphs import Shape, hub, random_edges
 
 SHAPES: dict[str, Shape] = {
@@ -196,8 +197,38 @@ def test_inference_in_chunks_equals_the_forward_pass(name: str, chunk_rows: int)
     assert_equal(torch.cat([c.rows for c in chunks]), model.eval()(graph, features).detach())
 
 
-def test_the_length_of_an_embedding_says_nothing_unless_output_norm_is_off() -> None:
-    for on in (True, False):
-        model, graph = small_model(output_norm=on)
-        lengths = model(graph).norm(dim=1)
-        assert torch.allclose(lengths, torch.full_like(lengths, 10**0.25), rtol=1e-3) == on
+@pytest.mark.parametrize("width", [8, 5, 11])
+def test_it_starts_as_the_mean_of_the_neighbours_spectral_vectors(width: int) -> None:
+    """Before any training, one layer's rows are nearly parallel to the means, whose entries are as small as they are."""
+    counts, sizes, seed = SHAPES["several types"]
+    edges = random_edges(counts, sizes, seed)
+    torch.manual_seed(0)
+    dims = dict.fromkeys(range(3), width + 2)
+    model = HGT(counts, [(e.source_type, e.target_type) for e in edges], 8, 8, 1, 2, feature_dims=dims, spectral=width)
+    given = {t: torch.randn(n, width + 2) / 20 for t, n in enumerate(counts)}
+    with torch.no_grad():
+        for table in model.tables:
+            table.zero_()
+        for own in model.features.values():
+            own.weight[:, :2] = 0.0
+        found = model.eval()(MessageGraph.build(counts, edges), given).split(counts)
+    for target, rows in enumerate(found):
+        total = torch.zeros(counts[target], 8)
+        degree = torch.zeros(counts[target], 1)
+        for e in edges:
+            if e.target_type == target:
+                sent = torch.nn.functional.pad(given[e.source_type][:, 2:], (0, max(8 - width, 0)))[:, :8]
+                total.index_add_(0, torch.as_tensor(e.dst), sent[torch.as_tensor(e.src)])
+                degree.index_add_(0, torch.as_tensor(e.dst), torch.ones(len(e.dst), 1))
+        some = degree[:, 0] > 1
+        cosine = torch.nn.functional.cosine_similarity(rows[some], total[some])
+        assert cosine.min() > 0.8
+        assert cosine.mean() > 0.95
+
+
+def test_shortened_rows_are_those_of_numpy_and_have_a_gradient_at_zero() -> None:
+    rows = torch.randn(20, 6) * torch.logspace(-1, 1, 20)[:, None]
+    torch.testing.assert_close(shortened(rows), torch.from_numpy(numpy_shortened(rows.numpy())), rtol=2e-3, atol=1e-4)
+    zero = torch.zeros(1, 6, requires_grad=True)
+    shortened(zero).sum().backward()
+    assert torch.isfinite(zero.grad).all()

@@ -5,7 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.triples import read_triples
+from graphmill.systems.hgt.settings import SAMPLES, SIMILARITY, SUPERVISED
 from graphmill.systems.hgt.system import HgtSystem
 from tests.training.cases import CASES, typed_graph
 
@@ -20,14 +24,14 @@ def system(graph: TypedGraph, case: str = "hgt-full", **sections: dict[str, obje
 
 
 def test_a_step_supervises_the_fraction_of_each_relation_and_no_more(graph: TypedGraph) -> None:
-    own = system(graph, sampling={"supervision_fraction": 0.2, "edge_sample_size": 30})
+    own = system(graph, sampling={"edge_sample_size": 6})
     batch = own.step(own.phases[0], 0, 0)
     for number, relation in enumerate(own.data.relations):
-        assert (batch.relation == number).sum() == min(30, int(0.2 * len(relation.src)))
+        assert (batch.relation == number).sum() == min(6, int(SUPERVISED * len(relation.src)))
 
 
 def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGraph) -> None:
-    own = system(graph, sampling={"supervision_fraction": 0.25})
+    own = system(graph)
     relation = own.data.relations[0]
     steps = len(relation.src) // own.sampler.links[0]
     seen = [
@@ -46,19 +50,19 @@ def test_the_pairs_of_a_step_carry_no_message_in_any_direction_or_relation(graph
     masked = set(batch.masked.tolist())
     for relation in own.data.relations:
         heads, tails = relation.src + relation.source_offset, relation.dst + relation.target_offset
-        for head, tail, pair in zip(heads.tolist(), tails.tolist(), relation.pair.tolist(), strict=True):
+        for head, tail, pair in zip(heads.tolist(), tails.tolist(), relation.mask.tolist(), strict=True):
             assert (frozenset((head, tail)) in supervised) == (pair in masked)
 
 
 def test_sampled_messages_are_disjoint_from_the_supervision_of_their_micro_batch(graph: TypedGraph) -> None:
     own = system(graph, "hgt-edge-sampled")
     batch = own.step(own.phases[0], 0, 1)
-    assert len(batch.micro) == 3
+    assert len(batch.micro) == SAMPLES
     for micro in batch.micro:
         assert micro.messages is not None
         for relation, rows in zip(own.data.relations, micro.messages, strict=True):
-            assert not set(relation.pair[rows].tolist()) & set(micro.masked.tolist())
-            assert len(rows) <= 80 // 3
+            assert not set(relation.mask[rows].tolist()) & set(micro.masked.tolist())
+            assert len(rows) <= 80 // SAMPLES
             assert (np.diff(rows) > 0).all()
     # The micro-batches share the step's supervision out among them.
     whole = [(r, h, t) for m in batch.micro for r, h, t in zip(m.relation, m.head, m.tail, strict=True)]
@@ -96,7 +100,7 @@ def test_the_degree_of_a_supervised_target_leaves_its_own_link_out(graph: TypedG
         assert shown == pytest.approx(np.log(1 + degree - 1), abs=1e-6)
 
 
-def test_at_least_seventy_percent_of_the_edges_carry_messages_at_the_default_fraction(graph: TypedGraph) -> None:
+def test_at_least_seventy_percent_of_the_edges_carry_messages(graph: TypedGraph) -> None:
     assert system(graph).message_coverage() >= 0.7
 
 
@@ -112,4 +116,33 @@ def test_contrastive_positives_share_enough_genes(graph: TypedGraph) -> None:
     for row, anchor in enumerate(batch.anchor.tolist()):
         for other in batch.positive[starts[row] : starts[row + 1]].tolist():
             a, b = genes[anchor], genes[other]
-            assert len(a & b) / len(a | b) > own.settings.objective.similarity_threshold
+            assert len(a & b) / len(a | b) > SIMILARITY
+
+
+def test_files_that_split_the_relations_of_a_pair_mask_a_link_and_its_reverse_alone(tmp_path: Path) -> None:
+    """Other relations of the two nodes are there when a held-out link is ranked, so they are in a step as well."""
+    rng = np.random.default_rng(0)
+    pairs = np.unique(np.sort(rng.integers(0, 40, (150, 2)), axis=1), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    rows = [(f"n{a}", name, f"n{b}") for a, b in pairs.tolist() for name in ("p", "q")]
+    held_out = set(range(0, len(rows), 10))
+    for file, kept in (("train", set(range(len(rows))) - held_out), ("valid", held_out), ("test", held_out)):
+        lines = ("\t".join(rows[n]) for n in sorted(kept))
+        (tmp_path / f"{file}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    triples = read_triples(tmp_path)
+    built = build_graph(triples.nodes, triples.edges, GraphSettings(add_reverse="inverse"), tmp_path / "graph")
+    own = system(built, "hgt-softmax")
+    batch = own.step(own.phases[0], 0, 0)
+    masked = set(batch.masked.tolist())
+    links = {
+        (own.data.groups[r], frozenset(ends))
+        for r, *ends in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True)
+    }
+    others = 0
+    for number, relation in enumerate(own.data.relations):
+        for head, tail, mask in zip(relation.src.tolist(), relation.dst.tolist(), relation.mask.tolist(), strict=True):
+            assert ((own.data.groups[number], frozenset((head, tail))) in links) == (mask in masked)
+            others += mask not in masked and any(frozenset((head, tail)) == ends for _, ends in links)
+    assert others, "the other relation of a supervised pair carries messages"
+    everything = own.data.masks_of(np.arange(built.num_pairs))
+    assert len(everything) == own.data.masks > built.num_pairs

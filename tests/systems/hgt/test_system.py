@@ -15,8 +15,7 @@ from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import fingerprint, parse_settings, read_settings
 from graphmill.systems.hgt.batch import round_up
-from graphmill.systems.hgt.presets import LINK_CONTRASTIVE, PRESETS_OF_LINK_CONTRASTIVE
-from graphmill.systems.hgt.settings import PRESETS, choose_preset
+from graphmill.systems.hgt.settings import TEMPERATURE
 from graphmill.training.contract import Encoded
 from tests.training.cases import CASES, trained, typed_graph
 
@@ -38,21 +37,20 @@ def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, 
     return system, model, z, {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("decoder", ["distmult", "dot"])
-def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph, decoder: str) -> None:
-    system, model, z, found = losses(graph, model={"decoder": decoder})
+def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph) -> None:
+    system, model, z, found = losses(graph)
     batch = system.step(system.phases[0], 0, 1)
-    weights = model.decoder.relation
+    weights = model.decoder.weights()
     means = []
     for number in np.unique(batch.relation):
         mine = batch.relation == number
-        vector = weights[number] if weights is not None else torch.ones(z.shape[1], dtype=z.dtype)
+        vector = weights[number]
 
         def score(
             tails: np.ndarray, degree: np.ndarray, mine: Any = mine, vector: Any = vector, number: Any = number
         ) -> Any:
-            s = (z[batch.head[mine]] * vector * z[tails]).sum(1)
-            return s + model.decoder.popularity[number] * torch.from_numpy(degree) + model.decoder.offset[number]
+            s = ((z[batch.head[mine]] * vector).roll(8, 1) * z[tails]).sum(1)
+            return s + model.decoder.popularities()[number] * torch.from_numpy(degree) + model.decoder.offset[number]
 
         positive = score(batch.tail[mine], batch.tail_degree[mine])
         loss = -torch.log(torch.sigmoid(positive)).mean()
@@ -67,7 +65,7 @@ def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> N
     system, _, z, found = losses(graph)
     batch, similar = system.step(system.phases[0], 0, 1), system.data.similar
     unit = torch.nn.functional.normalize(z[similar.first : similar.first + similar.count], dim=1)
-    cosine = (unit @ unit.T / system.settings.objective.temperature).numpy()
+    cosine = (unit @ unit.T / TEMPERATURE).numpy()
     total = 0.0
     for row, anchor in enumerate(batch.anchor - similar.first):
         positives = batch.positive[batch.positive_indptr[row] : batch.positive_indptr[row + 1]] - similar.first
@@ -90,7 +88,7 @@ def test_the_weights_of_the_two_terms_add_up_to_one_and_a_graph_without_diseases
     assert terms == {"link": 1.0}
 
 
-def test_weight_decay_leaves_tables_biases_and_norms_alone(graph: TypedGraph) -> None:
+def test_weight_decay_leaves_tables_biases_and_gates_alone(graph: TypedGraph) -> None:
     _, system = CASES["hgt-full"].build(graph)
     decayed = {
         n
@@ -99,7 +97,7 @@ def test_weight_decay_leaves_tables_biases_and_norms_alone(graph: TypedGraph) ->
         for n in g.names
     }
     assert decayed
-    assert not [n for n in decayed if "tables" in n or n.endswith("bias") or "norms" in n or "skip" in n]
+    assert not [n for n in decayed if "tables" in n or n.endswith("bias") or "skip" in n]
 
 
 def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGraph) -> None:
@@ -118,6 +116,8 @@ def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGra
     ("values", "words"),
     [
         ({"model": {"hidden_dim": 100, "num_heads": 8}}, "use 104"),
+        ({"model": {"embedding_dim": 15}}, "make it even"),
+        ({"model": {"num_layers": 0}}, "num_layers"),
         ({"acceleration": {"batch_size": 64}}, "sampling.edge_sample_size"),
         ({"acceleration": {"batch_sise": 64}}, "batch_sise"),
         ({"training": {"epochs": 0}}, "epochs"),
@@ -132,41 +132,12 @@ def test_what_cannot_be_honoured_is_refused_in_one_sentence(values: dict[str, An
     assert "\n" not in str(caught.value)
 
 
-def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
-    for loss, presets in (("softmax", PRESETS), ("link_contrastive", PRESETS_OF_LINK_CONTRASTIVE)):
-        for name, preset in presets.items():
-            filled = parse_settings({"system": "hgt", "preset": name, "objective": {"loss": loss}}, "x")
-            for section, fields in preset.items():
-                for key, value in fields.items():
-                    assert getattr(getattr(filled, section), key) == value
-    other = {"loss": "link_contrastive"}
-    own = parse_settings({"system": "hgt", "preset": "quality", "objective": other, "training": {"epochs": 7}}, "x")
-    assert own.training.epochs == 7  # type: ignore[attr-defined]
-    assert own.training.learning_rate == 0.0005  # type: ignore[attr-defined]
-    assert choose_preset("mps", 8 << 30)[0] == "m1_8gb"
-    assert choose_preset("mps", 64 << 30)[0] == "m1_32gb"
-    assert [choose_preset("cuda", gib << 30)[0] for gib in (4, 16)] == ["low_memory", "cuda"]
-    assert choose_preset("cpu", 4 << 30)[0] == "low_memory"
-    assert choose_preset("cpu", 24 << 30)[0] == "none"
-
-
 def test_the_defaults_are_the_settings_that_were_measured(repository: Path) -> None:
     """What ``benchmarks.link_quality`` trains by is what a user gets who writes nothing."""
     ours = parse_settings({"system": "hgt", "preset": "none"}, "x").model_dump()
-    measured = parse_settings(read_settings(repository / "examples/hgt/hetionet_softmax.yaml"), "y").model_dump()
+    measured = parse_settings(read_settings(repository / "examples/hgt/hetionet_kg_5k.yaml"), "y").model_dump()
     same = {"data": "", "evaluation": {}}  # when the epochs are evaluated, and by how many queries
     assert ours | same == measured | same
-
-
-def test_link_contrastive_has_its_own_defaults() -> None:
-    objective = {"loss": "link_contrastive"}
-    plain = parse_settings({"system": "hgt", "objective": objective}, "x")
-    for section, defaults in LINK_CONTRASTIVE.items():
-        for name, value in defaults.items():
-            assert getattr(getattr(plain, section), name) == value
-    written = {"sampling": {"edge_sample_size": 70}, "model": {"hidden_dim": 16}}
-    own = parse_settings({"system": "hgt", "objective": objective, **written}, "x")
-    assert (own.sampling.edge_sample_size, own.model.hidden_dim) == (70, 16)  # type: ignore[attr-defined]
 
 
 def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: TypedGraph) -> None:
@@ -187,11 +158,6 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
     assert digest(evaluation={"eval_every": 1}) == same
     for identity in ({"model": {"dropout": 0.1}}, {"training": {"seed": 1}}, {"acceleration": {"precision": "bf16"}}):
         assert digest(**identity) != same
-    sampled = CASES["hgt-edge-sampled"]
-    two, three = (
-        fingerprint(sampled.job(graph, sampling={"accumulation_steps": k}), graph.content_hash, 1) for k in (2, 3)
-    )
-    assert two != three
 
 
 def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
@@ -222,7 +188,7 @@ def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int,
 
 def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
     case = CASES["hgt-full"]
-    few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
+    few = {"edge_sample_size": 1}
     _, system = case.build(graph, sampling=few, objective={"contrastive_weight": 0.0})
     model = case.model(system, torch.float64).eval()
     batch = system.step(system.phases[0], 0, 1)
@@ -244,7 +210,7 @@ def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGrap
         assert torch.equal(system.encode(model, part).tensors["lookup"], encoded.tensors["lookup"])
 
 
-@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 2, 3])
 def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: TypedGraph, layers: int) -> None:
     case = CASES["hgt-edge-sampled"]
     _, system = case.build(graph, model={"num_layers": layers}, sampling={"edge_sample_size": 40})

@@ -101,7 +101,7 @@ def test_the_export_is_the_weights(graph: TypedGraph, trained: Path) -> None:
     from safetensors.torch import load_file
 
     manifest = export_run(restore(trained))
-    assert set(manifest["files"]) == {"weights.safetensors", "relations.parquet"}
+    assert set(manifest["files"]) == {"weights.safetensors", "relations.parquet", "nodes.parquet"}
     weights = load_file(trained / "scorer" / "weights.safetensors")
     model = restore(trained).model
     assert set(weights) == set(model.state_dict())

@@ -8,13 +8,17 @@ the graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from graphmill.evaluation.drift.figures import DriftFigures
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
 from graphmill.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from graphmill.evaluation.drift.figures import DriftFigures
+    from graphmill.evaluation.drift.lists import ListFigures
 
 Status = Literal["pass", "warn", "fail"]
 Name = Literal[
@@ -28,6 +32,7 @@ Name = Literal[
     "data_lost_hidden",
     "nodes_vanished",
 ]
+Figures = TypeVar("Figures", bound="DriftFigures | ListFigures", covariant=True)
 SAME = 0.999
 """With at least this mean cosine, vectors count as the same."""
 ASSUMED_OVERLAP = 0.5
@@ -98,10 +103,11 @@ class DriftVerdict:
 
 
 @dataclass(frozen=True)
-class DriftReport:
-    """``findings``, the most serious first. ``multiple``: neighbours lost divided by those that another seed loses."""
+class DriftReport(Generic[Figures]):
+    """``findings``, the most serious first. ``multiple``: neighbours (or places in lists) lost divided by those that
+    another seed loses."""
 
-    figures: DriftFigures
+    figures: Figures
     noise: SeedNoise
     graph: GraphDifference | None
     multiple: float
@@ -140,17 +146,23 @@ def drift_report(
     noise: SeedNoise | None = None,
     graph: GraphDifference | None = None,
     thresholds: DriftThresholds | None = None,
-) -> DriftReport:
+) -> DriftReport[DriftFigures]:
     """Combine the figures, the seed's effect and the graph's change. ``graph`` None: not known, for plain files."""
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
-    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, unit, graph, bounds)]
+    near = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
+    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_vanished(figures, bounds)]
+    found += data_lost(graph, bounds, *near)
     explained = bool(found)
     if not any(finding.name == "ids_permuted" for finding in found):
         found.append(_moved(figures, multiple, unit, bounds, explained))
+    return DriftReport(figures, unit, graph, multiple, by_gravity(found))
+
+
+def by_gravity(findings: Sequence[DriftVerdict]) -> tuple[DriftVerdict, ...]:
+    """The findings, the most serious first."""
     gravity = {"fail": 0, "warn": 1, "pass": 2}
-    found.sort(key=lambda finding: gravity[finding.status])
-    return DriftReport(figures, unit, graph, multiple, tuple(found))
+    return tuple(sorted(findings, key=lambda finding: gravity[finding.status]))
 
 
 def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
@@ -190,43 +202,45 @@ def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerd
     ]
 
 
-def _lost(
-    figures: DriftFigures, multiple: float, unit: SeedNoise, graph: GraphDifference | None, bounds: DriftThresholds
-) -> list[DriftVerdict]:
-    found = []
+def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdict]:
     gone = figures.overall.vanished / max(figures.overall.vanished + figures.overall.shared, 1)
-    if gone >= bounds.lost_warn:
-        found.append(
-            DriftVerdict(
-                "nodes_vanished",
-                "fail" if gone >= bounds.lost_fail else "warn",
-                f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
-                "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
-            )
+    if gone < bounds.lost_warn:
+        return []
+    return [
+        DriftVerdict(
+            "nodes_vanished",
+            "fail" if gone >= bounds.lost_fail else "warn",
+            f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
+            "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
         )
+    ]
+
+
+def data_lost(
+    graph: GraphDifference | None, bounds: DriftThresholds, near: float = math.inf, how: str = ""
+) -> list[DriftVerdict]:
+    """The finding on lost node pairs, if there are enough. ``near``: by how many times the effect of another seed ``how``
+    (neighbours changed, or vectors turned); below a bound, the vectors hide the loss."""
     if graph is None or graph.lost_share < bounds.lost_warn:
-        return found
+        return []
     largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
     said = f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})" if where else "")
     remedy = (
         "If the data should not have shrunk: check the sources and their rejected rows before this version goes live."
     )
-    near, how = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
-    if near < bounds.hidden_max:
-        found.append(
-            DriftVerdict(
-                "data_lost_hidden",
-                "fail" if graph.lost_share >= bounds.lost_fail else "warn",
-                f"{said}, and the vectors do not show it: {how} {near:.2g} times as much as by another "
-                "seed, as after a warm start (training.init_from).",
-                remedy + " Train from scratch to see the effect of the data.",
-            )
+    status: Status = "fail" if graph.lost_share >= bounds.lost_fail else "warn"
+    if near >= bounds.hidden_max:
+        return [DriftVerdict("data_lost", status, f"{said}.", remedy)]
+    return [
+        DriftVerdict(
+            "data_lost_hidden",
+            status,
+            f"{said}, and the vectors do not show it: {how} {near:.2g} times as much as by another "
+            "seed, as after a warm start (training.init_from).",
+            f"{remedy} Train from scratch to see the effect of the data.",
         )
-    else:
-        status: Status = "fail" if graph.lost_share >= bounds.lost_fail else "warn"
-        found.append(DriftVerdict("data_lost", status, said + ".", remedy))
-    return found
+    ]
 
 
 def _turned(figures: DriftFigures, unit: SeedNoise) -> float:

@@ -41,8 +41,7 @@ FAILURES: dict[str, tuple[str, str]] = {
     ),
     CONE: (
         "all rows share a direction: mean cosine above 0.5, or uniformity above −1; what is left without it is sound",
-        "Subtract the mean row before comparing. In training: the causes of a complete collapse, to a smaller degree. HGT: "
-        "turn `layer_norm` on if it has layers, or lower `temperature` with loss `link_contrastive`",
+        "Subtract the mean row before comparing. In training: the causes of a complete collapse, to a smaller degree",
     ),
     SUBSPACE: (
         "the rows use few of the dimensions, although the mean cosine is 0",
@@ -60,8 +59,7 @@ FAILURES: dict[str, tuple[str, str]] = {
     ),
     ROGUE_DIMENSION: (
         "one to three dimensions (named, counted from 0) carry most of the variance or of the mean cosine",
-        "One feature has another scale and is not normalised. Use `layer_norm` (HGT with layers), or standardise the "
-        "dimensions before comparing",
+        "One feature has another scale and is not normalised. Standardise the dimensions before comparing",
     ),
     DUPLICATED_ROWS: (
         "some rows are bit for bit equal to others",

@@ -4,21 +4,20 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-_NOT_BY_SOFTMAX = {"contrastive_weight", "negatives_per_positive"}
-_OF_LAYERS = {"num_layers", "layer_norm"}
+_NOT_BY_SOFTMAX = {"contrastive_weight"}
 _SETTING = re.compile(r"[a-z]+(?:_[a-z0-9]+)+|regularisation")
 
 
 def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
     """The names of a run's settings without their sections: {"model": {"num_layers": 2}} gives num_layers.
 
-    With ``loss: softmax``, settings that it does not read are left out; so are the settings of layers if there are none.
+    With ``loss: softmax``, settings that it does not read are left out.
     """
     names: set[str] = set()
     for name, value in values.items():
         names |= setting_names(value) if isinstance(value, Mapping) else {name}
     unread = _NOT_BY_SOFTMAX if values.get("loss") == "softmax" and "contrastive_weight" in values else set()
-    return frozenset(names - unread - (_OF_LAYERS if values.get("num_layers") == 0 else set()))
+    return frozenset(names - unread)
 
 
 def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:

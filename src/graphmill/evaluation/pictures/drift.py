@@ -3,17 +3,18 @@
 import numpy as np
 
 from graphmill.evaluation.drift.figures import DriftFigures
+from graphmill.evaluation.drift.lists import ListFigures
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png
 
 
-def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
-    """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type. ``usual``: the
-    fraction with another seed."""
+def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> bytes:
+    """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type, or of the ten best
+    of each list, one line per relation. ``usual``: the fraction with another seed."""
     figure, axes = blank()
     types, kept = figures.overlaps
     bins = np.linspace(-0.05, 1.05, 12)
     # ``types`` has only types with shared nodes, in the order of their numbers.
-    for number, (of_type, own) in enumerate(zip(np.unique(types), figures.types, strict=True)):
+    for number, of_type in enumerate(np.unique(types)):
         values = kept[types == of_type]
         heights, _ = np.histogram(values, bins)
         axes.plot(
@@ -21,11 +22,12 @@ def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
             heights / max(len(values), 1),
             color=COLOURS[number % len(COLOURS)],
             linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
-            label=f"{own.name} {values.mean():.2f}",
+            label=f"{figures.types[number].name} {values.mean():.2f}",
         )
     axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
-    title = f"{figures.overall.overlap_10:.0%} of the neighbours stayed"
-    return png(labelled(figure, axes, title, "share of the 10 nearest neighbours that stayed", "part of the nodes"))
+    what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
+    title = f"{figures.overall.overlap_10:.0%} of the {what} stayed"
+    return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))
 
 
 def moved_arrows(figures: DriftFigures) -> bytes:

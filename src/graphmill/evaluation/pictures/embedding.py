@@ -22,7 +22,6 @@ SHOWN_TYPES = 12
 SHOWN_RELATIONS = 30
 LABELS = {
     "model": "model",
-    "no_message": "without messages",
     "degree": "degree only",
     "knn": "kNN",
     "spectral": "spectral vectors",
@@ -105,7 +104,7 @@ def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
         ax.barh(at, [row.mrr[name] for row in rows], thickness, color=COLOURS[place], label=LABELS[name])
     ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
     ax.invert_yaxis()
-    baselines = [name for name in scorers if name not in ("model", "no_message")]
+    baselines = [name for name in scorers if name != "model"]
     above = sum(all(row.mrr["model"] > row.mrr[name] for name in baselines) for row in relations)
     title = f"Above every baseline in {above} of {len(relations)} relations"
     return png(labelled(figure, ax, title, "filtered MRR (queries in brackets)", legend="right"))

@@ -17,7 +17,7 @@ class RatioCheck:
     """A ratio of a link ranking with its threshold, its verdict, its remedy and its line in docs/reference/checks.md.
 
     ``check`` and ``text``: the check of the ranking asset ("": a check of its own exists). ``broken``: the docs' text
-    on breaking it. ``above``: the ratio must exceed the threshold, not only reach it.
+    on breaking it.
     """
 
     name: str
@@ -29,13 +29,11 @@ class RatioCheck:
     broken: str
     check: str = ""
     text: str = ""
-    above: bool = False
 
     def line(self) -> str:
         """The ratio's row in the table of the docs."""
-        begin = "above " if self.above else ""
         return (
-            f"| `{self.name}` | {begin}`{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
+            f"| `{self.name}` | `{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
         )
 
 
@@ -45,11 +43,9 @@ RATIO_CHECKS = (
         Threshold("degree_ratio_min", 1.3, "Macro MRR divided by that of a ranking by degree.", ge=0),
         "The model ranks links better than popularity alone.",
         "The model ranks links little better than popularity alone: it has learned mostly degrees.",
-        "Train longer or raise embedding_dim; ConvE: loss softmax; HGT with loss link_contrastive: raise "
-        "negatives_per_positive as well.",
+        "Train longer or raise embedding_dim; ConvE and HGT: loss softmax.",
         "× in macro MRR",
-        "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE: `loss: softmax`; HGT with "
-        "`loss: link_contrastive`: raise `negatives_per_positive` as well",
+        "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE and HGT: `loss: softmax`",
         "beats_degree_only",
         "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
     ),
@@ -94,20 +90,6 @@ RATIO_CHECKS = (
         "a simpler model is better: use it (`system: complex`, or kNN's scores), or change the model until it is "
         "better",
     ),
-    RatioCheck(
-        "mrr_over_no_message",
-        Threshold(
-            "message_ratio_min", 1.0, "Macro MRR divided by that of the same model without message passing.", ge=0
-        ),
-        "Message passing along the graph helps.",
-        "The same model without message passing ranks equally well: the layers add nothing.",
-        "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may be enough for this graph.",
-        "×",
-        "the layers add nothing: use fewer layers, less dropout, or a wider `hidden_dim`",
-        "messages_help",
-        "The model ranks links better than the same model without message passing. If not: fewer layers are enough.",
-        above=True,
-    ),
 )
 
 _OfChecks: Any = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
@@ -132,10 +114,9 @@ class ComparedRelation:
 class RankingComparison:
     """The comparison: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
-    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
-    ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above). Those
-    without message passing exist only if it was run. ``against``: the comparison with the baselines, with intervals;
-    random scores and the model without messages do not count as baselines. ``strata``:
+    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of macro MRR),
+    ``share_above_degree`` (of relations, strictly above). ``against``: the comparison with the baselines, with intervals;
+    random scores do not count as a baseline. ``strata``:
     :func:`graphmill.evaluation.ranking.against_baselines.strata`.
     """
 
@@ -156,7 +137,6 @@ def compare_to_baselines(
     model: LinkRanking,
     degree: LinkRanking,
     random: LinkRanking,
-    no_message: LinkRanking | None = None,
     *,
     others: Mapping[str, LinkRanking] | None = None,
     thresholds: RankingThresholds | None = None,
@@ -168,16 +148,12 @@ def compare_to_baselines(
     """
     thresholds = thresholds or RankingThresholds()
     rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
-    rankings |= {} if no_message is None else {"no_message": no_message}
     _require_same_queries(rankings)
     ratios = {
         "mrr_over_degree": _ratio(model, degree),
         "mrr_over_random": _ratio(model, random),
         "share_above_degree": _share_above(model, degree),
     }
-    if no_message is not None:
-        ratios["mrr_over_no_message"] = _ratio(model, no_message)
-        ratios["share_above_no_message"] = _share_above(model, no_message)
     against = against_baselines(model, {"degree": degree, **(others or {})}, "macro", seed=seed)
     ratios["mrr_over_best_baseline"] = against.ratio.value
     return RankingComparison(
@@ -225,7 +201,7 @@ def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: 
         value, bound = ratios.get(each.name, math.nan), getattr(thresholds, each.threshold.name)
         if math.isnan(value):
             continue
-        holds = value > bound if each.above else value >= bound
+        holds = value >= bound
         meaning, advice = (each.good, "") if holds else (each.bad, each.remedy)
         status: Status = "pass" if holds else "warn"
         found.append(Verdict(each.name, value, bound, status, meaning.format(**about), advice.format(**about)))

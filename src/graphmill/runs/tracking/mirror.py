@@ -21,6 +21,7 @@ from typing import Any
 from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat
+from graphmill.export.manifests import export_folder
 from graphmill.runs.tracking.protocol import About, Point, Tracker, open_tracker
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.settings import TrackerSettings
@@ -223,7 +224,8 @@ def _results(run: Path) -> tuple[dict[str, float], dict[str, str]]:
     numbers = {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
     tags = {"graphmill.reason": str(report["reason"])}
     with contextlib.suppress(OSError, ValueError, KeyError):
-        exported = json.loads((run / "embeddings" / "manifest.json").read_text(encoding="utf-8"))
+        folder = export_folder(run)
+        exported = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         for name, about in exported["files"].items():
-            tags[f"artifact.{name}"] = f"{(run / 'embeddings' / name).resolve()} sha256:{about['sha256']}"
+            tags[f"artifact.{name}"] = f"{(folder / name).resolve()} sha256:{about['sha256']}"
     return {name: value for name, value in numbers.items() if math.isfinite(value)}, tags

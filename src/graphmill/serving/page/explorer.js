@@ -164,8 +164,11 @@ async function showModel(turn) {
   if (turn !== state.turn) return false;
   const { about } = report;
   document.title = `${state.dataset}/${state.model} · graphmill explorer`;
-  at("summary").textContent = `${about.system}, ${number(about.rows)} vectors of ${about.dim}, ${report.version}`;
   state.answers = about.answers;
+  const vectors = state.answers.includes("vector");
+  const what = vectors ? `${number(about.rows)} vectors of ${about.dim}` : `${number(about.rows)} nodes, no vectors`;
+  at("summary").textContent = `${about.system}, ${what}, ${report.version}`;
+  for (const part of ["map", "health"]) at(part).closest("section").hidden = !vectors;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
   at("verdict").hidden = !report.verdict;
   if (report.verdict) at("verdict").replaceChildren(make("strong", { class: report.verdict.word }, words(report.verdict.word)), `. ${report.verdict.sentence}`);
@@ -175,7 +178,7 @@ async function showModel(turn) {
   showRanking(report.ranking, about.selection_metric);
   showCurves(report.curves, about.selection_metric);
   showDrift(report.drift);
-  await showMap(turn);
+  if (vectors) await showMap(turn);
   return true;
 }
 
@@ -283,28 +286,38 @@ function showVersions(versions) {
 
 // -- a node ----------------------------------------------------------------------------------------------------------
 
-async function showNode({ id, type }, turn) {
-  const where = at("node");
-  const found = await attempt(() => of("neighbors", { id, type, k: 10 }), where);
-  if (!found || turn !== state.turn) return;
-  const { node } = found;
-  at("search").value = node.name || node.id;
-  const parts = [
-    make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
-    make("h3", {}, `Neighbours (${found.search} search)`),
-  ];
+async function nodeOf(id, type) {
+  const [node] = (await of("search", { q: id, type, k: 1 })).nodes;
+  if (!node) throw new Told(`There is no node '${id}'.`);
+  return { node };
+}
+
+function nearest(found) {
   const near = make("div");
   const rows = [...found.neighbors];
   const show = (next) => near.replaceChildren(
     rows.length ? table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], rows) : nothing("It has no direction, so nothing is near it."),
     ...(next === null ? [] : [make("button", { type: "button", onclick: () => attempt(async () => {
-      const more = await of("neighbors", { id: node.id, type: node.type, k: 10, offset: next });
+      const more = await of("neighbors", { id: found.node.id, type: found.node.type, k: 10, offset: next });
       rows.push(...more.neighbors);
       show(more.next);
     }) }, "More")]),
   );
   show(found.next);
-  parts.push(near);
+  return near;
+}
+
+async function showNode({ id, type }, turn) {
+  const where = at("node");
+  const vectors = state.answers.includes("vector");
+  const found = await attempt(() => (vectors ? of("neighbors", { id, type, k: 10 }) : nodeOf(id, type)), where);
+  if (!found || turn !== state.turn) return;
+  const { node } = found;
+  at("search").value = node.name || node.id;
+  const parts = [
+    make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
+  ];
+  if (vectors) parts.push(make("h3", {}, `Neighbours (${found.search} search)`), nearest(found));
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
   if (turn !== state.turn) return;
@@ -312,7 +325,7 @@ async function showNode({ id, type }, turn) {
   at("shown").focus({ preventScroll: true });
   at("around").hidden = !state.answers.includes("edges");
   if (!at("around").hidden) await attempt(() => drawAround(node, of, state.answers, at("graph"), at("reached")), at("reached"));
-  const around = await attempt(() => of("projection", { id: node.id, type: node.type }));
+  const around = vectors && await attempt(() => of("projection", { id: node.id, type: node.type }));
   if (around && turn === state.turn) map.mark(around.points);
 }
 

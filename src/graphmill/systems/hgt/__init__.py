@@ -1,4 +1,4 @@
-"""HGT: vectors of a typed graph's nodes that score links: spectral and learned ones, with layers if wanted."""
+"""HGT: vectors of a typed graph's nodes by attention over typed neighbours (Hu et al. 2020), which score links."""
 
 from graphmill.systems.entry import Entry
 
@@ -6,8 +6,7 @@ ENTRIES = {
     "hgt": Entry(
         __name__,
         "HgtSettings",
-        "system_of",
+        "HgtSystem",
         "Heterogeneous Graph Transformer on a typed graph",
-        system_module="softmax",
     ),
 }

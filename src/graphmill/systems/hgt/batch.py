@@ -31,7 +31,7 @@ class HgtBatch:
     1 / (links of the relation supervised in the whole step): a sum weighted by it is a mean over each relation's links.
     ``tail_degree`` [P] and ``negative_degree`` [P, k] float32 are log(1 + degree), without counting the link itself.
     ``anchor`` int64 [A] with positives as CSR (``positive_indptr`` [A + 1], ``positive``).
-    ``masked`` int64: undirected pairs whose edges carry no message in this step.
+    ``masked`` int64: the masks (:attr:`graphmill.systems.hgt.data.HgtData.masks`) whose edges carry no message in this step.
     ``read`` int64, ascending: in ``full`` batching the nodes whose embeddings the loss of the whole step reads. None in the
     other modes, where each part reads its own nodes (:meth:`seeds`).
     ``messages``: per relation the positions of the edges that carry messages; None: all edges.

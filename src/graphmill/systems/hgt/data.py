@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.spectral import Neighbourhoods, neighbourhoods
+from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import pair_keys
 from graphmill.sampling.neighbor_picks import InEdges
+from graphmill.systems.hgt.settings import SIMILARITY
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -19,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RelationEdges:
-    """One relation's training edges, local node numbers, sorted by (dst, src)."""
+    """One relation's training edges, local node numbers, sorted by (dst, src); ``mask``: :attr:`HgtData.masks`."""
 
     source_type: int
     target_type: int
     src: np.ndarray
     dst: np.ndarray
-    pair: np.ndarray
+    mask: np.ndarray
     source_offset: int
     target_offset: int
     num_targets: int
@@ -55,7 +61,14 @@ class Similar:
 
 
 class HgtData:
-    """Training edges per relation and the similarity graph of the contrastive term."""
+    """Training edges per relation and the similarity graph of the contrastive term.
+
+    A step leaves its links out of its messages as the graph leaves its held-out links out. If no pair of nodes with a
+    held-out link has a training edge, by any relation, these are all edges of a pair: masks are the graph's pairs. If some
+    have, as in files with a split of their own, these are a link and its reverse: other relations of the two nodes are then
+    evidence at test, and must be in training. Masks are then pairs by relation, and a relation and its reverse count as one.
+    ``masks``: how many there are. ``groups`` int64 [relations]: the same number for a relation and its reverse.
+    """
 
     def __init__(self, graph: TypedGraph, objective: HgtObjective) -> None:
         self.graph = graph
@@ -68,9 +81,62 @@ class HgtData:
             source, target = (graph.node_types[number] for number in numbers)
             src, dst, pair = (np.asarray(array)[train] for array in (edges.src, edges.dst, edges.pair))
             self.relations.append(RelationEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
+        self.groups = self._groups()
+        self.masks = graph.num_pairs
+        self.by_relation = self._pairs_are_split(graph)
+        if self.by_relation:
+            keys = [self._keys(r.mask, number) for number, r in enumerate(self.relations)]
+            self._mask_keys = sorted_unique(np.concatenate(keys))
+            self.masks = len(self._mask_keys)
+            self.relations = [
+                replace(r, mask=np.searchsorted(self._mask_keys, own))
+                for r, own in zip(self.relations, keys, strict=True)
+            ]
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.similar = self._similar(graph, types, objective)
+
+    @cached_property
+    def entries(self) -> Neighbourhoods:
+        """The neighbourhoods of the graph's nodes, with masks in place of pairs."""
+        found = neighbourhoods(self.graph)
+        if not self.by_relation:
+            return found
+        relation = found.columns[found.matrix.indices] // max(self.graph.num_nodes, 1) % len(self.relations)
+        return replace(found, pair=np.searchsorted(self._mask_keys, self._keys(found.pair, relation)))
+
+    def signs(self, width: int, seed: int) -> tuple[Tensor, Tensor]:
+        """fp32 [relations, ``width``], 1 or −1 at random: of each relation, and of its reverse (itself without one)."""
+        drawn = generator(seed, "signs").choice(np.array([-1.0, 1.0], np.float32), (len(self.relations), width))
+        place = np.arange(len(self.groups))
+        reverse = [next((o for o in place[self.groups == g] if o != n), n) for n, g in enumerate(self.groups)]
+        return torch.from_numpy(drawn), torch.from_numpy(drawn[reverse])
+
+    def masks_of(self, pairs: np.ndarray) -> np.ndarray:
+        """int64: the masks of all edges of some of the graph's pairs."""
+        if not self.by_relation:
+            return np.asarray(pairs, np.int64)
+        return np.flatnonzero(np.isin(self._mask_keys // len(self.relations), pairs))
+
+    def _keys(self, pair: np.ndarray, relation: int | np.ndarray) -> np.ndarray:
+        return np.asarray(pair, np.int64) * len(self.relations) + self.groups[relation]
+
+    def _groups(self) -> np.ndarray:
+        """int64 [relations]: relations with the same pairs, a relation and its reverse, have the same number."""
+        numbers: dict[tuple[frozenset[int], bytes], int] = {}
+        ends = ((frozenset((r.source_type, r.target_type)), sorted_unique(r.mask).tobytes()) for r in self.relations)
+        return np.array([numbers.setdefault(key, len(numbers)) for key in ends], np.int64)
+
+    @staticmethod
+    def _pairs_are_split(graph: TypedGraph) -> bool:
+        """Whether a pair of nodes has both training edges and held-out ones."""
+        seen = np.zeros((2, graph.num_pairs), bool)
+        for relation in graph.relations:
+            edges = graph.edges(relation.index)
+            held_out = np.asarray(edges.split) != 0
+            seen[0, edges.pair[~held_out]] = True
+            seen[1, edges.pair[held_out]] = True
+        return bool(seen.all(0).any())
 
     def in_edges(self) -> list[InEdges]:
         """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
@@ -89,7 +155,7 @@ class HgtData:
             return None
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
-        similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=objective.similarity_threshold)
+        similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=SIMILARITY)
         indptr, indices = similarity.indptr, similarity.indices
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):

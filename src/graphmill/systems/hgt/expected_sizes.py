@@ -12,7 +12,7 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.batch import NEARLY_ALL
 from graphmill.systems.hgt.sampler import links_per_step
-from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.settings import ANCHORS, SAMPLES, HgtSettings
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ def pass_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> Pass:
     """One pass in ``full`` or ``edge_sampled`` batching."""
     counts = np.array([t.count for t in graph.node_types], float)
     edges = np.array([np.count_nonzero(np.asarray(graph.edges(r.index).split) == 0) for r in graph.relations], float)
-    parts = 1 if batching == "full" else settings.sampling.accumulation_steps
+    parts = 1 if batching == "full" else SAMPLES
     links = np.array([links_per_step(settings, int(n)) for n in edges]) / parts
     outputs, depth = _touched(graph, settings, links), settings.model.num_layers
     contrast = [
         t.name == settings.objective.contrastive_type and settings.objective.contrast > 0 for t in graph.node_types
     ]
-    anchors = settings.objective.contrastive_anchors / parts * any(contrast)
+    anchors = ANCHORS / parts * any(contrast)
     if batching == "full":
         outputs = np.where(contrast, counts, outputs)
         if outputs.sum() > NEARLY_ALL * counts.sum():

@@ -19,8 +19,13 @@ BLOCK_BYTES = 8 << 20
 """Bytes of gathered target rows in memory at a time, on a CPU."""
 
 
-def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
-    """Σ_c z_hc · r_c · z_tc [B, T], at least fp32: DistMult (Yang et al. 2015); with ``relation`` None, r = 1.
+def turned(rows: Tensor) -> Tensor:
+    """Rows [.., d] with their two halves in the other order."""
+    return rows.roll(rows.shape[-1] // 2, -1)
+
+
+def link_scores(nodes: Tensor, relation: Tensor, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+    """Σ_c turned(z_h · r)_c · z_tc [B, T], at least fp32: SimplE (Kazemi & Poole 2018), d even.
 
     ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
     that each link is scored with. If ``nodes`` is a leaf and has a ``.grad``, ``.backward()`` adds to that in place, and
@@ -33,20 +38,16 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
 
 
 def _gathered(
-    nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
-) -> tuple[Tensor, Tensor | None, Tensor]:
+    nodes: Tensor, relation: Tensor, heads: Tensor, relations: Tensor, tails: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """z_h [b, d], r [b, d] and z_t [b, T, d]."""
-    vectors = None if relation is None else relation.index_select(0, relations)
+    vectors = relation.index_select(0, relations)
     rows = nodes.index_select(0, tails.reshape(-1)).view(*tails.shape, nodes.shape[1])
     return nodes.index_select(0, heads), vectors, rows
 
 
-def _scores(left: Tensor, vectors: Tensor | None, right: Tensor) -> Tensor:
-    return (_times(left, vectors)[:, None] * right).sum(-1)
-
-
-def _times(left: Tensor, vectors: Tensor | None) -> Tensor:
-    return left if vectors is None else left * vectors
+def _scores(left: Tensor, vectors: Tensor, right: Tensor) -> Tensor:
+    return (turned(left * vectors)[:, None] * right).sum(-1)
 
 
 def _blocks(nodes: Tensor, tails: Tensor) -> list[slice]:
@@ -57,9 +58,7 @@ def _blocks(nodes: Tensor, tails: Tensor) -> list[slice]:
 
 class _LinkScores(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, nodes: Tensor, relation: Tensor, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
         # Only a leaf's gradient is added to in place: another tensor may be freed before its gradient exists.
         ctx.leaf = nodes if nodes.is_leaf else None
         ctx.save_for_backward(nodes, relation, heads, relations, tails)
@@ -76,16 +75,16 @@ class _LinkScores(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             own = torch.zeros_like(nodes) if ctx.leaf is None else gradient_of_table(ctx.leaf)
             into = ctx.leaf.grad if own is None else own
-        if relation is not None and ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[1]:
             of_relation = torch.zeros_like(relation)
         for part in _blocks(nodes, tails):
             left, vectors, right = _gathered(nodes, relation, heads[part], relations[part], tails[part])
             slopes = gradient[part, :, None]
-            to_left = (slopes * right).sum(1)
+            to_left = turned((slopes * right).sum(1))
             if of_relation is not None:
                 of_relation.index_add_(0, relations[part], (to_left * left).to(of_relation.dtype))
             if into is not None:
-                into.index_add_(0, heads[part], _times(to_left, vectors).to(into.dtype))
-                to_right = (slopes * _times(left, vectors)[:, None]).flatten(0, 1)
+                into.index_add_(0, heads[part], (to_left * vectors).to(into.dtype))
+                to_right = (slopes * turned(left * vectors)[:, None]).flatten(0, 1)
                 into.index_add_(0, tails[part].reshape(-1), to_right.to(into.dtype))
         return own, of_relation, None, None, None

@@ -1,4 +1,4 @@
-"""What an HGT training holds in memory: its graph, its layers and its losses. ``mixture_memory.py`` has the rest."""
+"""What an HGT training holds in memory: its graph, its layers and its losses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import part_bytes
 from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
-from graphmill.systems.hgt.mixture_memory import decoder_numbers, learned_width, mixture_parts, spectral_width
+from graphmill.systems.hgt.relation_links import MOST_SCORES
 from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
-from graphmill.systems.hgt.softmax_links import MOST_SCORES
 from graphmill.training.planning import Part, Setup, ranking_part
 
 _REMEDIES = {
     "full": "choose acceleration.batching: edge_sampled, or lower model.hidden_dim or model.embedding_dim",
-    "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
+    "edge_sampled": "lower sampling.edge_sample_size",
 }
 _WIDTHS = "lower model.hidden_dim or model.embedding_dim, or leave nodes out of the graph"
 _ROWS = "lower model.hidden_dim or model.embedding_dim"
@@ -25,7 +24,8 @@ _ROWS = "lower model.hidden_dim or model.embedding_dim"
 
 def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list[Part]:
     """The parts of one process in ``full`` or ``edge_sampled`` batching."""
-    nodes, d, e = graph.num_nodes, settings.model.hidden_dim, learned_width(settings)
+    nodes, d, e = graph.num_nodes, settings.model.hidden_dim, settings.model.embedding_dim
+    width, out = settings.model.spectral_width, settings.model.out_dim
     one, largest = pass_of(graph, settings, setup.batching), max(t.count for t in graph.node_types)
     edges, sampled = np.array([r.edges for r in graph.relations], float), setup.batching != "full"
     features = sum(t.count * rows.shape[1] for t in graph.node_types if (rows := graph.features(t.name)) is not None)
@@ -35,8 +35,10 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     step = [
         Part("gradient of the table, and looked-up rows", "kept", (nodes + looked_up) * d * sampled),
         *_layer_parts(settings, setup, one),
-        # Both stages of the heads, the norm's input, the embeddings, their gradient, and what is added to it.
-        Part("embeddings of a step", "kept", 7 * one.outputs.sum() * e),
+        # Spectral vectors of all nodes, and of each type with its features; their part of the embeddings.
+        Part("spectral vectors of a step", "kept", 3 * nodes * width),
+        # The layers' part, the embeddings, their gradient, and what is added to it.
+        Part("embeddings of a step", "kept", one.outputs.sum() * (2 * out + 3 * e)),
         *_loss_parts(settings, setup, one),
     ]
     return [
@@ -44,27 +46,41 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
         # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files. On a CPU the
         # edges are also kept per type, sorted by target and by source.
         Part("edges", "always", edges.sum(), 108 if setup.on_cpu else 80),
+        Part("training links", "always", edges.sum(), 12),
+        *_spectral_parts(graph, width),
         Part("features", "always", features + 6 * nodes),
         *(replace(part, uneven=sampled, remedy=_REMEDIES[setup.batching]) for part in step),
-        *mixture_parts(graph, settings, setup),
-        Part("embeddings of all nodes", "evaluation", nodes * max(4 * d, d + 2 * e), remedy=_ROWS),
+        Part("embeddings of all nodes", "evaluation", nodes * max(4 * d + 2 * width, d + 3 * e), remedy=_ROWS),
         Part("layers for a chunk of nodes", "evaluation", chunk * 6 * d, remedy=_ROWS),
         Part("attention", "evaluation", _attention(settings, setup, Layer(chunk, chunk, edges)) / 2, remedy=_ROWS),
         ranking_part(held_out, largest),
     ]
 
 
+def _spectral_parts(graph: TypedGraph, width: int) -> list[Part]:
+    """The basis, and what making it takes."""
+    if not width:
+        return []
+    # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
+    # as much again as table and columns.
+    columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
+    entries = float(sum(r.edges for r in graph.relations))
+    return [
+        Part("spectral vectors", "always", (2 * columns + 2 * graph.num_nodes) * width),
+        Part("neighbourhoods", "always", entries, 40),
+    ]
+
+
 def _parameters(graph: TypedGraph, settings: HgtSettings) -> float:
-    m, e, relations, types = settings.model, learned_width(settings), graph.relations, graph.node_types
-    d, decoder = m.hidden_dim, len(relations) * decoder_numbers(settings)
-    if not e:  # nothing is learned but the decoder
-        return decoder
+    m, relations, types = settings.model, graph.relations, graph.node_types
+    d, out, width = m.hidden_dim, m.out_dim, m.spectral_width
     features = {t.name: 0 if (rows := graph.features(t.name)) is None else rows.shape[1] for t in types}
-    inputs = sum((f + spectral_width(settings) + 1) * d for f in features.values() if f + spectral_width(settings))
+    inputs = sum((f + width + 1) * d for f in features.values() if f + width)
     ends = len({r.source for r in relations}) + len({r.target for r in relations})
-    layer = 2 * ends * (d * d + d) + len(types) * (1 + 2 * d * m.layer_norm)
+    layer = 2 * ends * (d * d + d) + len(types)
     layer += len(relations) * (2 * d * (d // m.num_heads) + m.num_heads)
-    return graph.num_nodes * d + m.num_layers * layer + len(types) * (d * e + e + e * e + e) + inputs + decoder
+    decoder = len(relations) * (m.embedding_dim + 3)
+    return graph.num_nodes * d + m.num_layers * layer + len(types) * (d * out + out) + inputs + decoder
 
 
 def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
@@ -91,13 +107,18 @@ def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
 
 
 def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
-    o, e, links, most = settings.objective, learned_width(settings), float(one.links.sum()), float(one.outputs.max())
+    o, e, links, most = (
+        settings.objective,
+        settings.model.embedding_dim,
+        float(one.links.sum()),
+        float(one.outputs.max()),
+    )
     if o.loss == "softmax":
         # Seven arrays of the scores of the largest relation, on an accelerator of several; and the rows of its ends.
         largest, candidates = float(one.links.max()), min(float(o.candidates), most)
         scores = largest * candidates
         scores = scores if setup.on_cpu else max(scores, min(links * candidates, MOST_SCORES))
-        rows = (2 * largest + candidates) * (2 * settings.model.embedding_dim + 2 * e)
+        rows = (2 * largest + candidates) * 4 * e
         return [Part("scores of the candidates", "loss", 7 * scores + rows)]
     # Links' numbers and scores; rows, products and gradients of a block of links.
     scores, block = links * (1 + o.negatives_a_link), part_bytes(setup.device, BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""The Heterogeneous Graph Transformer as a pure module: tables and features in, one embedding per node out."""
+"""The Heterogeneous Graph Transformer as a pure module: tables and features in, one row per node out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.hgt.attention import Backend, hgt_attention
@@ -20,6 +19,10 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together
 
 TABLE_STD = 0.1
+"""Of a table that is a node's only input; beside spectral vectors, whose entries are smaller, a tenth of it."""
+SHORTENING = 0.3
+FIRST_GATE, LATER_GATE = 3.0, -1.0
+"""Logits of the gates if layers start as means: the first passes its messages on, later ones add some to what they get."""
 T = TypeVar("T", Tensor, Tensor | None)
 
 
@@ -56,6 +59,27 @@ class HGTLayer(nn.Module):
         bound = (6 / (2 * head_dim)) ** 0.5  # Glorot, per matrix
         nn.init.uniform_(self.w_k, -bound, bound)
         nn.init.uniform_(self.w_v, -bound, bound)
+
+    @torch.no_grad()
+    def start_as_mean(self, signs: Tensor | None, gate: float) -> None:
+        """Set the weights so that a message is about the mean of the neighbours' rows, [.., width] as wide as a message.
+
+        ``signs`` [relations, out_dim], 1 or −1: what a relation multiplies its rows by, so that the mean keeps relations
+        apart. The attention keeps its random weights. GELU halves small numbers, which the output's map doubles.
+        """
+        for t in range(len(self.is_source)):
+            if self.is_source[t]:
+                own: Linear = self.projections[str(t)]  # type: ignore[assignment]
+                nn.init.eye_(own.weight[-self.out_dim :])
+                own.bias[-self.out_dim :] = 0.0
+            if self.is_target[t]:
+                out: Linear = self.outputs[str(t)]  # type: ignore[assignment]
+                out.weight.copy_(2.0 * torch.eye(self.out_dim))
+                out.bias.zero_()
+        diagonal = torch.ones(len(self.w_v), self.out_dim) if signs is None else signs
+        self.w_v.copy_(torch.diag_embed(diagonal.view(self.w_v.shape[:3])))
+        if self.skip is not None:
+            self.skip.fill_(gate)
 
     def forward(
         self,
@@ -145,18 +169,26 @@ class HGTLayer(nn.Module):
         return out
 
 
+def _as_identity(linear: nn.Module, columns: slice = slice(None)) -> None:
+    """Set a map's weights [out, in] to 1 where the number of a row is that of a column, among ``columns``; no bias."""
+    weight, bias = linear.weight, linear.bias
+    weight[:, columns] = torch.eye(len(weight), weight[:, columns].shape[1])  # type: ignore[arg-type, index, operator]
+    bias.zero_()  # type: ignore[operator]
+
+
 def _pair(maps: nn.ModuleDict, node_type: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a type's linear map."""
     return maps[str(node_type)].pair()  # type: ignore[operator]
 
 
 class HGT(nn.Module):
-    """A learnable table (and a projection of features) per node type, HGT layers, and a two-layer head per type.
+    """A learnable table (and a projection of features) per node type, HGT layers, and a linear map per type at the end.
 
     ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
     width of the features of the types that have some. ``num_layers`` 0 is the same model without message passing.
-    ``output_norm``: LayerNorm without gain of every embedding, times d^(−1/4). The product of two unrelated embeddings
-    then has variance 1, and a node's many links cannot make its vector long.
+    ``spectral``: this many last columns of every type's features are spectral vectors. Then the model starts from what they
+    know: inputs are about these vectors, layers means of their neighbours' rows, the last map the identity. ``signs``
+    [relations, hidden_dim]: of the first layer (:meth:`HGTLayer.start_as_mean`).
     """
 
     def __init__(
@@ -164,37 +196,40 @@ class HGT(nn.Module):
         type_counts: Sequence[int],
         relations: Sequence[tuple[int, int]],
         hidden_dim: int,
-        embedding_dim: int,
+        out_dim: int,
         num_layers: int,
         num_heads: int,
         dropout: float = 0.0,
-        layer_norm: bool = True,
         feature_dims: Mapping[int, int] | None = None,
         gradient_checkpointing: bool = False,
-        output_norm: bool = True,
+        spectral: int = 0,
+        signs: Tensor | None = None,
     ) -> None:
         super().__init__()
         if hidden_dim % num_heads:
             raise ValueError(f"hidden_dim {hidden_dim} is not divisible by num_heads {num_heads}")
         self.type_counts = tuple(type_counts)
-        self.embedding_dim = embedding_dim
+        self.out_dim = out_dim
         self.dropout = dropout
         self.gradient_checkpointing = gradient_checkpointing
-        self.output_norm = output_norm
-        types = len(type_counts)
-        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * TABLE_STD) for n in type_counts)
+        types, std = len(type_counts), TABLE_STD / 10 if spectral else TABLE_STD
+        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * std) for n in type_counts)
         self.features = nn.ModuleDict({str(t): Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
         self.layers = nn.ModuleList(
             HGTLayer(types, relations, hidden_dim, hidden_dim, num_heads) for _ in range(num_layers)
         )
-        self.norms = nn.ModuleList(
-            nn.ModuleList(nn.LayerNorm(hidden_dim) if layer_norm else nn.Identity() for _ in range(types))
-            for _ in range(num_layers)
-        )
-        self.heads = nn.ModuleList(
-            nn.Sequential(Linear(hidden_dim, embedding_dim), nn.GELU(), Linear(embedding_dim, embedding_dim))
-            for _ in range(types)
-        )
+        self.heads = nn.ModuleList(Linear(hidden_dim, out_dim) for _ in range(types))
+        if spectral:
+            self._start_from_spectral(spectral, signs)
+
+    @torch.no_grad()
+    def _start_from_spectral(self, width: int, signs: Tensor | None) -> None:
+        for own in self.features.values():
+            _as_identity(own, slice(-width, None))
+        for number in range(len(self.layers)):
+            self.layer(number).start_as_mean(None if number else signs, LATER_GATE if number else FIRST_GATE)
+        for head in self.heads:
+            _as_identity(head)
 
     def forward(
         self,
@@ -205,11 +240,11 @@ class HGT(nn.Module):
         needed: Sequence[Tensor | None] | None = None,
         cut: bool = True,
     ) -> Tensor:
-        """Embeddings [N, embedding_dim] in global node order (types contiguous).
+        """The nodes' rows [N, out_dim] in global node order (types contiguous).
 
         ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
         messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, if it is a subgraph.
-        ``needed``: per type the ascending numbers of the nodes whose embeddings are returned (None: all of the type).
+        ``needed``: per type the ascending numbers of the nodes whose rows are returned (None: all of the type).
         With ``cut`` the last layer computes messages for these nodes only. Without it, it computes messages for all nodes
         and only the operations after them for the needed ones, which is faster if most nodes are needed.
         """
@@ -239,8 +274,8 @@ class HGT(nn.Module):
         return [] if self.again else [m for m in self.modules() if isinstance(m, Linear)]
 
     def embed_all(self, x: Sequence[Tensor]) -> Tensor:
-        """Apply all heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
-        return self._normed(torch.cat([head(rows) for head, rows in zip(self.heads, cast_rows(x), strict=True)]))
+        """Apply all heads: per type [n_t, hidden_dim] to [Σ n_t, out_dim]."""
+        return torch.cat([head(rows) for head, rows in zip(self.heads, cast_rows(x), strict=True)])
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
         """The first layer's input, per type [N_t, hidden_dim]."""
@@ -256,34 +291,29 @@ class HGT(nn.Module):
         return inputs
 
     def head(self, node_type: int, rows: Tensor) -> Tensor:
-        """Apply one type's head: rows [n, hidden_dim] to embeddings [n, embedding_dim]."""
-        return self._normed(self.heads[node_type](rows))
-
-    def _normed(self, z: Tensor) -> Tensor:
-        return F.layer_norm(z, (self.embedding_dim,)) * self.embedding_dim**-0.25 if self.output_norm else z
+        """Apply one type's head: rows [n, hidden_dim] to [n, out_dim]."""
+        found: Tensor = self.heads[node_type](rows)
+        return found
 
     def layer(self, number: int) -> HGTLayer:
         """The convolution of layer ``number``, 0 to num_layers − 1."""
         return self.layers[number]  # type: ignore[return-value]
 
     def finish(self, number: int, node_type: int, rows: Tensor) -> Tensor:
-        """Apply norm, GELU and dropout after layer ``number``'s convolution; types that are never a target stay the same."""
+        """Shorten rows and apply dropout after layer ``number``; types that are never a target stay the same."""
         if not self.layer(number).is_target[node_type]:
             return rows
-        norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
-        return dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
+        return dropout(shortened(rows), self.dropout, self.training)
 
     def finish_all(self, number: int, x: Sequence[Tensor]) -> list[Tensor]:
-        """Apply :meth:`finish` to the rows of every type; on an accelerator, GELU and dropout to all types at once."""
+        """Apply :meth:`finish` to the rows of every type; on an accelerator, to all types at once."""
         if x[0].device.type == "cpu":
             return [self.finish(number, t, rows) for t, rows in enumerate(x)]
-        norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
         received = [t for t in range(len(x)) if self.layer(number).is_target[t]]
         out = list(x)
         if received:
-            whole = torch.cat([norms[t](x[t]) for t in received])
-            parts = dropout(F.gelu(whole), self.dropout, self.training).split([len(x[t]) for t in received])
-            for t, rows in zip(received, parts, strict=True):
+            whole = dropout(shortened(torch.cat([x[t] for t in received])), self.dropout, self.training)
+            for t, rows in zip(received, whole.split([len(x[t]) for t in received]), strict=True):
                 out[t] = rows
         return out
 
@@ -302,6 +332,15 @@ class HGT(nn.Module):
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """The part of a layer after its messages, which is separate for each node."""
         return self.finish_all(number, self.layer(number).update_all(x, messages))
+
+
+def shortened(rows: Tensor) -> Tensor:
+    """Rows [n, d] of length √(l / (l + 0.3)) instead of l, nearly: a mean of many unlike rows is short, and becomes longer.
+
+    As :func:`graphmill.graph.spectral_vectors.shortened`, with a gradient at 0.
+    """
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.promote_types(rows.dtype, torch.float32))
+    return rows * (length * (length + SHORTENING) + 1e-4).rsqrt().to(rows.dtype)
 
 
 def take(x: Sequence[T], rows: Sequence[Tensor | None]) -> list[T]:

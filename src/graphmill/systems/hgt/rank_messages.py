@@ -67,7 +67,7 @@ class RankMessages:
                 r.target_type,
                 np.searchsorted(by_type[r.source_type], r.src[kept]),
                 r.dst[kept] - self.own[r.target_type].start + self.placed[r.target_type].start,
-                r.pair[kept],
+                r.mask[kept],
             )
             for r, kept in edges
         ]

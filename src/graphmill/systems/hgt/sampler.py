@@ -13,13 +13,12 @@ from graphmill.sampling.negatives import corrupt_tails
 from graphmill.sampling.sequences import ranges
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
 from graphmill.systems.hgt.data import HgtData
-from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.settings import ANCHORS, SAMPLES, SUPERVISED, HgtSettings
 
 
 def links_per_step(settings: HgtSettings, edges: int) -> int:
-    """Links of a relation: at most ``edge_sample_size``, at most ``supervision_fraction`` of the edges, at least one."""
-    sampling = settings.sampling
-    return min(sampling.edge_sample_size, max(int(edges * sampling.supervision_fraction), 1), edges)
+    """Links of a relation: at most ``edge_sample_size``, at most :data:`SUPERVISED` of the edges, at least one."""
+    return min(settings.sampling.edge_sample_size, max(int(edges * SUPERVISED), 1), edges)
 
 
 class HgtSampler:
@@ -28,24 +27,24 @@ class HgtSampler:
     def __init__(self, data: HgtData, settings: HgtSettings, mode: str) -> None:
         self.data = data
         self.objective = settings.objective
-        self.sampling = settings.sampling
+        self.sample_size = max(settings.sampling.edge_sample_size // SAMPLES, 1)
         self.mode = mode
         self.seed = settings.training.seed
         self._orders: dict[tuple[int, int], np.ndarray] = {}
         self.links = [links_per_step(settings, len(r.src)) for r in data.relations]
         anchors = 0 if data.similar is None else len(data.similar.anchors)
-        self.anchors = min(self.objective.contrastive_anchors, anchors)
+        self.anchors = min(ANCHORS, anchors)
         self.candidates = self.objective.drawn_candidates
 
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
         chosen = [self._choose(number, epoch, index) for number in range(len(self.data.relations))]
-        micros = 1 if self.mode == "full" else self.sampling.accumulation_steps
+        micros = 1 if self.mode == "full" else SAMPLES
         parts = []
         shares = [1.0 / max(len(c), 1) for c in chosen]
         for micro in range(micros):
             own = [c[micro::micros] for c in chosen]
-            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            masked = sorted_unique(np.concatenate([r.mask[c] for r, c in zip(self.data.relations, own, strict=True)]))
             anchors = self._anchors(epoch, index, micro, micros)
             batch = self._batch(own, shares, anchors, masked.astype(np.int64), (epoch, index, micro))
             if self.mode == "full":
@@ -143,14 +142,15 @@ class HgtSampler:
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""
-        size = max(self.sampling.edge_sample_size // self.sampling.accumulation_steps, 1)
         messages = []
         for number, relation in enumerate(self.data.relations):
             count = len(relation.src)
             rng = generator(self.seed, "messages", epoch, index, micro, number)
-            rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
+            rows = (
+                rng.choice(count, min(self.sample_size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
+            )
             # Disjoint from the supervised links: their pairs carry no message, in any direction or relation.
-            messages.append(np.sort(rows[~in_sorted(relation.pair[rows], masked)]).astype(np.int64))
+            messages.append(np.sort(rows[~in_sorted(relation.mask[rows], masked)]).astype(np.int64))
         return tuple(messages)
 
 

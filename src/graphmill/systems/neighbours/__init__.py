@@ -8,6 +8,7 @@ ENTRIES = {
         "SpectralSettings",
         "SpectralSystem",
         "Spectral vectors: a truncated SVD of typed neighbourhoods, and links by their similarities; no training",
+        closed_form=True,
     ),
     "knn": Entry(
         __name__,
@@ -15,5 +16,6 @@ ENTRIES = {
         "KnnSystem",
         "kNN: links of nodes with similar typed neighbourhoods; scores new nodes and edges untrained",
         vectors=False,
+        closed_form=True,
     ),
 }

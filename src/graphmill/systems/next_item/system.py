@@ -62,11 +62,14 @@ class NextItemSystem(ClosedFormSystem):
         """Scores after each user's whole history."""
         return NextItemScorer(self, model)
 
-    def score_at(self, model: SolvedArrays) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+    def score_at(
+        self, model: SolvedArrays, poll: Callable[[], None] = lambda: None
+    ) -> Callable[[np.ndarray, np.ndarray], Tensor]:
         """Users int64 [b] and the ends of their histories int64 [b] → scores of all items [b, I]."""
         s = self.sequences
 
         def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
+            poll()
             split = NextItemSplit(users, np.zeros(len(users), np.int64), s.indptr[users], ends)
             return self.scores(model, split, s.items)(np.arange(len(users)))
 
@@ -74,7 +77,7 @@ class NextItemSystem(ClosedFormSystem):
 
     def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also the sampled protocol and the other baselines."""
-        return self.evaluator.evaluate(self.score_at(model), split, final=final)
+        return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def held_out(self, split: str) -> int:
         """The number of users with a held-out item."""

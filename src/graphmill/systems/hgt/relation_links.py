@@ -17,7 +17,7 @@ MOST_SCORES = 1 << 24
 """Largest number of scores of several relations at once on an accelerator: 64 MiB in fp32. A loss holds seven of these."""
 
 
-class Asked(NamedTuple):
+class RelationLinks(NamedTuple):
     """One relation: its ``links`` [B], as rows of the chunk; ``heads``, ``tails`` [B], ``candidates`` [C]: local numbers."""
 
     relation: int
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
         return len(self.links) * len(self.candidates)
 
 
-def asked_of(chunk: HgtBatch, data: HgtData) -> list[Asked]:
+def links_by_relation(chunk: HgtBatch, data: HgtData) -> list[RelationLinks]:
     """The relations that have a link in the chunk."""
     found = []
     for number in np.unique(chunk.relation).tolist():
@@ -40,16 +40,16 @@ def asked_of(chunk: HgtBatch, data: HgtData) -> list[Asked]:
         links = np.flatnonzero(chunk.relation == number)
         first, last = np.searchsorted(chunk.candidate, [r.target_offset, r.target_offset + r.num_targets])
         heads, tails = chunk.head[links] - r.source_offset, chunk.tail[links] - r.target_offset
-        found.append(Asked(number, links, heads, tails, chunk.candidate[first:last] - r.target_offset))
+        found.append(RelationLinks(number, links, heads, tails, chunk.candidate[first:last] - r.target_offset))
     return found
 
 
-def side_by_side(asked: Sequence[Asked], device: torch.device) -> list[list[Asked]]:
+def side_by_side(parts: Sequence[RelationLinks], device: torch.device) -> list[list[RelationLinks]]:
     """Groups of relations to score in one call: on the CPU each alone, elsewhere those of similar size."""
     if device.type == "cpu":
-        return [[one] for one in asked]
-    groups: list[list[Asked]] = []
-    for one in sorted(asked, key=lambda a: (-len(a.links), a.relation)):
+        return [[one] for one in parts]
+    groups: list[list[RelationLinks]] = []
+    for one in sorted(parts, key=lambda a: (-len(a.links), a.relation)):
         wider = [*groups[-1], one] if groups else []
         scores = (
             len(wider)

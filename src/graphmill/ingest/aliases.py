@@ -1,0 +1,95 @@
+"""Aliases of ids: a table of old ids and the ids that replace them, applied to what readers have read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.catalogue import joined_keys, places_in
+from graphmill.ingest.files import shown
+from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.kg_mentions import text_of
+from graphmill.ingest.tables import IngestResult
+
+Aliases = Mapping[str, str]
+ResultT = TypeVar("ResultT", bound=IngestResult)
+COLUMNS = ("old_id", "id")
+
+
+def read_aliases(path: str | Path) -> Aliases:
+    """Old id → the id that replaces it in the end (of a → b and b → c, both get c); {} for the path "".
+
+    Raises :class:`InputError` for a circle, for an old id with two ids, and for a file without the columns old_id and id.
+    """
+    if not str(path):
+        return {}
+    found: dict[str, str] = {}
+    for row in text_columns(path, COLUMNS, "Aliases are").to_pylist():
+        old, new = row["old_id"], row["id"]
+        if found.setdefault(old, new) != new:
+            raise InputError(f"{shown(path)}: {old!r} is an alias of {found[old]!r} and of {new!r}; keep one")
+    return {old: _last(old, found, path) for old in found}
+
+
+def _last(old: str, found: Aliases, path: str | Path) -> str:
+    way = [old]
+    while (new := found.get(way[-1], way[-1])) != way[-1]:
+        if new in way:
+            raise InputError(
+                f"{shown(path)}: aliases go round in a circle: {' → '.join([*way, new][:8])}; remove one row"
+            )
+        way.append(new)
+    return way[-1]
+
+
+def renamed(ids: pa.Array, aliases: Aliases) -> pa.Array:
+    """The ids (strings), each with its alias replaced."""
+    place = places_in(ids, pa.array(list(aliases), pa.string()))
+    new = pa.array(list(aliases.values()), pa.string()).take(pa.array(np.maximum(place, 0))) if aliases else ids
+    return pc.if_else(pa.array(place >= 0), new, ids) if aliases else ids
+
+
+def with_aliases(result: ResultT, aliases: Aliases) -> ResultT:
+    """The tables with aliases replaced. A node that then has the type and id of another one becomes that node."""
+    nodes = result.nodes.combine_chunks()
+    old = text_of(nodes, "id")
+    ids = renamed(old, aliases)
+    changed = np.asarray(pc.not_equal(ids, old), bool)
+    if not changed.any():
+        return result
+    keys = joined_keys(text_of(nodes, "type"), ids)
+    # An unchanged node keeps its row; a changed one has that of an unchanged node of its key, else of the first changed.
+    rows, order = np.arange(len(ids)), np.argsort(changed, kind="stable")
+    first = order[places_in(keys, keys.take(pa.array(order)))]
+    owner = np.where(changed, first, rows)
+    kept = np.flatnonzero(owner == rows)
+    row_of = np.searchsorted(kept, owner).astype(np.int32)
+    names = pc.if_else(pc.equal(nodes["name"], old), ids, nodes["name"])
+    for column, values in (("id", ids), ("name", names)):
+        nodes = nodes.set_column(nodes.schema.get_field_index(column), column, values)
+    edges = result.edges
+    for end in ("head", "tail"):
+        place = edges.schema.get_field_index(end)
+        edges = edges.set_column(place, edges.schema.field(end), pa.array(row_of[edges[end].to_numpy()]))
+    features = {}
+    for key, table in result.features.items():
+        node, unique = np.unique(row_of[table["node"].to_numpy()], return_index=True)
+        features[key] = table.take(pa.array(unique)).set_column(0, "node", pa.array(node.astype(np.int32)))
+    merged = len(rows) - len(kept)
+    counts = {"ids_replaced": int(changed.sum()), "nodes_merged_by_aliases": merged}
+    note = f"{counts['ids_replaced']:,} ids were replaced by their aliases; {merged:,} nodes became one with another"
+    return replace(
+        result,
+        nodes=nodes.take(pa.array(kept)),
+        edges=edges,
+        features=features,
+        counts=result.counts | counts | {name: len(kept) for name in ("nodes",) if name in result.counts},
+        notes=[*result.notes, note],
+    )

@@ -1,0 +1,46 @@
+"""Reads text columns of a small table that is keyed by node ids: labels, aliases, groups."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from graphmill.errors import InputError, listed
+from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.row_files import RowFile
+
+_IDS = ("id", "node_id")
+
+
+def text_columns(path: str | Path, names: Sequence[str], purpose: str, optional: Sequence[str] = ()) -> pa.Table:
+    """Columns of a file as text, in this order. ``purpose``: "Groups are", for messages. ``optional``: those that may have
+    blank cells.
+
+    Raises :class:`InputError` for a missing column, a row without one of the texts, and a file without rows.
+    """
+    with RowFile(path, wanted=list(names)) as file:
+        if missing := [name for name in names if name not in file.names]:
+            raise InputError(
+                f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {listed(file.names)}. {purpose} "
+                f"read from the columns {' and '.join(names)}"
+            )
+        parts = []
+        columns = [Column(name, required=name not in optional, names=name not in optional) for name in names]
+        for table, rejects in file.blocks(columns, lambda block: block.table.select(list(names))):
+            if rejects:
+                raise InputError(f"{file.name}, {rejects[0].place}: {rejects[0].reason}")
+            parts.append(table)
+    if not parts or not sum(part.num_rows for part in parts):
+        raise InputError(f"{path} has no row below its header")
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def label_columns(path: str | Path, key: str, column: str) -> tuple[str, str]:
+    """The columns of the id and of the label. Raises :class:`InputError` if it is not clear which they are."""
+    with RowFile(path, wanted=[name for name in (key, column) if name]) as file:
+        names, shown = list(file.names), file.name
+    key = key or next((name for name in _IDS if name in names), names[0] if names else "")
+    others = [name for name in names if name not in (key, "")]
+    if not column and len(others) != 1:
+        raise InputError(f"{shown}: which column has the label? It has {listed(others)}; name one as column")
+    return key, column or others[0]

@@ -1,0 +1,109 @@
+"""The run that a version was made from, where it is on this machine: it explains links, and scores those of a system without
+vectors."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.explain.explanation import ExplainSettings
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.promotion.versions import Version
+from graphmill.runs.fallback import once_more_for_a_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from graphmill.evaluation.ranking.ranks import Scorer
+    from graphmill.runs.export import Restored
+
+MOST_KEPT = 2
+"""Number of runs that stay in memory, because a model and its graph are large."""
+_kept: OrderedDict[str, VersionRun] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def run_of(version: Version) -> VersionRun:
+    """The version's run, kept from the last question if it is one of the last used."""
+    place = str(version.path)
+    with _keeping:
+        found = _kept[place] if place in _kept else _kept.setdefault(place, VersionRun(version))
+        _kept.move_to_end(place)
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return found
+
+
+def run_folder(version: Version) -> Path | None:
+    """The directory of the version's run; None where it is not on this machine."""
+    path, run = version.path, Path(version.about["run_dir"])
+    places = [
+        path.parents[4] / run,
+        path.parents[4] / "data" / "06_models" / path.parts[-3] / path.parts[-2] / run.name,
+    ]
+    return next((each for each in places if (each / "manifest.json").is_file()), None)
+
+
+class VersionRun:
+    """The run that a version was made from. Its model is restored at the first question and kept."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    @once_more_for_a_run
+    def explain(self, head: str, relation: str, tail: str, edges: int) -> dict[str, Any]:
+        """Return the explanation of a link; on the CPU from then on, if the run's device fails."""
+        from graphmill.usage.explain import explain_link
+
+        settings = ExplainSettings(edges=edges, paths=min(edges, 5))
+        return explain_link(self._restored, head, relation, tail, settings).to_dict()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The scorer of links."""
+        found: Scorer = self._restored.system.scorer(self._restored.model)
+        return found
+
+    @cached_property
+    def links(self) -> TrainingLinks:
+        """The links of the graph that the run was trained on."""
+        return TrainingLinks.of_graph(self._restored.graph)
+
+    @cached_property
+    def _restored(self) -> Restored:
+        """Raises :class:`graphmill.errors.InputError` where the run is no longer here, or has been trained on."""
+        from graphmill.runs.export import restore
+
+        folder, about = run_folder(self.version), self.version.about
+        run = Path(about["run_dir"])
+        if folder is None:
+            raise InputError(f"its run {run.name} is not on this machine, and this needs its model and its graph")
+        restored = restore(folder)
+        if (restored.fingerprint, restored.epoch) != (about["fingerprint"], about["epoch"]):
+            raise InputError(f"its run {run.name} has been trained on since: promote it again")
+        return restored
+
+
+class RunScorer:
+    """Scores links by a version's run, which is restored at the first question."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    @property
+    def links(self) -> TrainingLinks:
+        """The training links. Raises as :meth:`score_targets`."""
+        return run_of(self.version).links
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Heads int64 [B], local numbers → scores of all targets [B, T] on the CPU.
+
+        Raises :class:`graphmill.errors.InputError` where the run is no longer here, or has been trained on.
+        """
+        return run_of(self.version).scorer.score_targets(relation, heads).detach().float().cpu()

@@ -1,0 +1,119 @@
+"""HGT's losses of links: sums whose weights are known before, from the embeddings of a step.
+
+``z`` [n, d]: embeddings; ``lookup`` int64 [nodes]: each node's row in ``z``, on the host; None: all nodes in their order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.hgt.batch import HgtBatch
+from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.relation_links import RelationLinks, links_by_relation, padded, side_by_side
+from graphmill.systems.hgt.settings import TEMPERATURE
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.system import HgtSystem
+
+
+def softmax_sum(system: HgtSystem, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
+    """Σ share · −log softmax over the links of all relations."""
+    total = None
+    with torch.autocast(system.device.type, enabled=False):
+        for group in side_by_side(links_by_relation(chunk, system.data), system.device):
+            part = _softmax_of(system, decoder, chunk, group, z, lookup)
+            total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _softmax_of(
+    system: HgtSystem,
+    decoder: LinkDecoder,
+    chunk: HgtBatch,
+    group: list[RelationLinks],
+    z: Tensor,
+    lookup: Tensor | None,
+) -> Tensor:
+    """:func:`softmax_sum` of some relations; padding has weight 0."""
+    links, candidates = max(len(a.links) for a in group), max(len(a.candidates) for a in group)
+    # The host converts to the scores' dtype: MPS has no float64.
+    dtype = np.float64 if decoder.relation.dtype == torch.float64 else np.float32
+    degrees = [np.log1p(system.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
+    absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
+    first = [system.data.relations[a.relation].target_offset for a in group]
+    ends = (
+        padded([chunk.head[a.links] for a in group], links),
+        padded([chunk.tail[a.links] for a in group], links),
+        padded([a.candidates + offset for a, offset in zip(group, first, strict=True)], candidates),
+    )
+    rows = np.concatenate(ends, 1)
+    if lookup is not None:
+        rows = np.maximum(lookup.numpy()[rows], 0)  # padding may be any row
+    tails = padded([chunk.tail_degree[a.links] for a in group], links)
+    relation, degree, share, barred, no_candidate, place = system._tensors(
+        np.array([a.relation for a in group]),
+        np.concatenate([tails, padded(degrees, candidates)], 1),
+        padded([chunk.share[a.links].astype(dtype) for a in group], links),
+        np.concatenate([_known(system, a, candidates) + n * links * candidates for n, a in enumerate(group)]),
+        absent,
+        rows,
+    )
+    vectors = table_rows(z, place).to(decoder.relation.dtype)
+    right, scores = decoder.own_and_others(vectors[:, :links], vectors[:, links:], relation, degree)
+    # Known targets of a head are no wrong answers; the link's own target is scored separately.
+    scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
+    if absent.any():
+        scores = scores.masked_fill(no_candidate[:, None], -torch.inf)
+    losses = torch.logsumexp(torch.cat([right[..., None], scores], -1), -1) - right
+    return (losses * share).sum()
+
+
+def _known(system: HgtSystem, own: RelationLinks, candidates: int) -> np.ndarray:
+    """int64: flat positions in the scores [links, ``candidates``] that are training targets of the link's head."""
+    rows, known = system.links.known(own.relation, own.heads)
+    place = np.searchsorted(own.candidates, known)
+    hit = place < len(own.candidates)
+    hit[hit] = own.candidates[place[hit]] == known[hit]
+    return rows[hit] * candidates + place[hit]
+
+
+def link_sum(system: HgtSystem, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
+    """Σ share · (−log σ(score) − mean over wrong targets of log(1 − σ(score))) over the links."""
+    exists = chunk.negative >= 0
+    # Where no wrong target was found, the right one takes its place with weight 0.
+    targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
+    degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
+    ends = (chunk.head, targets)
+    places = ends if lookup is None else [lookup.numpy()[nodes] for nodes in ends]
+    heads, tails, relation, degree, share, there = system._tensors(
+        *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
+    )
+    scores = decoder(z, heads, relation, tails, degree)
+    wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
+    return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
+
+
+def contrastive_sum(system: HgtSystem, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
+    """Σ over anchors of the supervised InfoNCE (SupCon, Khosla et al. 2020), of cosines."""
+    similar = system.data.similar
+    assert similar is not None
+    own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
+    if lookup is None:
+        candidates = z[similar.first : similar.first + similar.count]
+    else:
+        # A sample's candidates are the nodes of the anchors' type that it holds.
+        inside = lookup[similar.first : similar.first + similar.count]
+        held = (inside >= 0).nonzero().squeeze(1)
+        candidates = z[system.placed([inside[held]])[0]]
+        own, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (own, columns))
+    rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
+    mine, anchor, positive = system._tensors(own, rows, columns)
+    anchors = candidates.index_select(0, mine)
+    return info_nce_sums(anchors, candidates, mine, anchor, positive, TEMPERATURE)

@@ -1,0 +1,375 @@
+"""Chooses the system for a graph: trains all that suit its data by their defaults, cheapest first, within a budget.
+
+All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
+interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
+the best within chance, and has 98 % of its figure, is chosen. The test split is read for it alone. The trainings are
+ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from graphmill.atomic_files import write_atomically
+from graphmill.errors import GraphmillError, ResourceError, SettingsError, StoppedError, TrainingError
+from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
+from graphmill.evaluation.ranking.per_query import QueryValues
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.memory import format_size
+from graphmill.runs.export import Restored, ScoresLinks, evaluate_run, export_run, restore
+from graphmill.runs.messages import Message, duration
+from graphmill.runs.planning import estimate_run, plan_run
+from graphmill.runs.resolve import merge, resolve
+from graphmill.runs.train import train
+from graphmill.systems import registry
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.signals import StopRequest
+from graphmill.usage.embed import EmbedsLater
+from graphmill.usage.fold_in import FoldsIn
+from graphmill.usage.shared_queries import SharedQueries, shared_queries
+
+AUTO = "auto"
+"""The name that stands for the choice where a system is named, and of the folder of its runs, beside the graph."""
+FILE = "which_model.json"
+FEWEST = 30
+"""With fewer queries, an interval says little."""
+LEVEL = 0.98
+"""Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
+HOPELESS = 0.5
+"""A training ends early if its best figure, after a third of its epochs, is below this share of the best other one."""
+_BUDGET = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|sec|min|h|)\s*")
+_SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One system. ``state``: finished, or the reason why it has no figure (``reason`` is a sentence).
+
+    ``figure`` on validation with its 95 % interval, ``low`` to ``high``; ``below``: the 95 % interval of the best figure
+    minus this one, on the same queries. ``seconds`` of the training, ``memory``: its planned peak in bytes,
+    ``size``: bytes of what is exported, before compression.
+    """
+
+    system: str
+    state: str
+    reason: str = ""
+    figure: float | None = None
+    low: float | None = None
+    high: float | None = None
+    below: tuple[float, float] | None = None
+    seconds: float = 0.0
+    memory: int = 0
+    size: int = 0
+    abilities: tuple[str, ...] = ()
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice: ``system`` and its ``run``, the ``sentence`` that says why, and all ``candidates``, the best first.
+
+    ``metric``: of the figures, on ``queries`` validation queries. ``test``: metrics of the chosen run alone.
+    """
+
+    system: str
+    run: str
+    sentence: str
+    metric: str
+    queries: int
+    candidates: tuple[Candidate, ...]
+    test: dict[str, float] = field(default_factory=dict)
+    folder: str = ""
+
+    columns = ("", "system", "validation", "95 %", "time", "memory", "export", "has")
+
+    def rows(self) -> list[list[str]]:
+        """A line for each system, the best first; an arrow marks the chosen one."""
+        return [
+            [
+                "→" if each.system == self.system else "",
+                each.system,
+                f"{each.figure:.4f}",
+                f"{each.low:.4f} to {each.high:.4f}",
+                duration(each.seconds),
+                format_size(each.memory),
+                format_size(each.size),
+                ", ".join(each.abilities),
+            ]
+            if each.figure is not None
+            else ["", each.system, each.state, "", "", "", "", each.reason]
+            for each in self.candidates
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        found: dict[str, Any] = plain(asdict(self))
+        return found
+
+
+def choose(
+    graph: str | Path,
+    budget: str = "10min",
+    *,
+    root: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    tell: Tell = lambda line: None,
+    stop: StopRequest | None = None,
+) -> Choice:
+    """Train the systems that suit a graph, and choose one; writes ``which_model.json`` into the folder of the runs.
+
+    Args:
+        graph: folder of the typed graph.
+        budget: time for the trainings of this call, such as "90s", "10min" or "2h"; finished ones cost nothing.
+        root: folder of the runs; default: ``auto`` beside the graph.
+        overrides: settings of all systems, such as ``{"acceleration": {"device": "cpu"}}``.
+        tell: gets a line for each system.
+
+    Raises:
+        InputError: there is no such graph, or it has no validation split.
+        SettingsError: not a budget, or an override that every system refuses.
+        TrainingError: no system has finished; the message has the reasons.
+        StoppedError: ``stop`` was requested; the same call goes on.
+    """
+    limit = _Limit(stop or StopRequest(), time.monotonic() + seconds_of(budget))
+    opened = TypedGraph.open(graph)
+    asked, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
+    given = merge(overrides or {}, {"data": str(graph)})
+    waiting, done = _candidates(opened, asked, given, limit, tell)
+    measured: dict[str, QueryValues] = {}
+    for planned in waiting:
+        limit.poll()
+        best = max((each.figure or 0.0 for each in done), default=0.0)
+        found, values = _tried(planned, {**given, "system": planned.settings.system}, asked, best, folder, limit)
+        gc.collect()
+        tell(f"{found.system}: {found.reason or f'{asked.metric} {found.figure:.4f} in {duration(found.seconds)}'}")
+        done.append(found)
+        if values is not None:
+            measured[found.system] = values
+    if not measured:
+        raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in done))
+    choice = replace(_chosen(done, measured), folder=str(folder))
+    choice = replace(choice, test=_test(choice.run, limit))
+    write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
+    return choice
+
+
+def seconds_of(budget: str) -> float:
+    """The seconds of "90s", "10min", "2h" or "600". Raises :class:`SettingsError` for any other text."""
+    match = _BUDGET.fullmatch(budget)
+    if match is None or not float(match[1]):
+        raise SettingsError(f'budget = "{budget}" is not a time; write it like "90s", "10min" or "2h"')
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+class _Limit:
+    """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others."""
+
+    def __init__(self, user: StopRequest, until: float) -> None:
+        self.user, self.until, self.hopeless = user, until, ""
+
+    @property
+    def left(self) -> float:
+        """Seconds left of the budget."""
+        return max(self.until - time.monotonic(), 0.0)
+
+    @property
+    def requested(self) -> bool:
+        """Whether to stop now."""
+        return self.user.requested or bool(self.hopeless) or not self.left
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self.user.reason or self.hopeless or "the budget is used up"
+
+    def poll(self) -> None:
+        """Raise :class:`StoppedError` if the user requests a stop."""
+        if self.user.requested:
+            raise StoppedError(f"stopped ({self.user.reason}); the same command goes on")
+
+
+class _Watch:
+    """An outlet that ends a training whose figures are far below the ``best`` other one."""
+
+    def __init__(self, limit: _Limit, metric: str, epochs: int, best: float) -> None:
+        self.limit, self.metric, self.epochs, self.best, self.highest = limit, metric, epochs, best, 0.0
+
+    def send(self, message: Message) -> None:
+        """Look at the validation metrics of an epoch."""
+        figure = (message.get("valid") or {}).get(self.metric)
+        if figure is None:
+            return
+        self.highest, epoch = max(self.highest, float(figure)), int(message["epoch"])
+        if 3 * epoch >= self.epochs and self.highest < HOPELESS * self.best:
+            self.limit.hopeless = f"{self.metric} {self.highest:.4f} at epoch {epoch}; the best has {self.best:.4f}"
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A system that suits the graph and fits into memory: its settings, the estimated seconds of its training (0 for a
+    closed form, whose memory orders it), and the planned bytes."""
+
+    settings: Any
+    seconds: float
+    memory: int
+
+
+def _candidates(
+    graph: TypedGraph, asked: SharedQueries, given: Mapping[str, Any], limit: _Limit, tell: Tell
+) -> tuple[list[Planned], list[Candidate]]:
+    """The systems that can be tried, cheapest first, and the others with the reason."""
+    found: list[Planned] = []
+    others: list[Candidate] = []
+    refused: list[SettingsError] = []
+    names = [name for name, entry in registry.SYSTEMS.items() if entry.recommends == asked.recommends]
+    for name in names:
+        limit.poll()
+        try:
+            job, seconds = resolve({**given, "system": name}, AUTO), 0.0
+            if registry.entry(name).closed_form:
+                plan = plan_run(job, graph, AUTO)
+                registry.create(name, graph, job.settings, plan.batching)
+                option = plan.option
+            else:
+                run = estimate_run(job, graph, AUTO)
+                if run.chosen is None:
+                    raise ResourceError(run.sentence)
+                option, seconds = run.chosen, run.steps * run.seconds_per_step
+            found.append(Planned(job.settings, seconds, option.estimate.peak))
+        except GraphmillError as error:
+            state = "too large" if isinstance(error, ResourceError) else "does not suit"
+            tell(f"{name} {state}: {error}")
+            others.append(Candidate(name, state, str(error)))
+            refused += [error] if isinstance(error, SettingsError) else []
+    if len(refused) == len(names):
+        raise refused[0]
+    return sorted(found, key=lambda each: (each.seconds, each.memory)), others
+
+
+def _tried(
+    planned: Planned, values: Mapping[str, Any], asked: SharedQueries, best: float, folder: Path, limit: _Limit
+) -> tuple[Candidate, QueryValues | None]:
+    """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
+    settings, seconds, name = planned.settings, planned.seconds, str(planned.settings.system)
+    least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / settings.training.epochs)
+    if least >= limit.left and not _finished(name, folder):
+        reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
+        return Candidate(name, "no time", reason), None
+    # Another metric that chooses its epochs cannot be compared while it trains.
+    best = best if settings.evaluation.selection_metric == asked.metric else 0.0
+    watch, limit.hopeless = _Watch(limit, asked.metric, settings.training.epochs, best), ""
+    try:
+        result = train(values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[])
+        restored = restore(result["run_dir"])
+        found = asked.values(restored.system, restored.model, limit.poll)
+    except StoppedError:
+        limit.poll()
+        reason = f"takes about {duration(seconds)}, and the budget is used up; a larger one goes on"
+        return Candidate(name, "ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
+    except GraphmillError as error:
+        return Candidate(name, "failed", str(error)), None
+    alone = paired_bootstrap(found.values, np.zeros_like(found.values), groups=found.groups, units=found.units)
+    report = restored.run.read_json("report.json")
+    report["metrics"] |= {f"valid_{asked.metric}": found.mean}
+    restored.run.write_json("report.json", report)
+    figures = found.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
+    return Candidate(
+        name, "finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)
+    ), found
+
+
+def _chosen(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
+    """The cheapest of the systems that are level with the best within chance."""
+    finished = sorted((each for each in done if each.figure is not None), key=lambda each: -(each.figure or 0.0))
+    first, ranked = measured[finished[0].system], []
+    for each in finished:
+        own = measured[each.system]
+        found = paired_bootstrap(first.values, own.values, groups=first.groups, units=first.units)
+        ranked.append(replace(each, below=(found.low, found.high)))
+    least = LEVEL * first.mean
+    level = [each for each in ranked if each.below is not None and each.below[0] <= 0 and (each.figure or 0.0) >= least]
+    chosen = min(level, key=lambda each: each.seconds)
+    text = _sentence(chosen, level, ranked, first.metric)
+    if len(first.values) < FEWEST:
+        text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
+    rest = [each for each in done if each.figure is None]
+    about = chosen.system, chosen.run, text, first.metric, len(first.values)
+    return Choice(*about, (*ranked, *rest))
+
+
+def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate], metric: str) -> str:
+    best = ranked[0]
+    if chosen is not best:
+        times = best.seconds / chosen.seconds if chosen.seconds else 1.0
+        cheaper = f"{times:.0f} times cheaper" if times >= 1.5 else "cheaper"
+        return (
+            f"Use {chosen.system}: level with {best.system} within chance ({metric} {chosen.figure:.4f} beside "
+            f"{best.figure:.4f} on validation), {cheaper}."
+        )
+    if len(ranked) == 1:
+        return f"Use {best.system}: it alone has finished ({metric} {best.figure:.4f} on validation)."
+    others = [each for each in level if each is not best]
+    rival = others[0] if others else ranked[1]
+    how = "level within chance, and not cheaper" if others else "which is less"
+    return (
+        f"Use {best.system}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.system} has "
+        f"{rival.figure:.4f}, {how}."
+    )
+
+
+def _test(run: str, limit: _Limit) -> dict[str, float]:
+    """The test metrics of the chosen run, which is exported; a later call reads them from its report."""
+    report = RunDirectory(Path(run)).read_json("report.json")
+    if not any(name.startswith("test_") for name in report["metrics"]):
+        restored = restore(run)
+        export_run(restored)
+        found = evaluate_run(restored, poll=limit.poll)
+        own = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
+        metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in found[split].items()}
+        report["metrics"] = metrics | own
+        restored.run.write_json("report.json", report)
+    return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
+
+
+def _finished(name: str, folder: Path) -> bool:
+    """Whether a run of the system has finished in the folder, so that it can be reused."""
+    runs = (RunDirectory(path.parent) for path in folder.glob("*/report.json"))
+    return any(run.read_json("manifest.json")["system"] == name for run in runs)
+
+
+def _size(restored: Restored) -> int:
+    """Bytes of what an export holds: vectors and the arrays that score with them, or weights."""
+    system = restored.system
+    if not registry.entry(system.name).vectors:
+        return sum(tensor.numel() * tensor.element_size() for tensor in restored.model.state_dict().values())
+    width = getattr(system, "embedding_width", restored.job.settings.model.embedding_dim)
+    arrays = system.scoring(restored.model).values() if isinstance(system, ScoresLinks) else ()
+    return int(4 * width * restored.graph.num_nodes + sum(array.nbytes for array in arrays))
+
+
+def _abilities(restored: Restored) -> tuple[str, ...]:
+    entry, system = registry.entry(restored.system.name), restored.system
+    known = {
+        "vectors": entry.vectors,
+        "items for users" if entry.recommends else "links": True,
+        "new users": isinstance(system, FoldsIn),
+        "new nodes": isinstance(system, EmbedsLater),
+        "influence": entry.traces,
+    }
+    return tuple(name for name, has in known.items() if has)

@@ -1,0 +1,121 @@
+"""Validation queries that all systems for a graph's data can answer, so that their figures can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines.next_item import NextItemSplit
+from graphmill.evaluation.ranking.per_query import QueryValues, link_values, list_values, next_item_values
+from graphmill.evaluation.ranking.queries import link_queries
+from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view
+from graphmill.graph.sequences import Sequences, sequence_view
+from graphmill.graph.splits import VALID
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.recommenders.evaluate import known
+
+Poll = Callable[[], None]
+LIST = 20
+"""Length of the lists of a recall."""
+RELATION_QUERIES = 2_000
+"""Largest number of validation links of each relation that are asked, a seeded sample."""
+
+
+@dataclass(frozen=True)
+class SharedQueries:
+    """``metric`` of a system's model on the same queries: ``values(system, model, poll)``. ``recommends``: the systems
+    that can answer are those that recommend items; else those that score links."""
+
+    metric: str
+    recommends: bool
+    values: Callable[[Any, Any, Poll], QueryValues]
+
+
+def shared_queries(graph: TypedGraph) -> SharedQueries:
+    """The queries by the graph's data: interactions in order if one is held out for each user, other interactions, or
+    links (the tails of every relation).
+
+    Raises:
+        InputError: the graph has no validation split.
+    """
+    try:
+        interaction_relation(graph)
+    except InputError:
+        return _links(graph)
+    view = interaction_view(graph)
+    if not len(view.valid):
+        raise InputError(
+            f"{graph.path} has no validation split to choose on; hold interactions out (graph.split.valid)"
+        )
+    sequences = _in_order(graph)
+    return _items(view, sequences) if sequences is None or not _one_each(sequences) else _next_items(sequences)
+
+
+def _links(graph: TypedGraph) -> SharedQueries:
+    queries = link_queries(graph, "valid", max_per_relation=RELATION_QUERIES)
+    start = {kind.name: kind.offset for kind in graph.node_types}
+    offsets = [(start[relation.source], start[relation.target]) for relation in graph.relations]
+
+    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+        scorer = system.scorer(model)
+        scorer.poll = poll
+        return link_values(scorer, queries, offsets, "mrr", _none, macro=True)
+
+    return SharedQueries("mrr", False, values)
+
+
+def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
+    parts, offsets = (known(view.train), known(view.valid)), (view.user_offset, view.item_offset)
+    ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
+    metric = f"recall@{min(LIST, view.num_items)}"
+
+    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+        after = _scores(system, model, poll)
+        return list_values(
+            lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, _none, poll
+        )
+
+    return SharedQueries(metric, True, values)
+
+
+def _next_items(sequences: Sequences) -> SharedQueries:
+    users, at = sequences.targets("valid")
+    split = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
+    asked = users, split.targets, sequences.num_items, split.known(sequences.items)
+    offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
+
+    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+        after = _scores(system, model, poll)
+        score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
+        return next_item_values(score, *asked, offsets, metric, _none, poll, repeats=repeats)
+
+    return SharedQueries(metric, True, values)
+
+
+def _scores(system: Any, model: Any, poll: Poll) -> Callable[[np.ndarray, np.ndarray], Any]:
+    """Users and the ends of their histories → scores of all items; only a system of sequences reads the ends."""
+    if hasattr(system, "score_at"):
+        return cast(Callable[[np.ndarray, np.ndarray], Any], system.score_at(model, poll))
+    scorer = system.scorer(model)
+    return lambda users, ends: scorer.score_targets(0, users)
+
+
+def _in_order(graph: TypedGraph) -> Sequences | None:
+    try:
+        return sequence_view(graph)
+    except InputError:
+        return None
+
+
+def _one_each(sequences: Sequences) -> bool:
+    """Whether each user has at most one validation interaction."""
+    return len(sequences.targets("valid")[0]) == int((sequences.split == VALID).sum())
+
+
+def _none(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+    """No query is left out."""
+    return np.zeros(len(heads), bool)

@@ -1,0 +1,148 @@
+"""The choice of a system: real trainings by defaults on tiny data, its table, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphmill
+from graphmill.errors import InputError, SettingsError, StoppedError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems import registry
+from graphmill.training.signals import StopRequest
+from graphmill.usage.choose import FILE, LEVEL, Choice, choose, seconds_of
+from graphmill.usage.compare import compare_runs
+from tests.graph.test_interactions import Triple, built
+from tests.training.cases import typed_graph
+
+USERS, ITEMS = 200, 48
+CPU = {"acceleration": {"device": "cpu"}}
+
+
+def taste(valid: int = 1) -> list[Triple]:
+    """Users of four kinds, each with eight of the twelve items of its kind, one of them in each held-out split."""
+    rng, out = np.random.default_rng(0), []
+    for user in range(USERS):
+        own = rng.permutation(np.arange(user % 4, ITEMS, 4))[:8]
+        out += [(user, int(item), split) for item, split in zip(own, [0] * 6 + [valid, 2], strict=True)]
+    return out
+
+
+@pytest.fixture
+def interactions(tmp_path: Path) -> TypedGraph:
+    return built(tmp_path / "graph", taste(), USERS, ITEMS)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(registry, "SYSTEMS", {name: registry.SYSTEMS[name] for name in names})
+
+
+def by_system(choice: Choice) -> dict[str, str]:
+    return {each.system: each.state for each in choice.candidates}
+
+
+def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "mf", "ease", "popularity", "markov", "dragon", "complex")
+    lines: list[str] = []
+    found = choose(interactions.path, "2min", overrides=CPU, tell=lines.append)
+    assert by_system(found) == {
+        "ease": "finished",
+        "mf": "finished",
+        "popularity": "finished",
+        "markov": "does not suit",
+        "dragon": "does not suit",
+    }
+    assert [line.split()[0] for line in lines][-1] == "mf:", "what is cheap comes first"
+    assert (found.metric, found.queries) == ("recall@20", USERS)
+    first, *_, popularity = (each for each in found.candidates if each.figure is not None)
+    assert popularity.system == "popularity", "a taste is no popularity"
+    assert popularity.below is not None
+    assert popularity.below[0] > 0
+    assert popularity.low is not None
+    assert popularity.low < (popularity.figure or 0) < (popularity.high or 0)
+    level = [
+        e for e in found.candidates if e.below and e.below[0] <= 0 and (e.figure or 0) >= LEVEL * (first.figure or 0)
+    ]
+    assert found.system == min(level, key=lambda each: each.seconds).system
+    assert found.system in found.sentence
+    assert found.test["recall@20"] > 0.8
+    for each in found.candidates:
+        if not each.run:
+            assert each.reason
+            continue
+        tests = [name for name in json.loads((Path(each.run) / "report.json").read_text())["metrics"] if "test" in name]
+        assert bool(tests) == (each.system == found.system), "the test split is read for the chosen run alone"
+    runs = [each.run for each in found.candidates if each.run]
+    assert "valid_recall@20" in {figure.name for figure in compare_runs(*runs[:2]).figures}
+    assert graphmill.load(found.run).path == Path(found.run)
+    assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
+    assert len(found.rows()) == 5
+
+
+def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "knn", "complex", "conve", "ease")
+    graph = typed_graph(tmp_path / "graph")
+    found = graphmill.choose(graph, "40s", device="cpu", progress=False)
+    assert by_system(found) == {"knn": "finished", "complex": "finished", "conve": "no time"}
+    assert found.metric == "mrr"
+    assert "links" in found.candidates[0].abilities
+    assert math.isfinite(found.test["mrr"])
+
+
+def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each item is followed by the next number, so only a model of order knows what comes."""
+    rows = [(user, (user + step) % 24, split) for user in range(60) for step, split in enumerate([0] * 6 + [1, 2])]
+    graph = built(tmp_path / "graph", rows, 60, 24, times=[60 * step for step in range(len(rows))])
+    only(monkeypatch, "markov", "ease", "popularity")
+    found = choose(graph.path, overrides=CPU)
+    assert (found.metric, found.queries, found.system) == ("ndcg@10", 60, "markov")
+    own = json.loads((Path(found.run) / "report.json").read_text())["metrics"]
+    assert found.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
+    assert all((each.figure or 0.0) > 0 for each in found.candidates)
+
+
+def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["train", "auto", "--set", f"data={interactions.path}", "--set", "acceleration.device=cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "graphmill.cli", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert process.stderr is not None
+    assert any(line.startswith("popularity: recall@20") for line in process.stderr)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    (before,) = (interactions.path.parent / "auto").glob("*/report.json")
+    seconds = json.loads(before.read_text())["seconds"]
+    only(monkeypatch, "popularity", "ease", "item_knn")
+    stop = StopRequest()
+
+    def interrupt(line: str) -> None:
+        if line.startswith("popularity:"):
+            stop.request("SIGINT")
+
+    with pytest.raises(StoppedError, match="goes on"):
+        choose(interactions.path, overrides=CPU, tell=interrupt, stop=stop)
+    found = choose(interactions.path, overrides=CPU)
+    again = next(each for each in found.candidates if each.system == "popularity")
+    assert (Path(again.run), again.seconds) == (before.parent, seconds), "the finished run is reused"
+    assert found.system in ("ease", "item_knn")
+
+
+def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: TypedGraph) -> None:
+    with pytest.raises(SettingsError, match="10min"):
+        choose(interactions.path, "soon")
+    assert [seconds_of(text) for text in ("90s", "10min", "2h", "600", "1.5 min")] == [90, 600, 7200, 600, 90]
+    with pytest.raises(SettingsError, match="modell"):
+        choose(interactions.path, overrides={"modell": {"x": 1}})
+    with pytest.raises(InputError, match="validation"):
+        choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
+    assert not (tmp_path / "auto").exists(), "nothing is half-written"

@@ -1,0 +1,100 @@
+"""``graphmill probe``: labels in a file, matched to the vectors of a run, beside degrees and spectral vectors."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import InputError
+from graphmill.evaluation.probe import LabelSettings
+from graphmill.usage.probe import probe_run
+
+COMMUNITIES, EACH = 3, 30
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spectral vectors of genes in three communities that rarely meet."""
+    folder, rng = tmp_path_factory.mktemp("probe"), np.random.default_rng(0)
+    ends = rng.integers(0, COMMUNITIES * EACH, (6000, 2))
+    near = (ends[:, 0] % COMMUNITIES == ends[:, 1] % COMMUNITIES) | (rng.random(len(ends)) < 0.1)
+    ends = np.unique(ends[near & (ends[:, 0] != ends[:, 1])], axis=0)[::3]
+    rows = {"head": [f"G{n}" for n in ends[:, 0]], "relation": "meets", "tail": [f"G{n}" for n in ends[:, 1]]}
+    table = pd.DataFrame({**rows, "head_type": "gene", "tail_type": "gene"})
+    graph = graphmill.build_graph(graphmill.read_edges(table, "kg_csv"), folder / "graph")
+    return graphmill.train(graph, "spectral", progress=False, output=folder / "runs", model={"embedding_dim": 16}).path
+
+
+def labels(folder: Path, values: list[str], header: str = "id,community") -> Path:
+    file = folder / "labels.csv"
+    rows = [f"G{number},{value}" for number, value in enumerate(values)]
+    file.write_text("\n".join([header, *rows, "G999,a", "G1000,"]) + "\n")
+    return file
+
+
+def test_a_run_is_probed_and_its_card_shows_it(run: Path, tmp_path: Path) -> None:
+    file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
+    result = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file), "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["label"], found["node_type"], found["kind"], found["nodes"]) == ("community", "gene", "class", 90)
+    assert found["scores"]["vectors"]["value"] > 0.9
+    assert set(found["scores"]) == {"vectors", "chance", "degree", "spectral"}
+    assert found["over"]["degree"]["low"] > 0
+    assert found["passed"]
+    assert found["notes"] == ["90 of 91 ids of the labels are among the 90 of the gene nodes; not 'G999'"]
+    card = (run / "card.md").read_text()
+    assert "## What the vectors know" in card
+    assert found["sentence"] in card
+
+
+def test_shuffled_labels_do_not_pass(run: Path, tmp_path: Path) -> None:
+    values = np.random.default_rng(1).permutation(["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
+    found = probe_run(run, LabelSettings(file=str(labels(tmp_path, list(values)))))
+    assert abs(found["scores"]["vectors"]["value"] - 1 / 3) < 0.15
+    assert not found["passed"]
+
+
+def test_an_export_alone_is_compared_with_chance(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run / "embeddings", tmp_path / "elsewhere")
+    file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
+    found = probe_run(tmp_path / "elsewhere", LabelSettings(file=str(file)))
+    assert set(found["scores"]) == {"vectors", "chance"}
+    assert "the graph is not here" in found["notes"][-1]
+    assert not (tmp_path / "elsewhere" / "validation").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"node_type": "drug"}, "no node type 'drug'"),
+        ({"column": "class"}, "no column 'class'"),
+    ],
+)
+def test_wrong_labels_are_a_sentence(run: Path, tmp_path: Path, settings: dict[str, str], message: str) -> None:
+    file = labels(tmp_path, ["a"] * 90)
+    with pytest.raises(InputError, match=message):
+        probe_run(run, LabelSettings(file=str(file), **settings))
+
+
+def test_a_file_with_two_columns_of_labels_needs_a_name(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("id,a,b\nG1,x,y\n")
+    with pytest.raises(InputError, match="which column has the label"):
+        probe_run(run, LabelSettings(file=str(tmp_path / "two.csv")))
+
+
+def test_aliases_bring_old_ids_of_labels_to_the_graph(run: Path, tmp_path: Path) -> None:
+    file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
+    file.write_text(file.read_text().replace("G", "OLD"))
+    (tmp_path / "aliases.csv").write_text("\n".join(["old_id,id", *(f"OLD{n},G{n}" for n in range(80))]))
+    found = probe_run(run, LabelSettings(file=str(file), aliases=str(tmp_path / "aliases.csv")))
+    assert found["nodes"] == 80
+    with pytest.raises(InputError, match="prefix 'OLD' replaced by 'G': 0 → 90 of 91"):
+        probe_run(run, LabelSettings(file=str(file), node_type="gene"))
