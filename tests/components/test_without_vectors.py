@@ -23,7 +23,10 @@ from tests.components.conftest import Project, checks, failure
 from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
 
 EVALUATION = {"ease": {"top_k": [5], "selection_metric": "recall@5", "baselines": ["popularity"]}, "knn": {}}
-MODEL = {"ease": [{"regularisation": 5.0}, {"regularisation": 5000.0}], "knn": [{"shrinkage": 1.0}, {"shrinkage": 30.0}]}
+MODEL = {
+    "ease": [{"regularisation": 5.0}, {"regularisation": 5000.0}],
+    "knn": [{"shrinkage": 1.0}, {"shrinkage": 30.0}],
+}
 
 
 class Chain:
@@ -121,7 +124,11 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert drift["finding"] in ("unchanged", "seed_only", "moved")
     assert "data:image/png;base64," in drift["overlap"]
 
-    for asked in (["drift", str(one.path), str(two.path)], ["card", str(one.path), "--json"], ["card", str(chain.run_dir)]):
+    for asked in (
+        ["drift", str(one.path), str(two.path)],
+        ["card", str(one.path), "--json"],
+        ["card", str(chain.run_dir)],
+    ):
         shown = CliRunner().invoke(app, asked, catch_exceptions=False)
         assert shown.exit_code in (0, 1), shown.output  # 1: it drifted
     assert "no vectors" in repr(Run(two.path))
