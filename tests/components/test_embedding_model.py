@@ -300,12 +300,17 @@ def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Proj
 
 
 def embeddings(
-    project: Project, vectors: np.ndarray, nodes: pa.Table | None = None, *, validated: bool = False
+    project: Project,
+    vectors: np.ndarray,
+    nodes: pa.Table | None = None,
+    *,
+    validated: bool = False,
+    own: dict[str, Any] | None = None,
 ) -> dg.ExecuteInProcessResult:
     table = graph_of(project).node_table() if nodes is None else nodes
     reply = export(project, vectors, table)
     names = ["model", "embeddings", *(["validation"] if validated else [])]
-    return run_model(project, *names, train=trained(), export=reply)
+    return run_model(project, *names, own=own, train=trained(), export=reply)
 
 
 def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
@@ -383,6 +388,18 @@ def test_the_report_becomes_figures_checks_and_pictures(built: Project) -> None:
     assert health["figures"]["rows"] == shown["rows"]
 
 
+def test_labels_in_the_yaml_are_probed_and_checked(built: Project) -> None:
+    names = graph_of(built).node_table().slice(0, 40)["id"].to_pylist()
+    (built.root / "labels.csv").write_text("\n".join(["id,area", *(f"{n},{'ab'[k % 2]}" for k, n in enumerate(names))]))
+    labels = {"file": "labels.csv", "node_type": "drug", "column": "area"}
+    own = {"validation": {"labels": labels}}
+    result = embeddings(built, healthy(graph_of(built).num_nodes), validated=True, own=own)
+    check = checks(result)["labels_known"]
+    assert not check.passed  # the vectors are noise
+    assert "2 classes of 40 nodes has accuracy" in check.description
+    assert "spectral" in str(built.metadata("toy/hgt_validation")["labels"])
+
+
 def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
     rng = np.random.default_rng(1)
     narrow = (rng.normal(size=(graph_of(built).num_nodes, 2)) @ rng.normal(size=(2, DIM))).astype(np.float32)
@@ -434,9 +451,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "beats_baselines"})]
-)
+@pytest.mark.parametrize(("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "beats_baselines"})])
 def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))

@@ -40,7 +40,7 @@ def test_files_become_a_graph(project: Project) -> None:
     assert result.success
     assert all(evaluation.passed for evaluation in checks(result).values())
     assert set(checks(result)) == {
-        *("nodes_are_unique", "few_rejects", "ends_exist"),
+        *("nodes_are_unique", "few_rejects", "ids_match", "ends_exist"),
         *("relations_have_training_edges", "types_are_reached", "no_split_leakage"),
     }
     lines = project.source.read_text().count("\n")
@@ -109,6 +109,30 @@ def test_too_many_rejects_stop_the_chain_and_are_shown(project: Project) -> None
     rejects = project.metadata("toy/edges")["rejects"]
     assert len(rejects.records if hasattr(rejects, "records") else rejects) == 30
     assert project.materialize(project.dataset(rejected_share_max=0.5)).success
+
+
+def test_ids_that_do_not_match_stop_the_chain_and_aliases_mend_them(project: Project) -> None:
+    features = project.root / "data" / "01_raw" / "features.csv"
+    rows = [f"{'D:' if number >= 10 else ''}{number:03d},{number},1" for number in range(40)]
+    features.write_text("\n".join(["id,size,age", *rows]))
+    source = {"name": "features", "format": "node_features", "path": "data/01_raw/features.csv", "node_type": "drug"}
+    both = [{"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}, source]
+    result = project.materialize(project.dataset(sources=both, rejected_share_max=0.9))
+    match = checks(result)["ids_match"]
+    assert not match.passed
+    assert match.severity is dg.AssetCheckSeverity.ERROR
+    assert "10 of 40 ids of features of drug are among the 40 of the drug nodes" in match.description
+    assert "prefix 'D:' removed: 10 → 40 of 40" in match.description
+    assert "toy__graph" not in ran(result)
+    aliases = project.root / "data" / "01_raw" / "aliases.csv"
+    aliases.write_text("\n".join(["old_id,id", *(f"D:{number:03d},{number:03d}" for number in range(10, 40))]))
+    mended = project.dataset(sources=both, aliases="data/01_raw/aliases.csv")
+    before = project.data_version("toy/edges")
+    assert project.materialize(mended).success
+    assert project.data_version("toy/edges") != before
+    assert project.metadata("toy/graph")["ids"].records[0].data["matched"] == 40
+    aliases.write_text("old_id,id\na,b\nb,a\n")
+    assert "aliases go round in a circle: a → b → a" in failure(project.materialize(mended))
 
 
 def test_a_users_mistake_is_one_sentence_and_not_retried(project: Project) -> None:

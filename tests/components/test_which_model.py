@@ -31,7 +31,7 @@ def test_the_page_names_the_system_and_has_a_row_for_each(project: Project) -> N
     page = project.metadata("toy/which_model")
     assert "Use knn" in page["summary"]
     assert (page["system"], page["valid_mrr"], page["test_mrr"]) == ("knn", 0.3, 0.25)
-    assert [row["system"] for row in page["systems"]] == ["knn", "conve"]
+    assert [row.data["system"] for row in page["systems"].records] == ["knn", "conve"]
     decided = checks(result)["queries_decide"]
     assert not decided.passed
     assert decided.severity is dg.AssetCheckSeverity.WARN

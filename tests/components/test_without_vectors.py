@@ -6,7 +6,9 @@ from typing import Any
 import dagster as dg
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from graphmill.cli import app
 from graphmill.components import EmbeddingModel
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import InputError, SettingsError
@@ -21,7 +23,10 @@ from tests.components.conftest import Project, checks, failure
 from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
 
 EVALUATION = {"ease": {"top_k": [5], "selection_metric": "recall@5", "baselines": ["popularity"]}, "knn": {}}
-MODEL = {"ease": [{"regularisation": 5.0}, {"regularisation": 5000.0}], "knn": [{"shrinkage": 1.0}, {"shrinkage": 30.0}]}
+MODEL = {
+    "ease": [{"regularisation": 5.0}, {"regularisation": 5000.0}],
+    "knn": [{"shrinkage": 1.0}, {"shrinkage": 30.0}],
+}
 
 
 class Chain:
@@ -71,9 +76,9 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     first, second = MODEL[system]
     result = chain.run(first, **policy)
     assert result.success, failure(result)
-    assert {"files_whole", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
+    assert {"weights_finite", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
     assert not {"finite", "index_finds_neighbours", "neighbours_stayed"} & set(checks(result))
-    assert checks(result)["files_whole"].passed
+    assert checks(result)["weights_finite"].passed
     assert "loss" not in chain.page("model"), "a closed form has none"
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
     assert not [name for name in failed_checks(project.instance, gates) if "not evaluated" in name]
@@ -118,6 +123,15 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert drift["against"] == one.name
     assert drift["finding"] in ("unchanged", "seed_only", "moved")
     assert "data:image/png;base64," in drift["overlap"]
+
+    for asked in (
+        ["drift", str(one.path), str(two.path)],
+        ["card", str(one.path), "--json"],
+        ["card", str(chain.run_dir)],
+    ):
+        shown = CliRunner().invoke(app, asked, catch_exceptions=False)
+        assert shown.exit_code in (0, 1), shown.output  # 1: it drifted
+    assert "no vectors" in repr(Run(two.path))
 
     assert roll_back(chain.versions, by="me")["version"] == one.name
     assert chain.client.get(f"/v1/toy/{system}/current/report").json()["version"] == one.name

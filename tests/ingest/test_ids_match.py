@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.aliases import read_aliases, renamed, with_aliases
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.report import ingest_report
@@ -95,11 +96,10 @@ def test_a_renamed_node_becomes_the_node_of_that_id(tmp_path: Path) -> None:
 
 def folder_of_files(folder: Path) -> Path:
     (folder / "kg").mkdir()
-    rows = [f"MONDO:{number},affects,MONDO:{number + 1}" for number in range(20)]
-    (folder / "kg" / "edges.csv").write_text("\n".join(["head,relation,tail", *rows]))
-    (folder / "kg" / "nodes.csv").write_text(
-        "\n".join(["id,type,name", *(f"{number},disease,d {number}" for number in range(21))])
-    )
+    rows = [f"MONDO:{number}\taffects\tMONDO:{number + 1}" for number in range(20)]
+    (folder / "kg" / "edges.tsv").write_text("\n".join(["subject\tpredicate\tobject", *rows]))
+    nodes = [f"{number}\tbiolink:Disease\td{number}" for number in range(21)]
+    (folder / "kg" / "nodes.tsv").write_text("\n".join(["id\tcategory\tname", *nodes]))
     return folder / "kg"
 
 
@@ -112,15 +112,17 @@ def test_a_report_shows_which_ids_of_node_files_are_in_the_edges(tmp_path: Path)
 
 
 def test_build_replaces_aliases_and_prints_the_matches(tmp_path: Path) -> None:
-    folder = folder_of_files(tmp_path)
-    table = aliases(tmp_path, "\n".join(f"MONDO:{number},{number}" for number in range(21)))
+    rows = [f"G:{number},meets,G:{number + 1}" for number in range(20)]
+    (tmp_path / "kg.csv").write_text("\n".join(["head,relation,tail", *rows]))
+    table = aliases(tmp_path, "\n".join(f"G:{number},{number}" for number in range(21)))
     features = tmp_path / "features.csv"
-    features.write_text("\n".join(["id,size,age", *(f"MONDO:{number},{number},1" for number in range(21))]))
-    command = ["build", str(folder), str(features), "-o", str(tmp_path / "graph"), "--aliases", table]
+    features.write_text("\n".join(["id,size,age", *(f"G:{number},{number},1" for number in range(21))]))
+    command = ["build", str(tmp_path / "kg.csv"), str(features), "-o", str(tmp_path / "graph"), "--aliases", table]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "features of disease in the disease nodes" in result.stdout
+    assert "features of node in the node nodes" in result.stdout
     assert "21 of 21" in result.stdout
+    assert TypedGraph.open(tmp_path / "graph").node_table()["id"].to_pylist() == [str(number) for number in range(21)]
 
 
 def test_features_without_a_match_say_the_repair(tmp_path: Path) -> None:

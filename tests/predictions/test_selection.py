@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.graph.node_names import NodeNames
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.selection import Nodes, asked_for
 from graphmill.predictions.settings import LinkSettings
@@ -67,6 +68,6 @@ def test_a_name_that_two_nodes_have_must_be_told_apart(graph: TypedGraph) -> Non
     nodes = Nodes(graph)
     names = list(nodes.names)
     names[91] = "node 90"
-    nodes.__dict__["names"] = names
+    nodes.__dict__["_known"] = NodeNames(nodes.ids, names)
     with pytest.raises(InputError, match=r"2 nodes are called 'node 90': n90 \(drug\), n91 \(drug\); choose one"):
         nodes.find("node 90", ["drug"])

@@ -134,7 +134,7 @@ def test_ratings_and_features_of_the_items_are_one_dataset(tmp_path: Path) -> No
             "userID\titemID\trating\ttimestamp\tx_label\n0\t0\t1\t1\t0\n0\t1\t1\t2\t1\n0\t2\t1\t3\t2\n",
             "mmrec",
         ),
-        ("views.txt", "".join(f"{u} {i}\n" for u in range(4) for i in range(4)), "sequence"),
+        ("views.txt", "".join(f"u{u} i{i}\n" for u in range(4) for i in range(4)), "sequence"),
     ],
 )
 def test_other_files_are_recognised(tmp_path: Path, name: str, text: str, format: str) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import graphmill
+from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError, StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
@@ -135,6 +137,19 @@ def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.M
     again = next(each for each in found.candidates if each.system == "popularity")
     assert (Path(again.run), again.seconds) == (before.parent, seconds), "the finished run is reused"
     assert found.system in ("ease", "item_knn")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["auto"], "--set data=GRAPH"),
+        (["auto", "--set", "data=graph", "--force"], "--budget, --output and --json"),
+        (["ease", "--set", "data=graph", "--budget", "1h"], "train auto"),
+    ],
+)
+def test_the_command_refuses_what_it_would_ignore(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        CliRunner().invoke(app, ["train", *arguments], catch_exceptions=False)
 
 
 def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: TypedGraph) -> None:

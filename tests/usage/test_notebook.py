@@ -60,7 +60,9 @@ def test_the_columns_of_another_csv_are_guessed_or_named(tmp_path: Path) -> None
     (tmp_path / "a.csv").write_text("source;target;relation\na;b;likes\nb;c;likes\n")
     (tmp_path / "b.csv").write_text("this,that,how\na,b,likes\nb,c,likes\n")
     guessed = graphmill.read_edges(tmp_path / "a.csv")
-    assert any("first column" in note for note in graphmill.read_edges(tmp_path / "b.csv").notes), "a guess is told"
+    assert any("taken for head and tail" in note for note in graphmill.read_edges(tmp_path / "b.csv").notes), (
+        "a guess is told"
+    )
     named = graphmill.read_edges(tmp_path / "b.csv", columns={"head_id": "this", "tail_id": "that", "relation": "how"})
     assert guessed.edges.num_rows == named.edges.num_rows == 2
     assert guessed.nodes["id"].to_pylist() == named.nodes["id"].to_pylist()

@@ -90,16 +90,10 @@ def export(
     """Write vectors with their ids, names and types to a file or a database, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
     from graphmill.export.targets import check_target, write_to
+    from graphmill.promotion.versions import folder_of
 
     check_target(target)
-    path = Path(what)
-    if not path.exists():
-        model, _, version = what.rpartition("/") if what.count("/") == 2 else (what, "", "")
-        store = _versions(model, folder)
-        found = store.find(version) if version else store.current()
-        if found is None:
-            raise InputError(f"no version of {model} is live; name one: {model}/VERSION")
-        path = found.path
+    path = folder_of(what, folder)
     with progress(f"graphmill export to {target}"):
         written = write_to(target, read_embeddings(path))
     if as_json:

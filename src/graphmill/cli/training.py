@@ -31,16 +31,21 @@ def train(
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     budget: Annotated[
-        str, typer.Option(help="auto only: time for the trainings of this call, such as 90s, 10min, 2h")
-    ] = "10min",
+        str, typer.Option(help="auto only: time for its trainings, such as 90s or 2h; default 10min")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
     from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
 
-    if str(settings) == AUTO and not settings.exists():
-        _choose(overrides(set_ or []), budget, output, as_json=as_json)
+    auto = str(settings) == AUTO and not settings.is_file()
+    if auto and (force or nodes > 1 or node_rank or master):
+        raise SettingsError("train auto has only --set, --budget, --output and --json")
+    if budget and not auto:
+        raise SettingsError("--budget belongs to graphmill train auto")
+    if auto:
+        _choose(overrides(set_ or []), budget or "10min", output, as_json=as_json)
         return
     values = merge(read_settings(settings), overrides(set_ or []))
     if force:

@@ -20,13 +20,11 @@ SHOWN_MOVED = 20
 
 @dataclass(frozen=True)
 class DriftCheck:
-    """One check of the UI, the findings that it covers, and its picture. ``of_vectors``: it is of systems with vectors, of
-    those without (False), or of all (None)."""
+    """One check of the UI, the findings that it covers, and its picture."""
 
     check: Check
     findings: tuple[str, ...]
     picture: str = ""
-    of_vectors: bool | None = True
 
 
 STAYED = Check(
@@ -39,7 +37,6 @@ LISTS_STAYED = Check(
 )
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
-    DriftCheck(LISTS_STAYED, ("moved",), "overlap", of_vectors=False),
     DriftCheck(
         Check(
             "data_not_lost",
@@ -47,7 +44,6 @@ DRIFT_CHECKS = (
             "their rejects.",
         ),
         ("data_lost", "data_lost_hidden", "nodes_vanished"),
-        of_vectors=None,
     ),
     DriftCheck(
         Check(
@@ -74,7 +70,8 @@ PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "
 
 def checks_of(plan: ModelPlan) -> list[DriftCheck]:
     """The checks of the asset for this kind of system."""
-    return [each for each in DRIFT_CHECKS if each.of_vectors in (None, plan.abilities.vectors)]
+    lists = [DriftCheck(LISTS_STAYED, ("moved",), "overlap"), DRIFT_CHECKS[1]]
+    return list(DRIFT_CHECKS) if plan.abilities.vectors else lists
 
 
 def drift_asset(plan: ModelPlan) -> WorkerAsset:

@@ -14,6 +14,7 @@ from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
+from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.check import Group, Verdict
 from graphmill.evaluation.health.checks import CHECKS, GROUPS
 from graphmill.evaluation.health.figures import TypeFigures
@@ -21,13 +22,14 @@ from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.reports.validation import write_health
-from graphmill.usage.probe import probe_run
+from graphmill.usage.probe import keep_probe, probe_embeddings
 
 # Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
 SIGNAL_QUERIES = 200
@@ -103,7 +105,7 @@ def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | No
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report, pictures = _measured(step)
     labels = step.plan.validation.labels
-    probed = probe_run(step.path(step.run_dir), labels, step.plan.root) if labels.file else {}
+    probed = _probed(step, labels) if labels.file else {}
     pages = describe(step)
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
     rest = {
@@ -180,6 +182,15 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
         "meaning": verdict.meaning,
         "what to do": verdict.remedy,
     }
+
+
+def _probed(step: Step, labels: LabelSettings) -> dict[str, Any]:
+    """The probe for the labels of the YAML, which is also written into the run directory."""
+    export = step.inputs["export"]
+    vectors = read_embeddings(step.path(str(export["files"]["parquet"])))
+    found = probe_embeddings(vectors, TypedGraph.open(step.path(str(export["graph"]["path"]))), labels, step.plan.root)
+    keep_probe(step.path(step.run_dir), found)
+    return found
 
 
 def _probe_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:

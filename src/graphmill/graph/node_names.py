@@ -69,10 +69,6 @@ class NodeNames:
                     return rows
         return []
 
-    def with_id(self, text: str) -> list[int]:
-        """The rows with exactly this id."""
-        return self._by(0, named=False).get(text, [])
-
     def did_you_mean(self, text: str) -> str:
         """A sentence part with the names and ids that look most like ``text``; empty if none does."""
         return did_you_mean(text, self._words)

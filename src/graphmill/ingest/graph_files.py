@@ -113,9 +113,9 @@ def finished(
     check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated
     said = [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts.get(name)]
-    notes += spelling_notes(nodes, edges)
     own = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", own, "the node files", known.id)] if len(known) and listed_first else []
+    notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
     everything = [*described_counts(counts, indexed), *said, *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything, matches)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ _REPAIRS = 3
 """Repairs that are combined, at most."""
 _MOST = 200_000
 """Ids of each source that repairs are tried on, at most."""
+_DECIMAL = re.compile(r"^([+-]?[0-9]+)\.0+$")
 Repair = Callable[[str], str]
 
 
@@ -69,8 +71,8 @@ def coverage(first: str, ids: pa.Array, second: str, others: pa.Array) -> Covera
 def best_repair(unmet: list[str], known: set[str], matched: int, total: int) -> str:
     """What to change of ``unmet`` ids so that most are in ``known``; "" if no repair matches more.
 
-    Prefix, case, Unicode form and invisible characters are tried alone, then together, the best one first. Both sides of
-    a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
+    Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both
+    sides of a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
     """
     here, there, names, best = unmet, known, list[str](), 0
     for _ in range(_REPAIRS):
@@ -94,6 +96,7 @@ def _repairs(ids: list[str], known: set[str]) -> list[tuple[str, Repair, bool]]:
         ("case ignored", str.casefold, True),
         ("Unicode form NFKC", lambda text: text if text.isascii() else unicodedata.normalize("NFKC", text), True),
         ("invisible characters removed", visible, True),
+        ("7.0 read as 7", partial(_DECIMAL.sub, r"\1"), True),
         *((_said(old, new), partial(_with_prefix, old, new), False) for old, new in pairs),
     ]
 

@@ -166,7 +166,7 @@ def positive(
         note = f"{light:,} of {len(keep):,} interactions were left out: their {column} is {what}{remedy}"
         return rows.filter(pa.array(keep)), light, [note]
     scale = np.unique(weight)
-    if min_weight or scale[-1:] != 5 or not 3 <= len(scale) <= 10 or plain(column) in _AMOUNTS:
+    if min_weight or not 3 <= len(scale) <= 10 or scale[-1] != 5 or plain(column) in _AMOUNTS:
         return rows, 0, []
     share = 100 * float((weight < 3).mean())
     return (

@@ -168,7 +168,7 @@ def guessed_files(
             continue
         names = Look(str(file)).columns
         columns, guesses = guess_columns(names) if len(names) > 1 else (None, [])
-        surely = columns is not None and not any("is taken for the head" in text for text in guesses)
+        surely = columns is not None and not any("taken for head and tail" in text for text in guesses)
         stem = name.rpartition("/")[2].partition(".")[0]
         lower = {n.lower(): n for n in reversed(names)}
         key = next((lower[n] for n in ("id", "node_id", "nodeid") if n in lower), "")

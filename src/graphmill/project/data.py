@@ -58,7 +58,10 @@ def recognised(
     if report.problem and ask is not None and not format and not columns and (named := asked_columns(path, ask)):
         return recognised(path, "", named, force=force)
     if report.problem:
-        raise InputError(f"{report.problem}. Look at it with: graphmill ingest-report {shlex.quote(path)}")
+        raise InputError(
+            f"{path} cannot be read (as {report.format}: {report.problem}). Say how with --format or --columns, or look at "
+            f"it with: graphmill ingest-report {shlex.quote(path)}"
+        )
     return report
 
 

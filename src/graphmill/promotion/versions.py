@@ -20,7 +20,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +57,7 @@ class Version:
     """One version: its folder and its ``version.json``."""
 
     path: Path
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] = field(compare=False)
 
     @property
     def name(self) -> str:

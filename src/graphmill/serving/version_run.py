@@ -3,9 +3,7 @@ vectors."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +21,11 @@ if TYPE_CHECKING:
     from graphmill.evaluation.ranking.ranks import Scorer
     from graphmill.runs.export import Restored
 
-MOST_KEPT = 2
-"""Number of runs that stay in memory, because a model and its graph are large."""
-_kept: OrderedDict[str, VersionRun] = OrderedDict()
-_keeping = threading.Lock()
 
-
+@lru_cache(maxsize=2)  # not more, because a model and its graph are large
 def run_of(version: Version) -> VersionRun:
     """The version's run, kept from the last question if it is one of the last used."""
-    place = str(version.path)
-    with _keeping:
-        found = _kept[place] if place in _kept else _kept.setdefault(place, VersionRun(version))
-        _kept.move_to_end(place)
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
-    return found
+    return VersionRun(version)
 
 
 def run_folder(version: Version) -> Path | None:

@@ -33,7 +33,7 @@ from graphmill.runs.planning import estimate_run, plan_run
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.train import train
 from graphmill.systems import registry
-from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.embed import EmbedsLater
 from graphmill.usage.fold_in import FoldsIn
@@ -159,9 +159,12 @@ def choose(
         if values is not None:
             measured[found.system] = values
     if not measured:
-        raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in done))
+        tried = [each for each in done if each.state != "does not suit"] or done
+        raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
     choice = replace(_chosen(done, measured), folder=str(folder))
     choice = replace(choice, test=_test(choice.run, limit))
+    # Runs of earlier data go; those that a larger budget would go on with are among the newest.
+    prune_runs(folder, 2 * len(done), {Path(each.run).name for each in done if each.run})
     write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
     return choice
 
@@ -210,10 +213,10 @@ class _Watch:
     def send(self, message: Message) -> None:
         """Look at the validation metrics of an epoch."""
         figure = (message.get("valid") or {}).get(self.metric)
-        if figure is None:
+        if figure is None or message["epochs"] != self.epochs:  # those of a part say little about the whole
             return
         self.highest, epoch = max(self.highest, float(figure)), int(message["epoch"])
-        if 3 * epoch >= self.epochs and self.highest < HOPELESS * self.best:
+        if self.epochs > epoch >= self.epochs / 3 and self.highest < HOPELESS * self.best:
             self.limit.hopeless = f"{self.metric} {self.highest:.4f} at epoch {epoch}; the best has {self.best:.4f}"
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,37 @@ SEPARATOR = "|"
 
 
 def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[str, Any]:
-    """Probe the vectors of a run or an export; returns the entries of ``validation/probe.json``.
+    """Probe the vectors of a run or an export (:func:`probe_embeddings`). A run keeps the result for its card.
 
-    ``root``: the folder of a relative label file. A run directory keeps the result for its card. Without the graph, the
-    vectors are compared with chance alone, and ``notes`` says so.
-
-    Raises :class:`InputError` if the labels cannot be used, or if none is of a node with a vector.
+    Without the graph, the vectors are compared with chance alone, and ``notes`` says so.
     """
     run = Run(path)
+    try:
+        graph = open_graph_of(run.path, run.manifest["data"])
+    except (InputError, KeyError):
+        graph = None
+    found = probe_embeddings(run.embeddings, graph, settings, root)
+    if (run.path / "report.json").is_file():
+        keep_probe(run.path, found)
+    return found
+
+
+def keep_probe(run_dir: Path, found: Mapping[str, Any]) -> None:
+    """Write the result as ``validation/probe.json``, with the hashes of the exported files that it is of."""
+    with writing(run_dir / PROBE):
+        (run_dir / PROBE).parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**found, "of": of_export(run_dir)}, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(run_dir / PROBE, f"{text}\n".encode())
+
+
+def probe_embeddings(
+    embeddings: Embeddings, graph: TypedGraph | None, settings: LabelSettings, root: Path = Path()
+) -> dict[str, Any]:
+    """Probe vectors for the labels of a file, beside other spaces of the graph; returns the figures as plain values.
+
+    ``root``: the folder of a relative label file. Raises :class:`InputError` if the labels cannot be used, or if none is
+    of a node with a vector.
+    """
     file = located(settings.file, root)
     key, column = label_columns(file, settings.id, settings.column)
     table = text_columns(file, (key, column), "Labels are", optional=(column,))
@@ -50,10 +74,10 @@ def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[
     ):
         parts = text.split(SEPARATOR) if settings.kind in ("auto", "classes") else [text]
         found.setdefault(node, {}).update(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    ids, embeddings = list(found), run.embeddings
+    ids = list(found)
     kind = settings.node_type or _only_type(embeddings, ids, settings.file)
     if kind not in embeddings.type_names:
-        raise InputError(f"{path} has no node type {kind!r}; it has {', '.join(embeddings.type_names)}")
+        raise InputError(f"there are no vectors of node type {kind!r}; there are of {', '.join(embeddings.type_names)}")
     rows = embeddings.rows_of([kind] * len(ids), ids)
     kept = np.flatnonzero(rows >= 0)
     of_type = embeddings.ids[embeddings.types == embeddings.type_names.index(kind)]
@@ -64,19 +88,12 @@ def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[
     spaces, notes = {VECTORS: embeddings.vectors[rows[kept]]}, list[str]()
     if len(kept) < len(ids):
         notes.append(matches.sentence)
-    try:
-        graph = open_graph_of(run.path, run.manifest["data"])
-        spaces |= _other_spaces(graph, kind, [ids[place] for place in kept])
-    except (InputError, KeyError):
+    if graph is None:
         notes.append("the graph is not here, so the vectors are compared with chance alone")
+    else:
+        spaces |= _other_spaces(graph, kind, [ids[place] for place in kept])
     result = probe(labels, spaces)
-    about = {"label": column, "file": settings.file, "node_type": kind, **result.to_dict(), "notes": notes}
-    if (run.path / "report.json").is_file():
-        with writing(run.path / PROBE):
-            (run.path / PROBE).parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({**about, "of": of_export(run.path)}, indent=1, ensure_ascii=False, allow_nan=False)
-            write_atomically(run.path / PROBE, f"{text}\n".encode())
-    return about
+    return {"label": column, "file": settings.file, "node_type": kind, **result.to_dict(), "notes": notes}
 
 
 def _only_type(embeddings: Embeddings, ids: list[str], file: str) -> str:

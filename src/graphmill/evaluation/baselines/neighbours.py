@@ -43,7 +43,7 @@ SHRINKAGES = (1.0, 3.0)
 SIDES: tuple[Side, ...] = ("both", "source", "target")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
 """Weights of the similarities relative to log(1 + degree). 0: similarity alone, with ties broken by degree."""
-DAMPINGS = (0.0, 0.5, 0.7)
+DAMPINGS = (0.0, 0.5)
 """Exponents p: a sum over n known nodes is divided by (1 + n)^p."""
 TUNING_QUERIES = 500
 """Number of validation queries per relation for the choice of settings."""

@@ -15,9 +15,9 @@ from graphmill.evaluation.drift.verdicts import (
     DriftThresholds,
     DriftVerdict,
     SeedNoise,
-    Status,
     by_gravity,
     data_lost,
+    moved,
 )
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
@@ -76,9 +76,11 @@ def list_figures(before: Lists, after: Lists) -> ListFigures:
         for n, name in enumerate(names)
     )
     most = np.argsort(kept, kind="stable")[:MOVED].tolist()
-    moved = tuple(ChangedList(keys[n][0].split(" | ")[0], keys[n][1], "", float(kept[n])) for n in most if kept[n] < 1)
+    changed = tuple(
+        ChangedList(keys[n][0].split(" | ")[0], keys[n][1], "", float(kept[n])) for n in most if kept[n] < 1
+    )
     overall = ListAgreement("", len(keys), float(kept.mean()))
-    return ListFigures(overall, types, moved, (numbers.astype(np.int64), kept))
+    return ListFigures(overall, types, changed, (numbers.astype(np.int64), kept))
 
 
 def list_report(
@@ -100,11 +102,7 @@ def _moved(figures: ListFigures, multiple: float, bounds: DriftThresholds, expla
         f"{kept:.0%} of the ten best stayed, in {figures.overall.shared:,} lists: {multiple:.2g} times the change that "
         "another seed is assumed to bring."
     )
-    if multiple < bounds.moved_warn:
-        return DriftVerdict("seed_only", "pass", said)
-    remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
-    status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
-    return DriftVerdict("moved", status, said, remedy)
+    return moved(said, multiple, bounds, explained)
 
 
 def _share(before: Sequence[str], after: Sequence[str]) -> float:

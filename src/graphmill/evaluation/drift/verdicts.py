@@ -263,6 +263,11 @@ def _moved(
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
     how = "" if unit.measured else " (the effect of a seed is assumed, not measured)"
     said = f"{kept}: {multiple:.2g} times the change that another seed brings{how}."
+    return moved(said, multiple, bounds, explained)
+
+
+def moved(said: str, multiple: float, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
+    """The finding on a movement of so many times the effect of another seed. ``explained``: other findings say why."""
     if multiple < bounds.moved_warn:
         return DriftVerdict("seed_only", "pass", said)
     remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
