@@ -8,11 +8,9 @@ from graphmill.api import build_graph, read_edges
 from graphmill.ingest.samples import write_sample
 
 SETTINGS = {
-    "system": "hgt",
+    "system": "blend",
     "preset": "none",
-    "model": {"embedding_dim": 256, "hidden_dim": 16, "num_heads": 2},
-    "training": {"epochs": 1, "steps_per_epoch": 4, "learning_rate": 0.005},
-    "sampling": {"edge_sample_size": 100},
+    "model": {"embedding_dim": 256, "parts": ["popularity", "spectral", "knn", "paths"]},
     "acceleration": {"device": "cpu"},
 }
 

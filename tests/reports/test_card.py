@@ -27,9 +27,9 @@ from tests.training.runs import settings_of
 
 
 def trained(folder: Path) -> Path:
-    """``toy/hgt`` without layers, exported."""
+    """``toy/hgt``, exported."""
     graph = typed_graph(folder / "toy" / "graph")
-    quick = {"evaluation": {"baselines": []}, "model": {"popularity": True}}
+    quick = {"evaluation": {"baselines": []}}
     values = settings_of(CASES["hgt-full"], graph, quick)
     path = Path(train(values, "test", root=str(folder / "toy" / "hgt"))["run_dir"])
     export_run(restore(path))
