@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic import BaseModel, create_model
 
 import graphmill
 from graphmill.errors import SettingsError
+from graphmill.runs.resolve import read_settings
 from graphmill.settings import Settings, parse, setting
 from graphmill.systems import registry
 from graphmill.training.settings import (
@@ -159,3 +161,13 @@ def test_a_system_has_few_settings_of_its_own(system: str) -> None:
             shared = SHARED[section][0].model_fields if section in SHARED else {}
             found += [f"{section}.{name}" for name in model.model_fields if name not in shared]
     assert len(found) <= (HGT if system == "hgt" else MOST_OF_A_SYSTEM), found
+
+
+@pytest.mark.parametrize("written", ["complex", "HGT", "Item-kNN", "item knn"])
+def test_a_systems_name_stands_for_its_defaults_beside_a_folder_of_that_name(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / written).mkdir()
+    system = read_settings(Path(written))["system"]
+    assert system == written.lower().replace("-", "_").replace(" ", "_")

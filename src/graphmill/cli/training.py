@@ -39,7 +39,7 @@ def train(
     from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
 
-    auto = str(settings) == AUTO and not settings.exists()
+    auto = str(settings) == AUTO and not settings.is_file()
     if auto and (force or nodes > 1 or node_rank or master):
         raise SettingsError("train auto has only --set, --budget, --output and --json")
     if budget and not auto:

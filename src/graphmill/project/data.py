@@ -59,8 +59,8 @@ def recognised(
         return recognised(path, "", named, force=force)
     if report.problem:
         raise InputError(
-            f"{path} cannot be read (as {report.format}: {report.problem}). Say how with --format or --columns, or look at it "
-            f"with: graphmill ingest-report {shlex.quote(path)}"
+            f"{path} cannot be read (as {report.format}: {report.problem}). Say how with --format or --columns, or look at "
+            f"it with: graphmill ingest-report {shlex.quote(path)}"
         )
     return report
 

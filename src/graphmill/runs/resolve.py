@@ -41,7 +41,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
-    if not path.exists() and (name := registry.called(str(path))) in registry.SYSTEMS:
+    if not path.is_file() and (name := registry.called(str(path))) in registry.SYSTEMS:
         return {"system": name}
     if not path.is_file():
         raise InputError(
