@@ -29,7 +29,7 @@ def test_a_file_becomes_a_graph_and_what_comes_next_is_said(tmp_path: Path) -> N
     graph = TypedGraph.open(tmp_path / "graph")
     assert "read as kg_csv" in told
     assert f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges" in told
-    assert f"graphmill train hgt --set data={tmp_path / 'graph'}" in told
+    assert f"graphmill train blend --set data={tmp_path / 'graph'}" in told
     held_out = sum(relation["split"]["valid"] for relation in graph.manifest["relations"])
     assert 0.15 < held_out / graph.num_edges < 0.25
 
@@ -132,4 +132,4 @@ def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
 
 def test_a_system_is_known_in_any_case() -> None:
     assert read_settings(Path("HGT")) == {"system": "hgt"}
-    assert read_settings(Path("bpr-mf")) == {"system": "bpr_mf"}
+    assert read_settings(Path("item-knn")) == {"system": "item_knn"}

@@ -128,5 +128,6 @@ def test_a_loaded_run_predicts_and_says_that_it_has_no_vectors(graph: TypedGraph
     ids = graph.node_table()["id"].to_pylist()
     drug = ids[graph.node_type("drug").offset]
     assert len(found.links(drug, "drug_protein", k=3)) == 3
+    assert found.type_of(found.row(drug)) == "drug"
     with pytest.raises(InputError, match="no vectors"):
-        found.row(drug)
+        _ = found[drug]
