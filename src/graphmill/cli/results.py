@@ -34,7 +34,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare a run's ranking with all its baselines; ComplEx, MF and HGT without messages are trained for it."""
+    """Compare a run's ranking with all its baselines; ComplEx and MF are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.usage.ranking import rank_any
 
@@ -55,7 +55,7 @@ def rank(
 
 @app.command(rich_help_panel=USE)
 def embed(
-    run: Annotated[Path, typer.Argument(help="Run directory (HGT, KGAT, MMGCN, DRAGON)")],
+    run: Annotated[Path, typer.Argument(help="Run directory (blend, HGT, spectral, KGAT, MMGCN, DRAGON)")],
     edges: Annotated[
         str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")
     ] = "",
@@ -72,7 +72,8 @@ def embed(
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
 
-    HGT needs --edges and can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need --features of items.
+    blend, HGT and spectral need --edges; HGT can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need
+    --features of items.
     """
     from graphmill.usage.embed import NEW, embed_run
     from graphmill.usage.joining_nodes import read_joining
@@ -150,7 +151,7 @@ def recommend(
 
 @app.command(rich_help_panel=USE)
 def links(
-    run: Annotated[Path, typer.Argument(help="Run directory of HGT, ConvE or ComplEx, or an export that can score")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a system of links, or an export that can score")],
     relation: Annotated[
         list[str] | None, typer.Option(help="Relation by name, or source|name|target; repeatable; default all")
     ] = None,

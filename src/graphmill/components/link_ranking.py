@@ -1,4 +1,4 @@
-"""Shows a ranking of links by relation, beside degree, random, and the model without message passing."""
+"""Shows a ranking of links by relation, beside degree, random and the baselines."""
 
 import math
 from collections.abc import Mapping

@@ -98,7 +98,7 @@ def _others(restored: Restored) -> str:
             "mmgcn or dragon, which read features of new items, or kgat, which reads facts (for people with a history, and "
             "items that known people met: graphmill recommend --history)"
         )
-    return "HGT"
+    return "blend, hgt or spectral"
 
 
 def join(

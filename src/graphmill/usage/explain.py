@@ -67,7 +67,7 @@ class ExplainedLink:
 class EdgeEvidence:
     """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`.
 
-    It needs a run of HGT or a blend.
+    It needs a run of a blend, HGT, kNN or spectral vectors.
 
     ``name_of``: row of the node table → the node's name.
     """

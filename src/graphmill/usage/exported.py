@@ -313,7 +313,7 @@ class Run:
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
-        HGT gives edges of the graph with their shares of the score; ConvE gives training triples by influence (TracIn).
+        Edges of the graph with their shares of the score; ConvE gives training triples by influence (TracIn).
         ``head`` and ``tail`` are ids or names. ``verify`` also computes the score without the listed edges. ``settings``
         are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and ``steps`` (docs/how-to/why_this_link.md).
 
@@ -352,7 +352,7 @@ class Run:
     ) -> Run:
         """Compute vectors for nodes that joined after the training. Nothing is trained.
 
-        ``edges`` is a file with edges to known nodes, as :func:`graphmill.read_edges` reads it (HGT, KGAT). ``features`` is
+        ``edges`` is a file with edges to known nodes, as :func:`graphmill.read_edges` reads it. ``features`` is
         a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON). Returns an export in the
         folder ``output`` (default: ``embeddings_later`` in the run): known nodes keep their vectors, new nodes are added,
         and ``new_nodes.parquet`` has only the new ones.

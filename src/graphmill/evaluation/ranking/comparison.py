@@ -1,4 +1,4 @@
-"""Compares a model's link ranking with degree, random, and, if it has layers, the same model without message passing."""
+"""Compares a model's link ranking with degree, random and its baselines."""
 
 import math
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ RATIO_CHECKS = (
         "The table shows which relations; small ones need more epochs or features.",
         "of the relations",
         "the table shows which relations. Small ones need features or more epochs, and validation links: these weigh the "
-        "parts of HGT's score in each relation, which keeps overfitted ones near popularity",
+        "parts of a blend in each relation, which keeps overfitted ones near popularity",
         "most_relations_beat_degree",
         "In most relations the model beats popularity. If not: `by_relation` shows the others.",
     ),
