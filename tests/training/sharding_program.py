@@ -133,10 +133,7 @@ def propagated(system: Any, model: Any) -> Any:
         return model(system._graph)
     if system.name == "kgat":
         return model(model.nodes(), system._matrix(model))
-    features = system.features
-    if hasattr(system, "spectral"):
-        features = system.inputs(model.encoder, torch.from_numpy(system.spectral(model).all()))
-    return [system.mine._embed(model.encoder, features, None, None)]
+    return [system.mine._embed(model.encoder, system.inputs(system.spectral(model)), None, None)]
 
 
 def in_float64() -> None:

@@ -166,7 +166,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         masked = torch.zeros(max(self.data.masks, 1), dtype=torch.bool, device=self.device)
         masked.index_fill_(0, self._tensor(batch.masked), True)
         spectral = self.spectral(model, masked)
-        features = self._inputs(spectral)
+        features = self.inputs(spectral)
         if batch.messages is not None:
             return self._encode_sample(encoder, batch, features, spectral)
         if self.mine is not None:
@@ -183,7 +183,7 @@ class HgtSystem(BaseSystem[HgtModule]):
     def embedded(self, model: HgtModule, masked: Tensor) -> Tensor:
         """[nodes, embedding_dim] without the messages and spectral entries that ``masked`` (bool [masks]) leaves out."""
         spectral = self.spectral(model, masked)
-        return self._with_spectral(spectral, model.encoder(self.messages, self._inputs(spectral), masked))
+        return self._with_spectral(spectral, model.encoder(self.messages, self.inputs(spectral), masked))
 
     def spectral(self, model: HgtModule, masked: Tensor | None = None) -> Tensor | None:
         """fp32 [nodes, width] spectral vectors, without the links ``masked`` (bool [masks]); None without them."""
@@ -198,7 +198,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             self._vectors = left, left._version, made
         return self._vectors[2]
 
-    def _inputs(self, spectral: Tensor | None) -> dict[int, Tensor]:
+    def inputs(self, spectral: Tensor | None) -> dict[int, Tensor]:
         """The layers' input features per type: the data's features and the spectral vectors, side by side."""
         if spectral is None:
             return self.features
@@ -310,7 +310,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         """Computed layer by layer in chunks of targets; equal to the full forward pass."""
         with torch.no_grad():
             spectral = self.spectral(model)
-            for start, rows in self._inferred(model.encoder, self._inputs(spectral)):
+            for start, rows in self._inferred(model.encoder, self.inputs(spectral)):
                 own = None if spectral is None else spectral[start : start + len(rows)]
                 yield EmbeddingBlock(start, self._with_spectral(own, rows.float()).cpu().numpy())
 
@@ -329,7 +329,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             return layers_later(self, model, later, self.features), scoring
         vectors, new = self.vectors(model), neighbourhoods_of(later, self.graph, self.data.entries)
         spectral = shortened_rows(vectors.source.projected(new))
-        inputs = self._inputs(vectors.without())
+        inputs = self.inputs(vectors.without())
         return np.concatenate([spectral, layers_later(self, model, later, inputs, spectral)], 1), scoring
 
     def compilables(self, model: HgtModule) -> list[Compilable]:
