@@ -85,7 +85,9 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
         assert json.loads(written.stdout)["rows"] == len(live)
         assert read_embeddings(tmp_path / "live.csv").vectors.tolist() == vectors.to_numpy().tolist()
     assert "'live.xlsx' is not a target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
-    assert "toy/gnn is not a run directory, a version" in mistake("export", "toy/gnn", "live.csv", "--folder", str(folder))
+    assert "toy/gnn is not a run directory, a version" in mistake(
+        "export", "toy/gnn", "live.csv", "--folder", str(folder)
+    )
     assert len(live["n1"]) == 16
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from graphmill.components import EmbeddingModel, WhichModel
 from graphmill.errors import SettingsError
-from graphmill.usage.choose import FILE, Candidate, Choice
+from graphmill.usage.choice_names import FILE
+from graphmill.usage.choose import Candidate, Choice
 from tests.components.conftest import FakeWorker, Project, checks
 
 RUNS = "data/06_models/toy/auto"

@@ -19,7 +19,8 @@ from graphmill.errors import InputError, SettingsError, StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.training.signals import StopRequest
-from graphmill.usage.choose import FILE, LEVEL, Choice, choose, seconds_of
+from graphmill.usage.choice_names import FILE, seconds_of
+from graphmill.usage.choose import LEVEL, Choice, choose
 from graphmill.usage.compare import compare_runs
 from tests.graph.test_interactions import Triple, built
 from tests.training.cases import typed_graph

@@ -10,12 +10,10 @@ import typer
 from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
+from graphmill.usage.choice_names import AUTO
 
 if TYPE_CHECKING:
     from graphmill.runs.launch import Nodes
-
-AUTO = "auto"
-"""Stands for the choice of a system (:mod:`graphmill.usage.choose`)."""
 
 
 @app.command(rich_help_panel=TRAIN)

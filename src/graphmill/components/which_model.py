@@ -15,7 +15,7 @@ from graphmill.orchestration.checks import Check
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, scalars
-from graphmill.usage.choose import AUTO, FEWEST, FILE, seconds_of
+from graphmill.usage.choice_names import AUTO, FEWEST, FILE, seconds_of
 
 PART = "which_model"
 DECIDED = Check(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -35,21 +34,15 @@ from graphmill.runs.train import train
 from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
+from graphmill.usage.choice_names import AUTO, FEWEST, FILE, seconds_of
 from graphmill.usage.embed import EmbedsLater
 from graphmill.usage.fold_in import FoldsIn
 from graphmill.usage.shared_queries import SharedQueries, shared_queries
 
-AUTO = "auto"
-"""The name that stands for the choice where a system is named, and of the folder of its runs, beside the graph."""
-FILE = "which_model.json"
-FEWEST = 30
-"""With fewer queries, an interval says little."""
 LEVEL = 0.98
 """Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
 HOPELESS = 0.5
 """A training ends early if its best figure, after a third of its epochs, is below this share of the best other one."""
-_BUDGET = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|sec|min|h|)\s*")
-_SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
 Tell = Callable[[str], None]
 
@@ -167,14 +160,6 @@ def choose(
     prune_runs(folder, 2 * len(done), {Path(each.run).name for each in done if each.run})
     write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
     return choice
-
-
-def seconds_of(budget: str) -> float:
-    """The seconds of "90s", "10min", "2h" or "600". Raises :class:`SettingsError` for any other text."""
-    match = _BUDGET.fullmatch(budget)
-    if match is None or not float(match[1]):
-        raise SettingsError(f'budget = "{budget}" is not a time; write it like "90s", "10min" or "2h"')
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 class _Limit:
