@@ -286,13 +286,14 @@ CASES = {
         "conve", merge(_CONVE, {"objective": {"loop": "slcwa", "negatives_per_positive": 4}}), row_split=False
     ),
     "complex": Case("complex", _FACTOR),
+    "complex-triples": Case("complex", merge(_FACTOR, {"objective": {"relation_weight": 0.5}}), graph=triples_graph),
     "distmult": Case(
         "distmult",
         merge(_FACTOR, {"objective": {"candidates": 0}, "training": {"learning_rate": 0.01}}),
     ),
     "rotate": Case(
         "rotate",
-        merge(_DISTANCE, {"objective": {"candidates": 0, "relation_weight": 0.5}}),
+        merge(_DISTANCE, {"objective": {"candidates": 0}}),
         graph=triples_graph,
     ),
     "transe": Case("transe", _DISTANCE),

@@ -28,7 +28,7 @@ def random_graph(out: Path, *, entities: int = 12, relations: int = 3, triples: 
     keys = rng.choice(entities * relations * entities, triples, replace=False)
     rows = [(int(k) // entities // relations, int(k) // entities % relations, int(k) % entities) for k in keys]
     folder = out.with_name(out.name + "-files")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     chain = [(i, 0, (i + 1) % entities) for i in range(entities)]
     rows = [row for row in rows if row not in chain]
     cut = len(rows) // 10

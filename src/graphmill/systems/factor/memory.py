@@ -29,12 +29,13 @@ def scores_per_link(graph: TypedGraph, settings: FactorSettings) -> float:
 
 def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
-    m, d = settings.model, settings.model.embedding_dim
+    m, o, d = settings.model, settings.objective, settings.model.embedding_dim
     relations = (1 if has_reverses(graph) else 2) * len(graph.relations)
     of_relation = d // 2 if settings.system == "rotate" else d
     parameters = graph.num_nodes * d + relations * (of_relation + m.popularity)
     batch = settings.step_size() // settings.acceleration.processes
     candidates = scores_per_link(graph, settings)
+    compared = candidates + relations * (settings.score in ("complex", "distmult") and o.relation_weight > 0)
     read = min(graph.num_nodes, 2 * batch + candidates * len(graph.node_types))
     held_out = sum(r["split"]["valid"] + r["split"]["test"] for r in graph.manifest["relations"])
     return [
@@ -43,7 +44,7 @@ def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> l
         Part("links", "always", 2 * sum(r.edges for r in graph.relations), 64),
         Part("vectors that a step reads, and their gradient", "kept", 2 * read * d + parameters),
         # Scores, their exponentials and gradients; the looked-up rows and their products.
-        Part("scores of the loss", "loss", 6 * batch * candidates + 16 * batch * d),
+        Part("scores of the loss", "loss", 6 * batch * compared + 16 * batch * d),
         ranking_part(held_out, max(t.count for t in graph.node_types)),
         Part("vectors of an evaluation", "evaluation", parameters),
     ]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from graphmill.kernels.devices import wide
 
 Product = Literal["complex", "distmult"]
+PRODUCTS: tuple[Product, ...] = ("complex", "distmult")
 Score = Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]
 SCORES: tuple[Score, ...] = ("complex", "distmult", "rotate", "transe_l1", "transe_l2")
 """The scores; an export has the place of its own."""
@@ -66,7 +67,7 @@ def joined(heads: Tensor, relations: Tensor, score: Score) -> Tensor:
 
 def scores_of_all(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     """Scores [B, C] of :func:`joined` vectors [B, d] and targets [C, d]; distances in at least fp32."""
-    if score in ("complex", "distmult"):
+    if score in PRODUCTS:
         return x @ targets.T
     with torch.autocast(x.device.type, enabled=False):
         x, targets = wide(x), wide(targets)
@@ -78,7 +79,7 @@ def scores_of_all(x: Tensor, targets: Tensor, score: Score) -> Tensor:
 
 def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     """Scores [B] of :func:`joined` vectors and targets [B, d], row by row."""
-    if score in ("complex", "distmult"):
+    if score in PRODUCTS:
         return wide((x * targets).sum(1))
     difference = wide(x) - wide(targets)
     if score == "transe_l1":
@@ -86,20 +87,12 @@ def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     return -difference.square().sum(1).clamp(min=SHORTEST).sqrt()
 
 
-def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, score: Score) -> Tensor:
-    """Scores [B, R] of all ``relations`` [R, d] between heads and targets [B, d], without popularity."""
-    if score.startswith("transe"):
-        return scores_of_all(targets - heads, relations, score)
-    if score == "distmult":
-        return (heads * targets) @ relations.T
-    a, b = heads.chunk(2, dim=1)
-    between = products(torch.cat([a, -b], dim=1), targets, "complex")
-    if score == "complex":
-        return between @ relations.T
-    with torch.autocast(heads.device.type, enabled=False):
-        lengths = wide(heads).square().sum(1) + wide(targets).square().sum(1)
-        squares = lengths[:, None] - 2 * wide(between) @ wide(relations).T
-        return -squares.clamp(min=SHORTEST).sqrt()
+def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, product: Product) -> Tensor:
+    """Products [B, R] of all ``relations`` [R, d] with heads and targets [B, d]."""
+    if product == "complex":
+        real, imaginary = heads.chunk(2, dim=1)
+        heads = torch.cat([real, -imaginary], dim=1)
+    return products(heads, targets, product) @ relations.T
 
 
 def products(left: Tensor, right: Tensor, score: Product) -> Tensor:

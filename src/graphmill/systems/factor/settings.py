@@ -36,9 +36,9 @@ class FactorObjective(Settings):
         ge=0.0,
     )
     relation_weight: float = setting(
-        0.0,
-        "λ of the cross-entropy of a link's relation, given head and target, over the relations between the same types "
-        "(Chen et al. 2021); 0 = none",
+        0.5,
+        "complex and distmult only: λ of the cross-entropy of a link's relation, given head and target, over the relations "
+        "between the same types (Chen et al. 2021); 0 = none",
         ge=0.0,
     )
 
@@ -78,7 +78,7 @@ class FactorSettings(LinkSettings):
     def unread(self, batching: str) -> dict[str, list[str]]:
         """By section the settings that the score does not read, and its fingerprint does not contain."""
         unread = {} if self.system == "transe" else {"model": ["distance"]}
-        return unread if self.system in ("complex", "distmult") else {**unread, "objective": ["n3"]}
+        return unread if self.system in ("complex", "distmult") else {**unread, "objective": ["n3", "relation_weight"]}
 
     @property
     def score(self) -> Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]:

@@ -22,14 +22,22 @@ from graphmill.sampling.keyed import generator
 from graphmill.systems.base_system import TableSystem
 from graphmill.systems.factor.batch import N3, NODES, RELATION, SOFTMAX, FactorBatch
 from graphmill.systems.factor.exported import scoring_arrays
-from graphmill.systems.factor.model import FactorTables, joined, scores_of_all, scores_of_pairs, scores_of_relations
+from graphmill.systems.factor.model import (
+    PRODUCTS,
+    FactorTables,
+    Product,
+    joined,
+    scores_of_all,
+    scores_of_pairs,
+    scores_of_relations,
+)
 from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
 
 class FactorSystem(TableSystem[FactorTables]):
-    """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links. With
-    ``objective.relation_weight`` it adds the cross-entropy of the relation among those between the same types.
+    """L = mean −log softmax(score of the target among its type's candidates), over the step's links. For products it adds
+    λ mean Σ|v|³, and the cross-entropy of the relation among those between the same types, if there are several.
 
     In training, a target's degree does not count the link itself.
 
@@ -72,13 +80,12 @@ class FactorSystem(TableSystem[FactorTables]):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
         ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
-        self.ends_of_relation = np.array([ends.index(each) for each in ends], np.int64)
-        objective = settings.objective
+        self.ends = torch.tensor([ends.index(each) for each in ends])
         self.coefficients = {SOFTMAX: 1.0}
-        if "n3" not in settings.unread(batching).get("objective", []):
-            self.coefficients[N3] = objective.n3
-        if objective.relation_weight:
-            self.coefficients[RELATION] = objective.relation_weight
+        if settings.score in PRODUCTS:
+            self.coefficients[N3] = settings.objective.n3
+            if settings.objective.relation_weight and len(set(ends)) < len(ends):
+                self.coefficients[RELATION] = settings.objective.relation_weight
         self.plan_steps(len(self.links))
 
     # ---------------------------------------------------------------- model
@@ -94,6 +101,11 @@ class FactorSystem(TableSystem[FactorTables]):
     def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
         """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
+
+    def to(self, device: torch.device) -> None:
+        """Moves the relations' pairs of types."""
+        super().to(device)
+        self.ends = self.ends.to(device)
 
     # ---------------------------------------------------------------- a step
 
@@ -189,11 +201,10 @@ class FactorSystem(TableSystem[FactorTables]):
 
     def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
         """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""
-        (ends,) = self._tensors(self.ends_of_relation)
-        scores = wide(scores_of_relations(head, target, model.relation_vectors(), model.score))
-        return F.cross_entropy(
-            scores.masked_fill(ends[relation][:, None] != ends, -math.inf), relation, reduction="sum"
-        )
+        product: Product = "distmult" if model.score == "distmult" else "complex"
+        scores = wide(scores_of_relations(head, target, model.relations, product))
+        others = self.ends[relation][:, None] != self.ends
+        return F.cross_entropy(scores.masked_fill(others, -math.inf), relation, reduction="sum")
 
     # ---------------------------------------------------------------- evaluation and export
 
