@@ -10,7 +10,7 @@ from graphmill.ingest.samples import write_sample
 SETTINGS = {
     "system": "blend",
     "preset": "none",
-    "model": {"embedding_dim": 256, "parts": ["popularity", "spectral", "knn", "paths"]},
+    "model": {"embedding_dim": 256, "parts": ["spectral", "knn", "paths"]},
     "acceleration": {"device": "cpu"},
 }
 

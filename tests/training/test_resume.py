@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,16 +70,18 @@ def stop_in_evaluation(patch: pytest.MonkeyPatch, hooks: Hooks, stop: StopReques
 
 def kill_while_writing_a_checkpoint(patch: pytest.MonkeyPatch, hooks: Hooks, stop: StopRequest) -> None:
     busy_clock(patch)
-    write_all, seen = checkpoint_format.write_all, {"files": 0}
+    write, seen = checkpoint_format.write, []
 
-    def tear(file: Any, data: Any) -> None:
-        seen["files"] += file.tell() == 0
-        if seen["files"] == 4 and file.tell():
-            file.write(bytes(data)[: len(data) // 2])
+    def tear(file: Any, layout: Any) -> str:
+        seen.append(file)
+        if len(seen) == 4:
+            whole = io.BytesIO()
+            write(whole, layout)
+            file.write(whole.getvalue()[: whole.tell() // 2])
             raise Killed
-        write_all(file, data)
+        return write(file, layout)
 
-    patch.setattr(checkpoint_format, "write_all", tear)
+    patch.setattr(checkpoint_format, "write", tear)
 
 
 def kill_before_older_checkpoints_go(patch: pytest.MonkeyPatch, hooks: Hooks, stop: StopRequest) -> None:
