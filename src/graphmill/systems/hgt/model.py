@@ -185,7 +185,7 @@ class HGT(nn.Module):
     """A learnable table (and a projection of features) per node type, HGT layers, and a linear map per type at the end.
 
     ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
-    width of the features of the types that have some. ``num_layers`` 0 is the same model without message passing.
+    width of the features of the types that have some.
     ``spectral``: this many last columns of every type's features are spectral vectors. Then the model starts from what they
     know: inputs are about these vectors, layers means of their neighbours' rows, the last map the identity. ``signs``
     [relations, hidden_dim]: of the first layer (:meth:`HGTLayer.start_as_mean`).
