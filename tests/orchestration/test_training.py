@@ -140,7 +140,7 @@ def test_the_acceleration_report_measures_and_tells_its_progress(project: Projec
     assert rows["baseline"].peak_memory_bytes > 100 * 2**20
     assert 0 < rows["acceleration.gradient_checkpointing=true"].metrics["test_mrr"] <= 1
     assert "batch_size" in rows["acceleration.batch_size=3"].status
-    assert [(each["epoch"], each["epochs"]) for each in observed(project, "acceleration_report")][-1] == (3, 4)
+    assert [each["epoch"] for each in observed(project, "acceleration_report")][-1] == 3
 
 
 def test_dg_launch_materializes_assets(tmp_path: Path) -> None:

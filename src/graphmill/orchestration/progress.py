@@ -15,13 +15,14 @@ Message = Mapping[str, Any]
 def started_metadata(message: Message) -> dict[str, Any]:
     """The observation at a run's start: what runs where, from which epoch, and the expected time."""
     out: dict[str, Any] = {"progress": started_line(message)}
+    out |= scalars({"resumed_from_epoch": message.get("resumed_from_epoch")})
     if message.get("run_dir"):
         out["run_dir"] = dg.MetadataValue.path(str(message["run_dir"]))
     return out
 
 
 def progress_metadata(message: Message) -> dict[str, Any]:
-    """The line that a person reads, and the numbers whose curves the UI plots while it trains: loss and metrics.
+    """The line that a person reads, and the numbers whose curves the UI plots while it trains: epoch, loss, metrics.
 
     The loss of several phases is known at the end of an epoch only.
     """
@@ -29,7 +30,7 @@ def progress_metadata(message: Message) -> dict[str, Any]:
     whole = losses if not message.get("step") or message.get("phases", 1) == 1 else {}
     loss = total_loss(whole) if any(is_total(name) for name in whole) else None
     shown = {name: value for name, value in metrics.items() if "mistic" not in name}
-    figures = scalars({"loss": loss, str(message.get("split", "valid")): shown})
+    figures = scalars({"epoch": message.get("epoch"), "loss": loss, str(message.get("split", "valid")): shown})
     return {"progress": epoch_line(message)} | {name: rounded(value) for name, value in figures.items()}
 
 
