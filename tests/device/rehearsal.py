@@ -22,7 +22,7 @@ from benchmarks.parts.made_up_graphs import typed
 
 from graphmill.graph.typed_graph import TypedGraph
 from tests.device import drawing, pretend
-from tests.training.cases import CASES, Case
+from tests.training.cases import CASES, STEPPED, Case
 
 PARTS = ("launches", "waits")
 
@@ -187,7 +187,7 @@ def main() -> None:
         # Half precision casts weights, so its launches are others. What `full` launches in it is far from the limit.
         # bf16 has the most launches of the sampled modes; `make test-long` counts those of fp16.
         many = [name for name in MANY_RELATIONS if counted_in_ci(name, arguments.precision)]
-        for name in arguments.cases or [*CASES, *many]:
+        for name in arguments.cases or [*STEPPED, *many]:
             one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
             found[name] = one
             print(f"{name}: {one['phases']}; {one['error'] or 'no error'}", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.device.rehearsal import AS_IT_IS, MANY_RELATIONS, counted_in_ci
-from tests.training.cases import CASES
+from tests.training.cases import STEPPED
 
 ROOT = Path(__file__).parents[2]
 MOST_WAITS = 2
@@ -97,7 +97,7 @@ def test_ways_of_their_own_lead_to_the_cpus_losses(device: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("device", ["cuda", "mps"])
 def test_every_other_case_has_the_cpus_losses(device: str) -> None:
-    assert _apart(device, [name for name in CASES if name not in WAYS]) == {}
+    assert _apart(device, [name for name in STEPPED if name not in WAYS]) == {}
 
 
 def test_the_layers_of_the_kernel_workload_take_few_launches_and_no_wait(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.training.processes import Ranks
-from tests.training.cases import CASES
+from tests.training.cases import STEPPED
 from tests.training.rank_program import gradients
 from tests.training.runs import outcome, run, settings_of
 
@@ -37,7 +37,7 @@ def without_dropout(values: dict[str, Any]) -> dict[str, Any]:
 def jobs(graphs: dict[str, TypedGraph], world: int) -> list[dict[str, Any]]:
     """Every case as it is, of two processes; with a tiny step, which leaves some nothing to do, of four."""
     out = []
-    for name, case in CASES.items():
+    for name, case in STEPPED.items():
         values = without_dropout(settings_of(case, graphs[name]))
         if world > 2:
             family = next(key for key in TINY if key in (case.system, "sequences"))
