@@ -75,7 +75,7 @@ def test_triples_become_embeddings_rankings_and_influences(run: Any, tmp_path: P
         assert len(ranking["by_relation"].records) == 6
         links = metadata(instance, "kg_bench", "conve_links")
         assert links["dagster/row_count"] == sum(row.data["links"] for row in links["by_relation"].records)
-        assert "| head | relation | tail |" in links["links"]
+        assert "| relation | tail | probability |" in links["links"]
         influence = metadata(instance, "kg_bench", "conve_influence")
         assert (influence["explained_triples"], influence["training_triples"]) == (50, 1493)
         assert re.search(r"\| (drug|gene|disease|condition) \d+ → predicate:\d+ → ", influence["proponents"])
