@@ -38,8 +38,7 @@ print(len(tick.run_requests), job.job_name)
 print(len(graphmill.load(sys.argv[1])))
 """
 SMALL = {
-    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2},
-    "training": {"epochs": 2},
+    "model": {"embedding_dim": 16},
     "acceleration": {"device": "cpu"},
 }
 THEIRS = "import dagster as dg\n\n@dg.asset\ndef sales():\n    return 7\n"

@@ -24,7 +24,7 @@ class BlendExplainer(LinkExplainer):
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         super().__init__(system, model, settings)
         self.parts: dict[str, Part] = system.parts_of(self.model)
-        self.mix = self.model.mix.double().cpu().numpy()
+        self.mix = self.model.mix.cpu().double().numpy()
         self.spectral = system.spectral(self.model)
         self.shares: dict[str, SpectralShares | NeighbourhoodShares | PathShares] = {}
         for name, part in self.parts.items():

@@ -54,6 +54,7 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
                 sealed(
                     {
                         "format": "graphmill-embeddings",
+                        "version": 1,
                         "rows": 50,
                         "dim": 2,
                         "files": {},
