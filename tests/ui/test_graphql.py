@@ -50,7 +50,9 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
     nodes = server.query("""{ assetNodes { assetKey { path } groupName kinds description
         owners { ... on TeamAssetOwner { team } } dependencyKeys { path } } }""")["assetNodes"]
     by_name = {name: node for node in nodes for dataset, name in [node["assetKey"]["path"]] if dataset == "biomed"}
-    assert set(by_name) == {*CHAIN, "hgt_acceleration_report"}
+    of_blend = {f"blend_{name.partition('_')[2]}" for name in CHAIN if name.startswith("hgt_")}
+    assert set(by_name) == {*CHAIN, *of_blend, "hgt_acceleration_report", "blend_acceleration_report"} & set(by_name)
+    assert {*CHAIN, "blend_ranking", "blend_links", "hgt_acceleration_report"} <= set(by_name)
     assert {node["groupName"] for node in by_name.values()} == {
         *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration"),
         "biomed_release",
@@ -73,7 +75,8 @@ def test_schedules_and_sensors_are_stopped_but_the_one_that_ends_lost_runs(serve
         selector=SELECTOR,
     )["repositoryOrError"]
     assert {each["name"]: each["scheduleState"]["status"] for each in found["schedules"]} == {
-        "biomed_hgt_schedule": "STOPPED"
+        "biomed_hgt_schedule": "STOPPED",
+        "biomed_blend_schedule": "STOPPED",
     }
     sensors = {each["name"]: each["sensorState"]["status"] for each in found["sensors"]}
     assert sensors.pop("graphmill_lost_runs") == "RUNNING"
@@ -145,7 +148,7 @@ def test_checks_have_their_verdicts_and_pictures(server: Server, finished_run: s
     assert "cosines" in values(evaluation["metadataEntries"])["picture"]
     model = {check["name"]: check for check in asset(server, "hgt_model", fields)["assetChecksOrError"]["checks"]}
     verdict = model["verdict"]["executionForLatestMaterialization"]["evaluation"]
-    assert values(verdict["metadataEntries"])["word"] in ("better", "level", "worse")
+    assert values(verdict["metadataEntries"])["word"] in ("better", "level", "worse", "broken")
 
 
 def test_the_same_training_is_reused_and_shown_as_such(server: Server, finished_run: str) -> None:

@@ -70,6 +70,9 @@ def query_values(
     if entry(system.name).ranks == "triples":
         ends += [(tail, head) for head, tail in ends]
         return link_values(scorer, both_sides(system.graph, split), ends, metric, leave_out, macro=False)
+    if hasattr(system, "ranking_queries"):  # on a graph without reverses, heads are ranked as tails of the inverses
+        ends += [(tail, head) for head, tail in ends]
+        return link_values(scorer, system.ranking_queries(split), ends, metric, leave_out, macro=True)
     return link_values(scorer, link_queries(system.graph, split), ends, metric, leave_out, macro=True)
 
 
