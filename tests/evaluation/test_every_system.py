@@ -61,7 +61,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     kind, folder = kind_of(system), tmp_path_factory.mktemp(system)
     graph = planted_graph(kind, folder / "graph")
     known = [*CASES.values(), *CLOSED_FORMS.values()]
-    settings = next((case.settings for case in known if case.system == system), None)
+    # The case of HGT has tables alone as inputs, which learn no rule in so few steps: it has its defaults here.
+    settings = next((case.settings for case in known if case.system == system != "hgt"), None)
     if settings is None:
         chosen = registry.settings_model(system)().evaluation.selection_metric.partition("@")[0]
         few = {"top_k": [5], "selection_metric": f"{chosen}@5"}

@@ -177,7 +177,9 @@ def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any
     found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
     assert found, stderr
     assert "the simulated limit is 1 bytes" in found[1]
-    assert found[2].startswith("tried: loss in 24 chunks; loss in 192 chunks. Reduce sampling.edge_sample_size")
+    assert found[2].startswith("tried: loss in 24 chunks; loss in 192 chunks; ")
+    assert "gradient checkpointing on" in found[2]
+    assert ". Reduce sampling.edge_sample_size" in found[2]
 
 
 HUNGRY = """
