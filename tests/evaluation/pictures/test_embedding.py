@@ -13,7 +13,7 @@ from graphmill.evaluation.pictures import canvas, training
 from graphmill.evaluation.pictures import embedding as pictures
 from graphmill.evaluation.ranking.comparison import compare_to_baselines
 from tests.evaluation.health import synthetic as cases
-from tests.evaluation.ranking.test_comparison import DEGREE, MODEL, RANDOM, ranking
+from tests.evaluation.ranking.test_comparison import DEGREE, MODEL, RANDOM
 
 SIZE = cases.Size(rows=400, dimensions=16, types=3)
 CASE = cases.decaying_clustered(np.random.default_rng(0), SIZE)
