@@ -73,15 +73,15 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
 
     def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
         """There is no batch; the engine calls :meth:`solve`."""
-        raise NotImplementedError
+        raise NotImplementedError  # never called: the phase is in closed form
 
     def encode(self, model: nn.Module, batch: Any) -> Encoded | None:
         """There is no batch."""
-        raise NotImplementedError
+        raise NotImplementedError  # never called, as above
 
     def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
         """There is no loss."""
-        raise NotImplementedError
+        raise NotImplementedError  # never called, as above
 
     def health(self, model: SolvedArrays) -> dict[str, float]:
         """Nothing: by default there are no vectors that could collapse."""

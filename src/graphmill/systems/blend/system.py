@@ -233,4 +233,4 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
         """There is no batch; the engine calls :meth:`solve`."""
-        raise NotImplementedError
+        raise NotImplementedError  # never called: the phase is in closed form
