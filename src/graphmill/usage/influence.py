@@ -55,11 +55,6 @@ def trace_influence(
             f"influence needs a system that trains on triples and offers their gradients; {restored.system.name} does "
             "not (conve does)"
         )
-    if settings.variant != "exact" and getattr(cast(Any, restored.system).settings.objective, "loss", "") == "softmax":
-        raise SettingsError(
-            f"variant: {settings.variant} is not for a run by objective.loss: softmax, where every triple moves the vectors "
-            "of all answers; set variant: exact"
-        )
     for text in restored.notes:
         note(text)
     folder = Path(out) if out else restored.run.path / "influence"
@@ -84,12 +79,7 @@ class _Analysis:
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
         self.store = CheckpointStore(restored.run.checkpoints)
         self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
-        self.request = Request(
-            unit=settings.unit,
-            layers=tuple(settings.layers),
-            last_layer=settings.variant == "last_layer_same_tail_only",
-            batch_size=settings.batch_size,
-        )
+        self.request = Request(tuple(settings.layers), settings.batch_size)
         identity = {
             "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
             "fingerprint": restored.fingerprint,
