@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache as cached
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -20,7 +18,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
@@ -90,7 +87,7 @@ def setting_of(row: np.ndarray) -> NeighbourSetting:
     return NeighbourSetting(SIDES[int(side)], *numbers)
 
 
-class Ends(Protocol):
+class NodeRange(Protocol):
     """The nodes of a type: global number of the first, and how many."""
 
     @property
@@ -108,7 +105,7 @@ class Links(Protocol):
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets]: 1 for each training link."""
 
-    def ends(self, relation: int) -> tuple[Ends, Ends]:
+    def ends(self, relation: int) -> tuple[NodeRange, NodeRange]:
         """The sources and targets of a relation."""
 
 
@@ -164,9 +161,9 @@ class NeighbourScorer:
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) by "source", by "target", or by both, as ``side`` says."""
         self.poll()
-        found = self._parts(relation, heads, side)
+        parts = self._parts(relation, heads, side)
         self.progress(len(heads))
-        return found
+        return parts
 
     def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
@@ -175,14 +172,14 @@ class NeighbourScorer:
         theirs: Any = self.rows[target.offset : target.offset + target.count]
         if not isinstance(self.rows, np.ndarray):
             return similar(own, theirs, links, heads, side)
-        found: dict[Side, Float32] = {}
+        parts: dict[Side, Float32] = {}
         if side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
                 self._sums = relation, np.ascontiguousarray(links.T @ own)
-            found["source"] = own[heads] @ self._sums[1].T
+            parts["source"] = own[heads] @ self._sums[1].T
         if side in ("both", "target"):
-            found["target"] = (links[heads] @ theirs) @ theirs.T
-        return found
+            parts["target"] = (links[heads] @ theirs) @ theirs.T
+        return parts
 
 
 def choose(
@@ -211,31 +208,10 @@ def choose(
                 counts.append(len(relation.heads))
         if not means:
             break
-        found = np.average(np.array(means), axis=0, weights=None if macro else counts)
-        if found.max() > highest:
-            highest, best = float(found.max()), settings[int(found.argmax())]
+        mrr = np.average(np.array(means), axis=0, weights=None if macro else counts)
+        if mrr.max() > highest:
+            highest, best = float(mrr.max()), settings[int(mrr.argmax())]
     return best, highest
-
-
-def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
-    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES}
-
-
-def spectral_rows(
-    edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
-) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
-    (short for small neighbourhoods) or :func:`shortened`.
-
-    ``poll``: as in :func:`graphmill.graph.spectral.factors`.
-    """
-    vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
-
-    def rows(shrinkage: float) -> Float32:
-        return of_length(vectors(), shrinkage)
-
-    return {shrinkage: partial(rows, shrinkage) for shrinkage in SHRINKAGES}
 
 
 def of_length(vectors: Float32, shrinkage: float) -> Float32:
@@ -258,11 +234,11 @@ def _mean_reciprocal_ranks(
 
     total = np.zeros(len(settings))
     for part in blocks(len(relation.heads), relation.candidates):
-        asked = relation.heads[part]
-        heads, place = np.unique(asked, return_inverse=True)
+        queried = relation.heads[part]
+        heads, place = np.unique(queried, return_inverse=True)
         parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
         for number, setting in enumerate(settings):
-            scores = torch.from_numpy(scorer.mixed(relation.relation, asked, parts, setting))
+            scores = torch.from_numpy(scorer.mixed(relation.relation, queried, parts, setting))
             above, tied, _ = count_rivals(scores, relation, part)
             total[number] += float((1.0 / (1 + above + tied / 2)).sum())
     return total / len(relation.heads)
