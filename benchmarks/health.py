@@ -28,7 +28,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Threshold
 from graphmill.evaluation.health.checks import CHECKS
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.export.embeddings import export_embeddings
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.health.figures import quick_health
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
 from graphmill.graph.typed_graph import TypedGraph

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.direction_bounds import at_a_point, little_left, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures, TypeFigures
-from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"
 DEAD_ROWS = "dead_rows"

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.health.checks import HealthThresholds
     from graphmill.evaluation.health.figures import Figures, TypeFigures
-    from graphmill.evaluation.health.thresholds import HealthThresholds
 
 SMALL_SHARE = 0.3
 """The absolute minima (components, participation) are capped at this fraction of the dimensions: a 16-dimensional

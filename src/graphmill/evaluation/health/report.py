@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Evidence, Status, Verdict
-from graphmill.evaluation.health.checks import CHECKS
+from graphmill.evaluation.health.checks import CHECKS, HealthThresholds
 from graphmill.evaluation.health.diagnosis import diagnose
 from graphmill.evaluation.health.figures import Figures, figures_of
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.json_values import plain
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.quick import sampled_rows
+from graphmill.evaluation.health.figures import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, no_items, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import Interactions, interaction_view
