@@ -9,8 +9,7 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
-from graphmill.explain.pairs import NeighbourhoodShares, PathShares
-from graphmill.explain.sums import SpectralShares
+from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
 from graphmill.systems.blend.part import Part, Similarities
 from graphmill.systems.blend.paths import Paths

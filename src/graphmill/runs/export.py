@@ -19,14 +19,13 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
-from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
 from graphmill.runs.fallback import left_device, on_this_device
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
-from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.checkpoint import CheckpointStore, Loaded
 from graphmill.training.contract import EmbeddingBlock, Execution, System
 from graphmill.training.device import configure_torch, here
 from graphmill.training.run_directory import RunDirectory
@@ -35,6 +34,27 @@ from graphmill.training.schedule import named
 from graphmill.training.settings import ExportSettings
 from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
 from graphmill.verified_files import Verify, describe_file
+
+
+def best_epoch(run: RunDirectory) -> int | None:
+    """Return the best epoch of a finished run; None if no epoch was chosen or the run has not ended."""
+    if not (run.path / "report.json").is_file():
+        return None
+    report = run.read_json("report.json")
+    return None if report.get("best_metric") is None else int(report["best_epoch"])
+
+
+def passed_over(run: RunDirectory, loaded: Loaded, best: int | None) -> list[str]:
+    """The store's notes on damaged files. If ``loaded`` is not of the epoch ``best``, a note that names both epochs is
+    added."""
+    if best is None or loaded.epoch == best:
+        return list(loaded.notes)
+    damaged = any(run.checkpoints.glob(f"e{best:05d}-*.damaged"))
+    return [
+        *loaded.notes,
+        f"the best epoch is {best}, but its checkpoint {'is damaged' if damaged else 'is not there any more'}: epoch "
+        f"{loaded.epoch} is used in its place, and metrics and vectors come from that epoch",
+    ]
 
 
 @dataclass

@@ -16,9 +16,9 @@ from graphmill.errors import SettingsError
 from graphmill.export.remote import require_target
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
+from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.parts import train_parts

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphmill.arrays import load_safetensors
 from graphmill.errors import InputError
 from graphmill.export.manifests import read_version
-from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.export import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import System
 from graphmill.training.run_directory import RunDirectory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -15,15 +16,22 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import key_of
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, StepBatch, System
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, Phase, StepBatch, System
 from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
+READ_EVERY = 8
+"""Number of steps whose losses are read from an accelerator at once, some steps later.
+
+A read makes the host wait for the device, and then the device waits for the host's next step. Therefore, on CUDA, the
+device itself clips a step and skips it if it is not finite, and the host learns of it a few steps later. This does not
+apply where the next step depends on the result: fp16 (its scale does), several processes (they agree after every step),
+and Adagrad with weight decay, which cannot skip by itself."""
 _SMALL = 1 << 18
-"""Parameters of at most this size (numbers) have their gradients accumulated together (:class:`_Beside`)."""
+"""Parameters of at most this size (numbers) have their gradients accumulated together (:class:`_GradientAccumulator`)."""
 
 
 class Gradient:
@@ -77,6 +85,20 @@ class Gradient:
         return (~self.values.isfinite().all()).float()
 
 
+@dataclass(frozen=True)
+class DeferredStep:
+    """A computed step whose losses are not read yet: its place, its number in the run, its learning rate and its
+    gradient."""
+
+    phase: Phase
+    batch: StepBatch
+    epoch: int
+    index: int
+    steps: int
+    rate: float
+    gradient: Gradient
+
+
 def read_together(gradients: Sequence[Gradient]) -> None:
     """Read the values of several gradients, waiting for the device once."""
     values = torch.cat([g.values for g in gradients]).tolist()
@@ -85,7 +107,7 @@ def read_together(gradients: Sequence[Gradient]) -> None:
         gradient.read, values = values[:size], values[size:]
 
 
-class _Beside:
+class _GradientAccumulator:
     """Accumulates the gradients of small parameters over several backward passes, for all parameters at once.
 
     Autograd accumulates each parameter separately, with one kernel launch per parameter and pass. Large parameters are
@@ -142,11 +164,11 @@ def compute_gradient(
     replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
-    beside = _Beside(parameters) if precision.device.type != "cpu" and len(groups) > 1 else None
+    accumulator = _GradientAccumulator(parameters) if precision.device.type != "cpu" and len(groups) > 1 else None
     for number, group in enumerate(groups):
         poll()
-        if beside is not None:
-            beside.take()
+        if accumulator is not None:
+            accumulator.take()
         execution.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device.type)
         with precision.autocast():
@@ -181,8 +203,8 @@ def compute_gradient(
             _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
     execution.at = GRADIENTS
-    if beside is not None:
-        beside.give_back()
+    if accumulator is not None:
+        accumulator.give_back()
     _reduce(parameters, pending, ranks, shards)
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)

@@ -33,8 +33,8 @@ from graphmill.training.saving import Saver
 from graphmill.training.schedule import RESTARTS, Schedule, batch_scale
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
+from graphmill.training.step import DeferredStep
 from graphmill.training.stopping import unselected
-from graphmill.training.unread_losses import Done
 
 _T = TypeVar("_T")
 
@@ -66,7 +66,7 @@ class Trainee:
         self.batches = Batches(self.system, int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
-        self._unread: list[Done] = []
+        self._deferred: list[DeferredStep] = []
         if self.acceleration.sharding == "rows" and self.ranks.world > 1:
             self.system.shard(self.ranks)
         self.system.to(self.device)

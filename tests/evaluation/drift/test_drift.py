@@ -10,7 +10,7 @@ from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.health.neighbours import nearest
-from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
+from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
 from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
