@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, vmap
 from graphmill.influence.dots import paired, pairwise
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.reference import plain_feature_map
 from tests.systems.conve.test_model import lively
@@ -28,7 +28,7 @@ def setup(request, tmp_path_factory: pytest.TempPathFactory):
         "kernel_height": 2,
     }
     system = system_on(graph, model=model_settings, objective={"loss": request.param})
-    return system, lively(system.build(Execution())).double().eval()
+    return system, lively(system.build(StepSizes())).double().eval()
 
 
 class PlainTower(torch.nn.Module):

@@ -8,7 +8,7 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.influence.test_dots import labels_of, reference
 from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.test_model import lively
@@ -20,7 +20,7 @@ RATES = (0.3, 0.1)
 def setup(tmp_path_factory: pytest.TempPathFactory):
     graph = random_graph(Path(tmp_path_factory.mktemp("tracin")) / "graph", entities=8, relations=2, triples=45, seed=5)
     system = system_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
-    models = [lively(system.build(Execution()), seed).double().eval() for seed in (1, 2)]
+    models = [lively(system.build(StepSizes()), seed).double().eval() for seed in (1, 2)]
     checkpoints = [
         TracedCheckpoint(epoch, rate, lambda model=model: (system.tracer(model, "fp32"), None))
         for epoch, (rate, model) in enumerate(zip(RATES, models, strict=True))

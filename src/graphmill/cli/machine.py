@@ -1,4 +1,4 @@
-"""Commands about this machine and its stored runs, and the demonstration."""
+"""Commands about this machine and its stored runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import PROJECT, Json, app
-from graphmill.cli.output import on_its_device, print_json, print_table
+from graphmill.cli.output import print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -64,15 +64,3 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
             print(f"So: {found.advice}")
     if not found.agree:
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-@app.command(rich_help_panel=PROJECT)
-def demo(
-    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
-    folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
-) -> None:
-    """Run a sample chain without Dagster, and print a table of the results."""
-    from graphmill.cli.demo import run_demo
-
-    rows = on_its_device(lambda: run_demo(chain, folder))
-    print_table(f"The {chain} chain", ["what", "value"], rows)

@@ -60,7 +60,7 @@ def shards_of(job: Job, graph: TypedGraph, run: RunEstimate) -> list[Shard]:
     for workers in WORKERS:
         own = sharded(parts, workers, graph.num_nodes, widths)
         optimizer, device = job.settings.training.OPTIMIZER, job.device.type
-        peak = estimate_of(own, optimizer, least.execution(), heap=heap, device=device).peak
+        peak = estimate_of(own, optimizer, least.step_sizes(), heap=heap, device=device).peak
         out.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
     return out
 

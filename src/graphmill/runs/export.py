@@ -26,7 +26,7 @@ from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore, Loaded
-from graphmill.training.contract import EmbeddingBlock, Execution, System
+from graphmill.training.contract import EmbeddingBlock, StepSizes, System
 from graphmill.training.device import configure_torch, here
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
@@ -120,7 +120,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     system = registry.create(job.settings.system, graph, job.settings, job.batching)
     configure_torch(job.device, 1)
     system.to(job.device)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     store = CheckpointStore(run.checkpoints)
     which = checkpoint or ("best" if any("best" in info.roles for info in store.list()) else "last")
     loaded = store.load(which)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import TrainingError
 from graphmill.systems.base_system import BaseSystem
-from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, StepBatch, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepBatch, StepSizes, Term
 from graphmill.training.solved import SolvedArrays
 
 SOLVE = "solve"
@@ -59,7 +59,7 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
 
     # ---------------------------------------------------------------- the contract with the engine
 
-    def build(self, execution: Execution) -> SolvedArrays:
+    def build(self, step_sizes: StepSizes) -> SolvedArrays:
         """The model before it is computed: empty arrays."""
         return SolvedArrays(*self.ARRAYS)
 

@@ -114,7 +114,7 @@ ENCODING, LOSS, GRADIENTS = "the encoding", "the loss", "adding up the gradients
 
 
 @dataclass
-class Execution:
+class StepSizes:
     """Sizes that change memory and time but never the gradient. The ladder (``ladder.py``) makes them smaller when
     memory runs out."""
 
@@ -164,7 +164,7 @@ class System(Protocol):
     def shard(self, ranks: Ranks) -> None:
         """Divide the graph and the tables by rows over the ranks, before the system goes to its device."""
 
-    def build(self, execution: Execution) -> nn.Module:
+    def build(self, step_sizes: StepSizes) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
 
     def part_runs(self) -> Mapping[str, Mapping[str, Any]]:

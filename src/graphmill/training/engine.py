@@ -165,7 +165,7 @@ class Engine(Trainee):
         try:
             gradient = with_ladder(
                 lambda: self._gradient(phase, batch, epoch, index),
-                execution=self.execution,
+                step_sizes=self.step_sizes,
                 # Once the ranks have begun to sum gradients, one of them cannot repeat the step alone.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
@@ -256,7 +256,7 @@ class Engine(Trainee):
             self.model,
             self.optimizers[phase.name].parameters,
             batch,
-            execution=self.execution,
+            step_sizes=self.step_sizes,
             precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),

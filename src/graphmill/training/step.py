@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import key_of
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, Phase, StepBatch, System
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Phase, StepBatch, StepSizes, System
 from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
@@ -140,7 +140,7 @@ def compute_gradient(
     parameters: list[nn.Parameter],
     batch: StepBatch,
     *,
-    execution: Execution,
+    step_sizes: StepSizes,
     precision: Precision,
     ranks: Ranks,
     seed_parts: tuple[int | str, ...],
@@ -169,13 +169,13 @@ def compute_gradient(
         poll()
         if accumulator is not None:
             accumulator.take()
-        execution.at = ENCODING
+        step_sizes.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device.type)
         with precision.autocast():
             encoded = system.encode(model, group)
         detached = _detach(encoded)
-        execution.at = LOSS
-        for part, chunk in enumerate(group.split(execution.micro_batches)):
+        step_sizes.at = LOSS
+        for part, chunk in enumerate(group.split(step_sizes.micro_batches)):
             poll()
             if allocation_is_limited():
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
@@ -193,7 +193,7 @@ def compute_gradient(
                 (loss * scale).backward()
         # Release this group's tensors before the next group is encoded.
         terms, loss, chunk = [], None, group
-        execution.at = ENCODING
+        step_sizes.at = ENCODING
         if encoded is None or detached is None:
             continue
         if replicated:
@@ -202,7 +202,7 @@ def compute_gradient(
             # With divided rows, all ranks take part in the backward pass, even one that read nothing.
             _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
-    execution.at = GRADIENTS
+    step_sizes.at = GRADIENTS
     if accumulator is not None:
         accumulator.give_back()
     _reduce(parameters, pending, ranks, shards)

@@ -35,7 +35,7 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
 from graphmill.systems import registry
 from graphmill.systems.blend.complex_part import complex_values
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
@@ -117,7 +117,7 @@ class LinkBaselines:
         shrinkages = len(SHRINKAGES) * _heads(self._valid)
         chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
         macro = self.average == "macro"
-        model = system.build(Execution())
+        model = system.build(StepSizes())
         model.put(system.fitted_to(self._valid, self.poll, macro=macro, products=product, progress=chosen))
         scorer = system.scorer(model)
         scorer.poll = self.poll
