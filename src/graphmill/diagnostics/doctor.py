@@ -41,9 +41,9 @@ def examine(processes: int = 0) -> list[Finding]:
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     none = "no C++ compiler, which acceleration.compile alone would need; it is off unless you ask for it"
     out.append(Finding("compile on the CPU", compiler is not None, compiler or none))
-    there = importlib.util.find_spec("numba") is not None
-    said = "numba is installed" if there else "pip install graphmill[numba] to have them"
-    out.append(Finding("fast CPU kernels", there, said))
+    existing = importlib.util.find_spec("numba") is not None
+    said = "numba is installed" if existing else "pip install graphmill[numba] to have them"
+    out.append(Finding("fast CPU kernels", existing, said))
     out.append(_writable(Path.cwd()))
     if processes:
         out.append(_all_reduce(processes))

@@ -43,8 +43,8 @@ class BlendExplainer(LinkExplainer):
             if not amount:
                 continue
             if name in self.shares:
-                own, found = self.shares[name].of_link(relation, head, tail, amount)
-                parts, shares = parts | own, shares + found
+                own, result = self.shares[name].of_link(relation, head, tail, amount)
+                parts, shares = parts | own, shares + result
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
         return parts, shares, True

@@ -198,4 +198,4 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
         here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
         for pair in np.unique(here).tolist():
             names[pair][relation.name] = None
-    return {pair: tuple(found) for pair, found in names.items()}
+    return {pair: tuple(result) for pair, result in names.items()}

@@ -49,14 +49,14 @@ class NeighbourhoodShares:
         end = (tail + second, head + first)[side]
         factor = weight * (1.0 + len(others)) ** -self.setting.damping
         own = slice(self.rows.indptr[end], self.rows.indptr[end + 1])
-        found: list[Shares] = []
+        result: list[Shares] = []
         for other, pair in zip(others, links.data - 1, strict=True):
             theirs = slice(self.rows.indptr[other], self.rows.indptr[other + 1])
             _, mine, its = np.intersect1d(self.rows.indices[own], self.rows.indices[theirs], return_indices=True)
             value = self.rows.data[own][mine].astype(np.float64) * self.rows.data[theirs][its] * factor / 3
             pairs = self.entries.pair[own][mine], self.entries.pair[theirs][its]
-            found += [(np.array([pair]), np.array([value.sum()])), *((p.astype(np.int64), value) for p in pairs)]
-        return found
+            result += [(np.array([pair]), np.array([value.sum()])), *((p.astype(np.int64), value) for p in pairs)]
+        return result
 
 
 @dataclass
@@ -70,8 +70,8 @@ class PathShares:
         """The part of the score by name, and the edges' shares of it. ``head``, ``tail``: local numbers."""
         typed, shares, total = self.paths.typed, [], 0.0
         kept = zip(self.paths.channels[relation].tolist(), self.paths.weights[relation].tolist(), strict=True)
-        for (first, second), own in kept:
-            if not own:
+        for (first, second), each in kept:
+            if not each:
                 continue
             ahead, by_first = typed.step(first)[[head]], self._pairs(first)[[head]]
             if second == NONE:
@@ -80,7 +80,7 @@ class PathShares:
             else:
                 back, by_second = typed.step(second)[:, [tail]].T.tocsr(), self._pairs(second)[:, [tail]].T.tocsr()
             between = np.intersect1d(ahead.indices, back.indices)
-            ways = np.asarray(ahead[:, between].multiply(back[:, between]).todense(), np.float64).ravel() * own
+            ways = np.asarray(ahead[:, between].multiply(back[:, between]).todense(), np.float64).ravel() * each
             total += float(ways.sum())
             edges = [by_first, *([] if by_second is None else [by_second])]
             shares += [(np.asarray(e[:, between].todense()).ravel() - 1, ways / len(edges)) for e in edges]
@@ -120,9 +120,9 @@ class SpectralShares:
             matrix = matrices[relation]
             own = slice(matrix.indptr[row], matrix.indptr[row + 1])
             others, pairs = matrix.indices[own] + offset, matrix.data[own].astype(np.int64) - 1
-            value, found = self._sum(amount * (1.0 + len(others)) ** -self.setting.damping, others, pairs, end)
+            value, result = self._sum(amount * (1.0 + len(others)) ** -self.setting.damping, others, pairs, end)
             parts[name] = value
-            shares += found
+            shares += result
         return parts, shares
 
     def _sum(self, factor: float, others: np.ndarray, pairs: np.ndarray, end: int) -> tuple[float, list[Shares]]:

@@ -63,9 +63,9 @@ def influence(
     done, total = start if start is not None else (0, None)
     for number, checkpoint in enumerate(checkpoints[done:], done + 1):
         tracer, scales = checkpoint.open()
-        found = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
-        found *= checkpoint.learning_rate
-        total = found if total is None else total + found
+        result = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
+        result *= checkpoint.learning_rate
+        total = result if total is None else total + result
         after(number, total)
     if total is None:
         raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")

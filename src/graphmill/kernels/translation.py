@@ -35,8 +35,8 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
         at = to_device(torch.from_numpy(place), rows.device)
         with torch.autocast(rows.device.type, enabled=False):
             padded = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
-            found = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
-            return found.flatten(0, 1).index_select(0, at)
+            result = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
+            return result.flatten(0, 1).index_select(0, at)
     return _Grouped.apply(rows, matrices, list(bounds))
 
 

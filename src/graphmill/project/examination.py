@@ -33,32 +33,32 @@ def examine_project(root: Path) -> list[Finding]:
     """
     if not root.is_dir():
         raise InputError(f"{root} is not a folder; name a project, such as `graphmill doctor .`")
-    found: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
-    found["processes"] += _orphans(root)
+    result: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
+    result["processes"] += _orphans(root)
     held, counts = _held_locks(), dict.fromkeys(("listed files", "versions", "locks"), 0)
     for folder, names in _folders(root):
         if ".lock" in names:
             counts["locks"] += 1
-            found["locks"] += _lock(folder / ".lock", held)
-        found["files"] += _leftovers(folder, names)
+            result["locks"] += _lock(folder / ".lock", held)
+        result["files"] += _leftovers(folder, names)
         if folder.name == "checkpoints":
             counts["listed files"] += len(names)
-            found["files"] += _checkpoints(folder, names)
+            result["files"] += _checkpoints(folder, names)
         elif MANIFEST in names and VERSION not in names:
             number, problem = _listed(folder)
             counts["listed files"] += number
-            found["files"] += problem
+            result["files"] += problem
     for store in _stores(root):
         counts["versions"] += len(store.names())
-        found["versions"] += _versions(store)
+        result["versions"] += _versions(store)
     all_well = {
         "processes": "no training is without the process that started it",
         "locks": f"{counts['locks']} of runs and models; none is left by a killed process",
         "files": f"{counts['listed files']:,} listed files are as they were written",
         "versions": f"{counts['versions']} can be read",
     }
-    rows = [Finding(what, False, each) for what, problems in found.items() for each in problems]
-    rows += [Finding(what, True, detail) for what, detail in all_well.items() if not found[what]]
+    rows = [Finding(what, False, each) for what, problems in result.items() for each in problems]
+    rows += [Finding(what, True, detail) for what, detail in all_well.items() if not result[what]]
     return [*rows, _space(root)]
 
 

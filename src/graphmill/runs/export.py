@@ -177,10 +177,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         added = [note for note in restored.notes if note not in report["notes"]]
         report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
         restored.run.write_json("report.json", report)
-    beside = {}
+    extra = {}
     if isinstance(restored.system, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
-        beside[SCORING] = restored.system.scoring(restored.model)
+        extra[SCORING] = restored.system.scoring(restored.model)
     if not restored.vectors:
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
@@ -195,17 +195,17 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
-        found = fit_alignment(reference, blocks, nodes)
+        result = fit_alignment(reference, blocks, nodes)
         in_place = bool(getattr(restored.system, "rotation_keeps_scores", False))
-        about["alignment"] = found.about(in_place)
-        if found.rotation is not None and in_place:
-            blocks = rotated(blocks, found.rotation)
-        elif found.rotation is not None:
+        about["alignment"] = result.about(in_place)
+        if result.rotation is not None and in_place:
+            blocks = rotated(blocks, result.rotation)
+        elif result.rotation is not None:
             with writing(folder):
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
-                copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
+                copy = write_aligned(rotated(blocks, result.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, beside))
+    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, extra))
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:

@@ -354,8 +354,8 @@ def _final_figures(
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in splits:
-        found = engine.evaluated(split, final=True, poll=lambda: None)
-        metrics |= {f"{split}_{name}": value for name, value in found.items()}
+        result = engine.evaluated(split, final=True, poll=lambda: None)
+        metrics |= {f"{split}_{name}": value for name, value in result.items()}
     return metrics, epoch
 
 

@@ -57,9 +57,9 @@ class WarmStart:
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
             parameters = dict(model.named_parameters())
-            for name, (label, own) in keys(model).items():
-                self.total += max(len(own), 1)
-                self.copied += self._copy(label, own, parameters[name])
+            for name, (label, each) in keys(model).items():
+                self.total += max(len(each), 1)
+                self.copied += self._copy(label, each, parameters[name])
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
@@ -89,8 +89,8 @@ class WarmStart:
                 return 1
             place = {key: row for row, key in enumerate(rows)}
             if pairs := [(row, place[key]) for row, key in enumerate(own) if key in place]:
-                here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))
-                parameter[here] = old[there].to(parameter.dtype)
+                here, existing = (torch.tensor(side) for side in zip(*pairs, strict=True))
+                parameter[here] = old[existing].to(parameter.dtype)
             return len(pairs)
 
 

@@ -94,7 +94,7 @@ def leaderboard(
         raise InputError(f"no trial of {search.folder} has finished; run the search first")
     entries = [_entry(search, place, trial) for place, trial in enumerate(done, 1)]
     test = _test(search, entries[0], outlets, stop)
-    found = Leaderboard(
+    result = Leaderboard(
         metric=search.metric,
         entries=entries,
         failed=sum(t.state == TrialState.FAIL and "problem" in t.user_attrs for t in trials),
@@ -105,14 +105,14 @@ def leaderboard(
         folder=str(search.folder),
         beside=test["beside"],
     )
-    text = json.dumps(plain(asdict(found)), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(asdict(result)), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(search.folder / "leaderboard.json", text.encode() + b"\n")
-    winner = search.settings_for(found.best.chosen)
-    head = f"# The best of {len(entries)} trials by validation {search.metric} ({found.best.value:.4f}).\n"
+    winner = search.settings_for(result.best.chosen)
+    head = f"# The best of {len(entries)} trials by validation {search.metric} ({result.best.value:.4f}).\n"
     write_atomically(search.folder / "best.yaml", (head + yaml.safe_dump(winner, sort_keys=False)).encode())
     if len(done) >= 2:
         _draw(study, search.folder / "trials.png")
-    return found
+    return result
 
 
 def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry:
@@ -163,9 +163,9 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
     report["metrics"] |= {f"test_{name}": value for name, value in figures.items()}
     restored.run.write_json("report.json", report)
     ranked = rank_any(restored, outlets=outlets, poll=poll, stop=stop)
-    found = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
-    write_atomically(path, json.dumps(found).encode())
-    return found
+    result = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
+    write_atomically(path, json.dumps(result).encode())
+    return result
 
 
 def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
     if "beside" not in ranked:
         return {"metric": "mrr", "figures": plain(ranked["mrr"]), "sentence": ranked["against"]["sentence"]}
     judged = metric if metric in ranked["figures"] else next(iter(ranked["figures"]))
-    figures = {who: own[judged] for who, own in ranked["beside"].items() if judged in own}
+    figures = {who: each[judged] for who, each in ranked["beside"].items() if judged in each}
     return {"metric": judged, "figures": plain(figures), "sentence": ranked.get("advice", "")}
 
 

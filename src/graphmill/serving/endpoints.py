@@ -35,9 +35,9 @@ def _vector(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
 
 def _neighbors(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     row = opened.find(asked["id"], asked["name"], asked["type"])
-    found = opened.neighbors(row, asked["offset"] + asked["k"] + 1, asked["among"])
+    result = opened.neighbors(row, asked["offset"] + asked["k"] + 1, asked["among"])
     kind = "exact" if asked["among"] else opened.search_kind
-    return {"node": opened.node(row), "search": kind, **_paged("neighbors", found, asked)}
+    return {"node": opened.node(row), "search": kind, **_paged("neighbors", result, asked)}
 
 
 def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
@@ -45,8 +45,8 @@ def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     if asked["offset"] and not asked["relation"]:
         raise RequestError(400, "offset needs one relation: give it with relation=…")
     wanted = asked["offset"] + asked["k"] + (1 if asked["relation"] else 0)
-    found = opened.links(row, asked["relation"], wanted, asked["known"])
-    paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
+    result = opened.links(row, asked["relation"], wanted, asked["known"])
+    paged = _paged("links", result, asked) if asked["relation"] else {"links": result, "next": None}
     links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"] or ()]
     return {"node": opened.node(row), **paged, "links": links}
 
@@ -87,7 +87,7 @@ def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
         name: about.get(name) for name in ("system", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
     }
     files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking", "croissant")}
-    return {"card": {**made, **{name: found for name, found in files.items() if found is not None}}}
+    return {"card": {**made, **{name: result for name, result in files.items() if result is not None}}}
 
 
 def _report(opened: OpenVersion, asked: dict[str, Any]) -> Answer:

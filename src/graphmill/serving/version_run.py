@@ -55,8 +55,8 @@ class VersionRun:
     @cached_property
     def scorer(self) -> Scorer:
         """The scorer of links."""
-        found: Scorer = self._restored.system.scorer(self._restored.model)
-        return found
+        result: Scorer = self._restored.system.scorer(self._restored.model)
+        return result
 
     @cached_property
     def links(self) -> TrainingLinks:

@@ -300,10 +300,10 @@ class CheckpointStore:
         wanted = f"checkpoint of epoch {which}" if isinstance(which, int) else f"{which} checkpoint"
         if isinstance(which, CheckpointInfo):
             wanted = f"checkpoint {which.path.name}"
-        there = [
+        existing = [
             f"epoch {i.epoch} step {i.step}" + (f" ({', '.join(i.roles)})" if i.roles else "") for i in self.list()
         ]
-        text = f"there is no {wanted} in {self.directory}; there is: {'; '.join(there) or 'none at all'}"
+        text = f"there is no {wanted} in {self.directory}; there is: {'; '.join(existing) or 'none at all'}"
         return CheckpointMissingError(". ".join([text, *notes]), notes)
 
     # -- the directory -----------------------------------------------------------------------------------------------
@@ -312,9 +312,9 @@ class CheckpointStore:
         """(path, epoch, step, hash) of every checkpoint by its name, oldest first."""
         paths = self.directory.iterdir() if self.directory.is_dir() else ()
         matches = [(path, match) for path in paths if (match := _NAME.fullmatch(path.name))]
-        found = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
+        result = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
         # Two files of one step: a kill came before the older was removed. The later one has more information.
-        return sorted(found, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
+        return sorted(result, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
 
     def _infos(self) -> Infos:
         infos = []

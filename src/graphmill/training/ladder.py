@@ -67,12 +67,12 @@ def with_ladder(
     tried: list[str] = []
     failed = ""
     while True:
-        found, reason = _tried(attempt)
+        result, reason = _tried(attempt)
         if reason is None:
             if tried:
                 step_sizes.history.append(tried[-1])
                 note(f"{failed}: going on with {tried[-1]}; the gradient stays the same")
-            return found
+            return result
         clear()
         failed = failed or f"out of memory in {step_sizes.at} ({reason})"
         may = repeatable()
@@ -129,11 +129,11 @@ def in_smaller_blocks(
     """
     began = parts
     while True:
-        found, reason = _tried(partial(evaluate, parts))
+        result, reason = _tried(partial(evaluate, parts))
         if reason is None:
             if parts > began:
                 note(f"out of memory in the evaluation: going on in blocks of 1/{parts}; the figures stay the same")
-            return found, parts
+            return result, parts
         clear()
         if not repeatable or parts >= _MOST_PARTS:
             raise out_of_memory_error(f"in the evaluation: {reason}", remedy)

@@ -61,8 +61,8 @@ def require_count(name: str, asked: int, most: int, where: str) -> None:
 
 def torch_is_built_for_cuda() -> bool:
     """Read from torch's version file, because importing torch takes seconds."""
-    found = importlib.util.find_spec("torch")
-    file = Path(found.origin).with_name("version.py") if found and found.origin else None
+    result = importlib.util.find_spec("torch")
+    file = Path(result.origin).with_name("version.py") if result and result.origin else None
     if file is None or not file.is_file():
         return False
     return re.search(r"^cuda\b[^=]*=\s*['\"]", file.read_text(encoding="utf-8"), re.MULTILINE) is not None

@@ -158,9 +158,9 @@ class RowExchange:
         self._received = np.diff(starts).tolist()
         each = [1] * ranks.world
         self._sent = ranks.exchange(torch.tensor(self._received), each, each).tolist()
-        asked = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
+        requested = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
         # int64 [Σ sent]: the rows of this rank that the others want, in the order of the ranks.
-        self._places = (ranks.exchange(asked, self._received, self._sent) - self.first).to(device)
+        self._places = (ranks.exchange(requested, self._received, self._sent) - self.first).to(device)
 
     def fetch(self, rows: Tensor) -> Tensor:
         """This rank's rows [last − first, d] → the rows that it wants [n, d]; differentiable."""

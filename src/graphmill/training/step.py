@@ -70,8 +70,8 @@ class Gradient:
     @cached_property
     def coefficients(self) -> dict[str, float]:
         """The weight in ``total`` of each term that occurs on some rank."""
-        found = self._ranks.max_floats(list(self._coefficients.values()))
-        return {name: c for name, c in zip(self._coefficients, found, strict=True) if c != -float("inf")}
+        result = self._ranks.max_floats(list(self._coefficients.values()))
+        return {name: c for name, c in zip(self._coefficients, result, strict=True) if c != -float("inf")}
 
     @property
     def finite(self) -> bool:
@@ -120,10 +120,10 @@ class _GradientAccumulator:
 
     def take(self) -> None:
         """Move the gradients of a backward pass from the parameters to the sums."""
-        found = [(p, p.grad) for p in self.small if p.grad is not None]
-        if there := [(self.sums[p], grad) for p, grad in found if p in self.sums]:
-            torch._foreach_add_([a for a, _ in there], [b for _, b in there])
-        for parameter, gradient in found:
+        result = [(p, p.grad) for p in self.small if p.grad is not None]
+        if existing := [(self.sums[p], grad) for p, grad in result if p in self.sums]:
+            torch._foreach_add_([a for a, _ in existing], [b for _, b in existing])
+        for parameter, gradient in result:
             self.sums.setdefault(parameter, gradient)
             parameter.grad = None
 

@@ -105,8 +105,8 @@ class Trainee:
         loaded = self._load(which)
         if loaded is not None:
             self.store.discard_after(loaded.step)
-        found = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
-        state, path, notes = self.ranks.broadcast(found)
+        result = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+        state, path, notes = self.ranks.broadcast(result)
         unpack(self._own_part(loaded, path), self.model, self.optimizers, path)
         self.resumed = True
         self.state = TrainState.from_json(state)

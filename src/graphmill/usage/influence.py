@@ -98,8 +98,8 @@ class _Analysis:
             part = range(start, min(start + rows, len(explained)))
             if all(i in done for i in part):
                 continue
-            found = self._explain(explained[start : part.stop], start)
-            done |= dict(zip(part, found, strict=True))
+            result = self._explain(explained[start : part.stop], start)
+            done |= dict(zip(part, result, strict=True))
             write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
         results = [done[i] for i in range(len(explained))]
         content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
@@ -139,12 +139,12 @@ class _Analysis:
         what = (self.system, self.checkpoints, self.train, explained, self.request)
         total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
-        found = []
+        result = []
         for triple, values in zip(explained, total, strict=True):
             proponents, opponents = top(values, self.settings.top_k)
             listed = [*proponents.tolist(), *opponents.tolist()]
-            found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
-        return found
+            result.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
+        return result
 
     def _opened(self, info: CheckpointInfo) -> tuple[Tracer, Mapping[str, Tensor] | None]:
         """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
@@ -196,12 +196,12 @@ class _Analysis:
         place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
         try:
             stored = json.loads(self.state_file.read_text(encoding="utf-8"))
-            found = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
+            result = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             self.note(f"{self.state_file.name} is damaged: all triples are explained again")
             return {}
-        self.note(f"{len(found)} of {len(explained)} triples were explained before")
-        return found
+        self.note(f"{len(result)} of {len(explained)} triples were explained before")
+        return result
 
 
 def names_of(graph: TypedGraph) -> Names:
@@ -219,14 +219,14 @@ def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndar
     Raises :class:`InputError` if one of them does not exist or is not unique.
     """
     pools = ((names.ids, names.labels), (names.relations, names.relations), (names.ids, names.labels))
-    found = []
+    result = []
     for word, (ids, labels), what in zip(words, pools, ("entity", "relation", "entity"), strict=True):
         places = [i for i, known in enumerate(ids) if known == word] or [i for i, n in enumerate(labels) if n == word]
         if len(places) != 1:
             several = f"{len(places)} have the name {word!r}; use an id" if places else f"there is no {what} {word!r}"
             raise InputError(f"{several} in {graph.path}")
-        found.append(places[0])
-    return np.array(found, dtype=np.int64)
+        result.append(places[0])
+    return np.array(result, dtype=np.int64)
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:

@@ -74,8 +74,8 @@ class TrainEdges:
 
     def ends(self, relation: int) -> tuple[NodeType, NodeType]:
         """The types of a relation's sources and targets; relations M … 2M − 1 are the inverses."""
-        found = self._ends[relation]
-        return self._types[found.source], self._types[found.target]
+        result = self._ends[relation]
+        return self._types[result.source], self._types[result.target]
 
     def edges(self, relation: DirectedRelation | int) -> DirectedEdges:
         """Training edges of a relation or an inverse, sorted by (source, target) of the relation itself."""

@@ -109,7 +109,7 @@ class Threshold:
 def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
     """Make a settings model with a field for each threshold."""
     fields: dict[str, Any] = {
-        own.name: (type(own.default), setting(own.default, own.text, **own.bounds)) for own in thresholds
+        each.name: (type(each.default), setting(each.default, each.text, **each.bounds)) for each in thresholds
     }
     return create_model("Thresholds", __base__=Settings, **fields)
 
@@ -160,12 +160,12 @@ class HealthCheck:
 
     def verdict(self, evidence: Evidence, settings: Collection[str] | None) -> Verdict | None:
         """The verdict. ``settings``: names of settings that the remedy may mention, None for all."""
-        found = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
-        if found is None:
+        result = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
+        if result is None:
             return None
         remedy = self.remedy if isinstance(self.remedy, str) else remedy_of(*self.remedy, settings=settings)
-        remedy = "" if found.status == "pass" else found.remedy or remedy
-        return Verdict(self.name, found.value, found.bound, found.status, found.meaning, remedy)
+        remedy = "" if result.status == "pass" else result.remedy or remedy
+        return Verdict(self.name, result.value, result.bound, result.status, result.meaning, remedy)
 
     def _held_to_bound(self, evidence: Evidence) -> Outcome | None:
         first = self.thresholds[0].name
@@ -182,6 +182,6 @@ class HealthCheck:
 
     def line(self) -> str:
         """The check's row in the table of the docs."""
-        shown = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
-        bound = self.bound.format(**shown) if self.bound else " and ".join(shown.values())
+        displayed = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
+        bound = self.bound.format(**displayed) if self.bound else " and ".join(displayed.values())
         return f"| `{self.name}` | {self.what} | {bound} | {self.breaking or self.breach} |"

@@ -100,7 +100,7 @@ def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int)
     norms = np.linalg.norm(sample.astype(np.float64), axis=1)
     live = (norms > 0) & (norms < np.inf)
     moments = moments_of(sample[live], kinds[live], len(names), norms[live], ROWS)
-    ranks = [effective_rank(own.spectrum) for own in moments.types if own.rows >= 32]
+    ranks = [effective_rank(each.spectrum) for each in moments.types if each.rows >= 32]
     out = {
         "participation_ratio": participation_ratio(spectrum_of(moments.second)),
         "mean_cosine": cosines_of(moments).overall,
@@ -211,22 +211,22 @@ def _type_figures(
 ) -> tuple[TypeFigures, ...]:
     counts = np.bincount(types, minlength=len(names)).tolist()
     norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names)).tolist()
-    found = []
-    for name, count, norm_sum, own in zip(names, counts, norm_sums, moments.types, strict=True):
-        available = max(min(len(own.mean), own.rows - 1), 0)
-        rank = effective_rank(own.spectrum)
-        found.append(
+    result = []
+    for name, count, norm_sum, each in zip(names, counts, norm_sums, moments.types, strict=True):
+        available = max(min(len(each.mean), each.rows - 1), 0)
+        rank = effective_rank(each.spectrum)
+        result.append(
             TypeFigures(
                 name=name,
                 rows=count,
-                live=own.rows,
+                live=each.rows,
                 available=available,
-                judged=own.rows >= rows_min,
-                cosine=own.cosine,
+                judged=each.rows >= rows_min,
+                cosine=each.cosine,
                 effective_rank=rank,
                 rank_share=rank / available if available > 0 else float("nan"),
-                top1_ratio=top1_ratio(own.spectrum),
-                norm_mean=norm_sum / own.rows if own.rows else float("nan"),
+                top1_ratio=top1_ratio(each.spectrum),
+                norm_mean=norm_sum / each.rows if each.rows else float("nan"),
             )
         )
-    return tuple(found)
+    return tuple(result)

@@ -149,7 +149,7 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
 
     covariance = np.zeros((d, d))
     standardised_sum = np.zeros(d)
-    found: list[TypeMoments] = []
+    result: list[TypeMoments] = []
     for t, rows in enumerate(groups):
         own_mean = sums[t] / max(len(rows), 1)
         gram = np.zeros((d, d))
@@ -161,12 +161,12 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
             gram += block.T @ block
         within = gram / max(len(rows), 1)
         variances, spectrum = np.maximum(np.diag(within), 0.0), spectrum_of(within)[: max(len(rows) - 1, 0)]
-        found.append(TypeMoments(len(rows), own_mean, unit_sums[t], variances, spectrum))
+        result.append(TypeMoments(len(rows), own_mean, unit_sums[t], variances, spectrum))
         gap = own_mean - mean
         covariance += gram + len(rows) * np.outer(gap, gap)
     covariance /= max(n, 1)
     second = covariance + np.outer(mean, mean)
-    return Moments(n, mean, covariance, second, unit_sums.sum(axis=0), unit_squares, standardised_sum, tuple(found))
+    return Moments(n, mean, covariance, second, unit_sums.sum(axis=0), unit_squares, standardised_sum, tuple(result))
 
 
 def _blocks(
@@ -310,14 +310,14 @@ def rogue_of(moments: Moments, available: int, rank_share_min: float) -> Rogue:
     cosine_shares = by_cosine / mean_cosine if mean_cosine >= COSINE_WORTH_EXPLAINING else np.zeros_like(by_cosine)
     marker = moments.between_type_share > TYPE_MARKER
     outliers = (_outliers(shares, OUTLIER_FACTOR) | _outliers(cosine_shares, OUTLIER_FACTOR_COSINE)) & ~marker
-    found = np.flatnonzero(outliers)
-    if not 0 < len(found) <= MOST_ROGUES:
+    result = np.flatnonzero(outliers)
+    if not 0 < len(result) <= MOST_ROGUES:
         return none
     keep = ~outliers
     rest = effective_rank(spectrum_of(moments.covariance[np.ix_(keep, keep)]))
     if rest < rank_share_min * max(min(available, int(keep.sum())), 1):
         return none
-    return Rogue(tuple(found.tolist()), float(shares[found].sum()), float(cosine_shares[found].sum()))
+    return Rogue(tuple(result.tolist()), float(shares[result].sum()), float(cosine_shares[result].sum()))
 
 
 def _outliers(shares: Float64, factor: float) -> NDArray[np.bool_]:

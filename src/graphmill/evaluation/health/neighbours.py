@@ -74,12 +74,12 @@ def _candidates(X: NDArray[Any], queries: Int64, kept: int, metric: Metric, bloc
     rows = np.zeros((len(queries), 0), dtype=np.int64)
     for start in range(0, len(X), block_rows):
         right, usable = _prepared(X[start : start + block_rows], metric, np.float32)
-        found = left @ right.T
-        found[:, ~usable] = LEAST
+        result = left @ right.T
+        result[:, ~usable] = LEAST
         inside = np.flatnonzero((queries >= start) & (queries < start + len(right)))
-        found[inside, queries[inside] - start] = -np.inf  # the row itself comes last
-        numbers = np.broadcast_to(np.arange(start, start + len(right)), found.shape)
-        best, rows = np.concatenate([best, found], axis=1), np.concatenate([rows, numbers], axis=1)
+        result[inside, queries[inside] - start] = -np.inf  # the row itself comes last
+        numbers = np.broadcast_to(np.arange(start, start + len(right)), result.shape)
+        best, rows = np.concatenate([best, result], axis=1), np.concatenate([rows, numbers], axis=1)
         chosen = _largest(best, min(kept, best.shape[1]))
         best, rows = best[chosen].reshape(len(queries), -1), rows[chosen].reshape(len(queries), -1)
     return rows

@@ -46,8 +46,8 @@ class HealthReport:
     @property
     def status(self) -> Status:
         """The status of the worst verdict."""
-        found = {verdict.status for verdict in self.verdicts}
-        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+        result = {verdict.status for verdict in self.verdicts}
+        return "fail" if "fail" in result else "warn" if "warn" in result else "pass"
 
     def verdict(self, name: str) -> Verdict:
         """The verdict on the figure ``name``. Raises KeyError if this embedding has none."""
@@ -98,7 +98,7 @@ class HealthReport:
                 "detail": self.detail,
                 "figures": self.numbers(),
                 "rogue_dimensions": list(f.rogue.dimensions),
-                "types": [asdict(own) for own in f.types],
+                "types": [asdict(each) for each in f.types],
                 "cosine_by_type": table,
                 "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
                 "verdicts": [asdict(verdict) for verdict in self.verdicts],
@@ -135,7 +135,7 @@ def health_report(
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
     evidence = Evidence(X, types, figures, thresholds, disease_type, link_signal)
-    verdicts = tuple(found for check in CHECKS if (found := check.verdict(evidence, settings)) is not None)
+    verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
     return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
 
 

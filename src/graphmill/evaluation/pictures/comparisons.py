@@ -39,15 +39,15 @@ def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> byte
 def moved_arrows(figures: DriftFigures) -> bytes:
     """The most moved nodes in the earlier vectors' first two principal components, aligned; all others in grey."""
     figure, axes = blank(7.0, 5.5)
-    found = figures.projection
-    axes.scatter(found.background[:, 0], found.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
-    for name, start, end in zip(found.names, found.before, found.after, strict=True):
+    result = figures.projection
+    axes.scatter(result.background[:, 0], result.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
+    for name, start, end in zip(result.names, result.before, result.after, strict=True):
         axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": COLOURS[5], "linewidth": 0.9})
         axes.text(end[0], end[1], name[:24], fontsize="x-small")
     # annotate() does not widen the axes.
-    axes.update_datalim(np.concatenate((found.before, found.after)))
+    axes.update_datalim(np.concatenate((result.before, result.after)))
     axes.autoscale_view()
-    title = f"The {len(found.names)} nodes that moved most"
+    title = f"The {len(result.names)} nodes that moved most"
     return png(labelled(figure, axes, title, "first principal component", "second principal component", ""))
 
 

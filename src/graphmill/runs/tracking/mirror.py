@@ -66,10 +66,10 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
     if (run / "report.json").is_file():
         figures, tags = _results(run)
         card = (run / CARD).read_text(encoding="utf-8") if (run / CARD).is_file() else ""
-        told = json.dumps([figures, tags, card], sort_keys=True)
-        if told != state["told"]:
+        reported = json.dumps([figures, tags, card], sort_keys=True)
+        if reported != state["told"]:
             tracker.finish(state["run"], figures, tags, card)
-            state["told"] = told
+            state["told"] = reported
             _note(run, state)
     return len(new)
 

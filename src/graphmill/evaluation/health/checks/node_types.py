@@ -21,7 +21,7 @@ APART = "Train longer on the relations of this type, give it features, or raise 
 
 
 def _with_enough_rows(e: Evidence) -> list[TypeFigures]:
-    return [own for own in e.figures.types if own.judged]
+    return [each for each in e.figures.types if each.judged]
 
 
 def _cosine(e: Evidence) -> Outcome | None:
