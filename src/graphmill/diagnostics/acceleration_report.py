@@ -146,9 +146,9 @@ def acceleration_report(
 
     A first epoch of the baseline is not counted, because it may compile kernels.
 
-    ``values``: a settings mapping as for ``train``; ``asked.baseline`` is merged over it. The baseline also gets
-    :data:`BASELINE` for all settings that ``asked.baseline`` does not name. The accelerated configuration gets
-    ``asked.accelerated`` instead. No configuration changes the number of epochs. ``out``: a directory for :data:`FILE`,
+    ``values``: a settings mapping as for ``train``; ``options.baseline`` is merged over it. The baseline also gets
+    :data:`BASELINE` for all settings that ``options.baseline`` does not name. The accelerated configuration gets
+    ``options.accelerated`` instead. No configuration changes the number of epochs. ``out``: a directory for :data:`FILE`,
     which is written after each row. If the same report was interrupted, it resumes after the rows in the file.
     ``outlets`` receive each epoch of each configuration.
 

@@ -109,7 +109,7 @@ def _all_reduce(processes: int) -> Finding:
         program.write_text(_PROGRAM, encoding="utf-8")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [*command, str(program)],
                 capture_output=True,
                 text=True,
@@ -121,6 +121,6 @@ def _all_reduce(processes: int) -> Finding:
             return Finding(
                 f"{processes} processes", False, "no answer within 120 s; is loopback blocked?", required=True
             )
-    ok = done.returncode == 0 and "ALL-REDUCE OK" in done.stdout
-    detail = done.stdout.strip().splitlines()[-1] if ok else done.stderr.strip()[-400:]
+    ok = completed.returncode == 0 and "ALL-REDUCE OK" in completed.stdout
+    detail = completed.stdout.strip().splitlines()[-1] if ok else completed.stderr.strip()[-400:]
     return Finding(f"{processes} processes", ok, detail, required=True)

@@ -192,14 +192,14 @@ def _predicted(space: Float32, wanted: NDArray[np.float64], fold: NDArray[np.int
     return result
 
 
-def _gains(kind: Kind, found: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gains(kind: Kind, result: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The metric of each node; its mean over nodes is that of all."""
     if kind == "number":
-        errors, spread = (found - wanted)[:, 0] ** 2, (wanted - wanted.mean())[:, 0] ** 2
+        errors, spread = (result - wanted)[:, 0] ** 2, (wanted - wanted.mean())[:, 0] ** 2
         return (spread - errors) / spread.mean()
     if kind == "class":
-        return (found.argmax(axis=1) == wanted.argmax(axis=1)).astype(np.float64)
-    true = np.take_along_axis(wanted, np.argsort(-found, axis=1, kind="stable"), axis=1)
+        return (result.argmax(axis=1) == wanted.argmax(axis=1)).astype(np.float64)
+    true = np.take_along_axis(wanted, np.argsort(-result, axis=1, kind="stable"), axis=1)
     precision = np.cumsum(true, axis=1) / np.arange(1, true.shape[1] + 1)
     gain: NDArray[np.float64] = (precision * true).sum(axis=1) / true.sum(axis=1)
     return gain

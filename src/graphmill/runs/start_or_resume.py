@@ -41,14 +41,14 @@ def choose_start(
     return "fresh"
 
 
-def longer(done: int, settings: Any) -> str:
+def longer(completed: int, settings: Any) -> str:
     """A note if a run has already been trained for more epochs than the settings ask for: it cannot be made shorter."""
     requested = settings.training.epochs
-    if done <= requested:
+    if completed <= requested:
         return ""
     return (
-        f"training.epochs is {requested}, but this run has been trained for {done} epochs, and its vectors are of those; "
-        f"set acceleration.resume: never to train {requested} from the start"
+        f"training.epochs is {requested}, but this run has been trained for {completed} epochs, and its vectors are of "
+        f"those; set acceleration.resume: never to train {requested} from the start"
     )
 
 

@@ -77,18 +77,18 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, own: list[str], parameter: nn.Parameter) -> int:
+    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> int:
         old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
             return 0
         with torch.no_grad():
-            if not own:
+            if not keys:
                 if old.shape != parameter.shape:
                     return 0
                 parameter.copy_(old)
                 return 1
             place = {key: row for row, key in enumerate(rows)}
-            if pairs := [(row, place[key]) for row, key in enumerate(own) if key in place]:
+            if pairs := [(row, place[key]) for row, key in enumerate(keys) if key in place]:
                 here, existing = (torch.tensor(side) for side in zip(*pairs, strict=True))
                 parameter[here] = old[existing].to(parameter.dtype)
             return len(pairs)

@@ -89,10 +89,10 @@ def leaderboard(
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False)
-    done = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: -float(t.value or 0.0))
-    if not done:
+    completed = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: -float(t.value or 0.0))
+    if not completed:
         raise InputError(f"no trial of {search.folder} has finished; run the search first")
-    entries = [_entry(search, place, trial) for place, trial in enumerate(done, 1)]
+    entries = [_entry(search, place, trial) for place, trial in enumerate(completed, 1)]
     test = _test(search, entries[0], outlets, stop)
     result = Leaderboard(
         metric=search.metric,
@@ -100,7 +100,7 @@ def leaderboard(
         failed=sum(t.state == TrialState.FAIL and "problem" in t.user_attrs for t in trials),
         pruned=sum(t.state == TrialState.PRUNED for t in trials),
         seconds=seconds_of(study),
-        importance=_importance(study, len(done)),
+        importance=_importance(study, len(completed)),
         test={name: float(value) for name, value in test["figures"].items()},
         folder=str(search.folder),
         beside=test["beside"],
@@ -110,7 +110,7 @@ def leaderboard(
     winner = search.settings_for(result.best.chosen)
     head = f"# The best of {len(entries)} trials by validation {search.metric} ({result.best.value:.4f}).\n"
     write_atomically(search.folder / "best.yaml", (head + yaml.safe_dump(winner, sort_keys=False)).encode())
-    if len(done) >= 2:
+    if len(completed) >= 2:
         _draw(study, search.folder / "trials.png")
     return result
 
@@ -126,11 +126,11 @@ def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry
     return Entry(place, trial.number, search.chosen(trial), mean, mean - half, mean + half, values, seconds, runs)
 
 
-def _importance(study: optuna.Study, done: int) -> dict[str, float]:
+def _importance(study: optuna.Study, completed: int) -> dict[str, float]:
     """The share of the metric's variance that each setting explains, by fANOVA; empty for few or equal trials."""
     import optuna
 
-    if done < LEAST_TRIALS:
+    if completed < LEAST_TRIALS:
         return {}
     # Not Optuna's default, PED-ANOVA: it compares the best trials with the rest, and gives an answer even for equal
     # trials.

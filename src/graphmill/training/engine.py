@@ -270,7 +270,7 @@ class Engine(Trainee):
 
     def _between_steps(self) -> None:
         if self.saver is not None:
-            self.saver.look()
+            self.saver.raise_failure()
         is_time = self.ranks.main and time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         stop, due = self.ranks.any(self._asked_to_stop(), is_time)
         if stop or due:

@@ -52,11 +52,11 @@ def require_processes(count: int, where: str) -> None:
     require_count("acceleration.processes", count, max(16, 2 * allowed_cores()), where)
 
 
-def require_count(name: str, asked: int, most: int, where: str) -> None:
+def require_count(name: str, requested: int, most: int, where: str) -> None:
     """Raise :class:`SettingsError` if ``asked`` is more than ``most``."""
-    if asked > most:
+    if requested > most:
         cores = allowed_cores()
-        raise SettingsError(f"{where}: {name} = {asked}, and this machine has {cores} cores: write {most} at most")
+        raise SettingsError(f"{where}: {name} = {requested}, and this machine has {cores} cores: write {most} at most")
 
 
 def torch_is_built_for_cuda() -> bool:

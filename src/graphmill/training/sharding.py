@@ -26,9 +26,9 @@ _BLOCK = 32 << 20
 
 def divide(work: np.ndarray, parts: int) -> Bounds:
     """Contiguous ranges of rows with about equal sums of ``work`` [rows]."""
-    done = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
-    wanted = done[-1] * np.arange(1, parts) / parts
-    cuts = np.minimum(np.searchsorted(done, wanted), len(work))
+    completed = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
+    wanted = completed[-1] * np.arange(1, parts) / parts
+    cuts = np.minimum(np.searchsorted(completed, wanted), len(work))
     return (0, *(int(cut) for cut in np.maximum.accumulate(cuts)), len(work))
 
 

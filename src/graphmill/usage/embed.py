@@ -144,9 +144,9 @@ def join(
     return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features))
 
 
-def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
+def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
     result = {}
-    for (kind, name), rows in told.told.items():
+    for (kind, name), rows in reported.told.items():
         number = [t.name for t in graph.node_types].index(kind)
         trained = graph.features(kind, name)
         assert trained is not None

@@ -278,6 +278,6 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
 
 
-def _triple(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    head, tail = (names.get(found[f"train_{end}"], found[f"train_{end}"]) for end in ("head", "tail"))
-    return {"head": head, "relation": found["train_relation"], "tail": tail, "share": found["influence"]}
+def _triple(result: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    head, tail = (names.get(result[f"train_{end}"], result[f"train_{end}"]) for end in ("head", "tail"))
+    return {"head": head, "relation": result["train_relation"], "tail": tail, "share": result["influence"]}

@@ -93,15 +93,15 @@ class _Analysis:
             return self._self()
         explained = self._explained()
         rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
-        done = self._finished(explained)
+        completed = self._finished(explained)
         for start in range(0, len(explained), rows):
             part = range(start, min(start + rows, len(explained)))
-            if all(i in done for i in part):
+            if all(i in completed for i in part):
                 continue
             result = self._explain(explained[start : part.stop], start)
-            done |= dict(zip(part, result, strict=True))
-            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
-        results = [done[i] for i in range(len(explained))]
+            completed |= dict(zip(part, result, strict=True))
+            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(completed.items())])
+        results = [completed[i] for i in range(len(explained))]
         content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
         write_json(self.folder / f"{self.settings.mode}.json", content)
         rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
@@ -131,10 +131,10 @@ class _Analysis:
             except (*BROKEN, KeyError) as error:
                 self.note(f"{partial.name} is damaged ({one_line(error)}); its checkpoints are gone through again")
 
-        def after(done: int, total: np.ndarray) -> None:
+        def after(completed: int, total: np.ndarray) -> None:
             with replacing(partial) as part:
-                np.savez(part.file, done=done, total=total)
-            self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
+                np.savez(part.file, done=completed, total=total)
+            self.note(f"checkpoint {completed} of {len(self.checkpoints)} done")
 
         what = (self.system, self.checkpoints, self.train, explained, self.request)
         total = influence(*what, poll=self.poll, start=resumed, after=after)

@@ -197,7 +197,9 @@ def tune_baselines(
     return {family: ItemBaseline(best, families[family][best]) for family, best in result.items()}
 
 
-def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
+def baseline_ranks(
+    baselines: NextItemBaselines, make: MakeScores, requested: NextItemSplit, items: Int64
+) -> HistoryRanks:
     """The ranks of a predictor on a split, by full ranking."""
-    queries = np.arange(len(asked.users))
-    return full_ranks(make(asked), queries, asked.targets, baselines.num_items, asked.known(items))
+    queries = np.arange(len(requested.users))
+    return full_ranks(make(requested), queries, requested.targets, baselines.num_items, requested.known(items))

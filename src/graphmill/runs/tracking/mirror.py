@@ -67,9 +67,9 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
         figures, tags = _results(run)
         card = (run / CARD).read_text(encoding="utf-8") if (run / CARD).is_file() else ""
         reported = json.dumps([figures, tags, card], sort_keys=True)
-        if reported != state["told"]:
+        if reported != state["sent"]:
             tracker.finish(state["run"], figures, tags, card)
-            state["told"] = reported
+            state["sent"] = reported
             _note(run, state)
     return len(new)
 
@@ -182,7 +182,7 @@ def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:
             return state
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    state = {"where": where, "key": uuid.uuid4().hex, "run": "", "epoch": 0, "told": ""}
+    state = {"where": where, "key": uuid.uuid4().hex, "run": "", "epoch": 0, "sent": ""}
     _note(run, state)
     return state
 
