@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from graphmill.evaluation.health.figures import quick_health
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
+from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
-from graphmill.training.contract import Compilable, EmbeddingBlock, ParameterGroup, Phase, Scorer, StepSizes
+from graphmill.training.contract import Compilable, EmbeddingBlock, ParameterGroup, Phase, StepSizes
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 

@@ -183,7 +183,7 @@ class CheckpointStore:
         final = final or any(info.final for info in before)
         details = {"epoch": epoch, "step": step, "metric": metric, "final": final}
         details |= {"learning_rate": float(learning_rate), "loss": float(loss)}
-        layout = checkpoint_format.plan(snapshot, details)
+        layout = checkpoint_format.layout_of(snapshot, details)
         try:
             part = PartFile(self.directory / "checkpoint", layout.size)
             try:

@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.ranking.ranks import Scorer
     from graphmill.training.processes import Ranks
     from graphmill.training.settings import TrainingSettings
     from graphmill.training.sharding import Shards
@@ -83,13 +84,6 @@ class StepBatch(Protocol):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the batch. They are saved if the batch made the loss non-finite."""
-
-
-class Scorer(Protocol):
-    """Scores every candidate target. Ranking, recommendation and influence use this interface."""
-
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """``heads`` int64 [B] → scores fp32 [B, candidates of the relation]."""
 
 
 @dataclass(frozen=True)

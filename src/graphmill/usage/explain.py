@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import EdgeShare, ExplainSettings, LinkExplainer
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
@@ -65,7 +65,7 @@ class ExplainedLink:
 
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`.
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
 
     It needs a run of a blend, HGT, kNN or spectral vectors.
 
@@ -218,7 +218,7 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
 
 
 def _deletion(
-    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]
+    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[EdgeShare]
 ) -> dict[str, float]:
     """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
     listed = np.array([e.pair for e in evidence], np.int64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,7 @@ from graphmill.graph.spectral_vectors import shortened
 if TYPE_CHECKING:
     import torch
 
+    from graphmill.evaluation.baselines.train_edges import TrainEdges
     from graphmill.graph.training_links import TrainingLinks
 
 Float32 = NDArray[np.float32]
@@ -87,31 +88,9 @@ def setting_of(row: np.ndarray) -> NeighbourSetting:
     return NeighbourSetting(SIDES[int(side)], *numbers)
 
 
-class NodeRange(Protocol):
-    """The nodes of a type: global number of the first, and how many."""
-
-    @property
-    def offset(self) -> int:
-        """Global number of the first."""
-
-    @property
-    def count(self) -> int:
-        """How many."""
-
-
-class Links(Protocol):
-    """What a scorer reads of the training links: those of a graph, in both directions, or those of an export."""
-
-    def matrix(self, relation: int) -> sp.csr_matrix:
-        """float32 [sources, targets]: 1 for each training link."""
-
-    def ends(self, relation: int) -> tuple[NodeRange, NodeRange]:
-        """The sources and targets of a relation."""
-
-
 class NeighbourScorer:
-    """Scores by similarities of ``rows`` with a ``setting``. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks
-    of scores.
+    """Scores by similarities of ``rows`` with a ``setting``, from the training links ``edges`` of a graph (in both
+    directions) or of an export. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
 
     ``poll`` is called before each block, and may raise to end the work. ``progress`` is called after it with the
     block's number of heads.
@@ -119,7 +98,7 @@ class NeighbourScorer:
 
     def __init__(
         self,
-        edges: Links,
+        edges: TrainEdges | TrainingLinks,
         rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
@@ -183,7 +162,7 @@ class NeighbourScorer:
 
 
 def choose(
-    edges: Links,
+    edges: TrainEdges | TrainingLinks,
     queries: LinkQueries,
     rows_of: Mapping[float, Callable[[], ScoredRows]],
     *,

@@ -67,7 +67,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CheckInput:
     """The input of a check: the embedding X (n × d floats) with type codes (n), and its measured figures.
 
     ``link_signal``: mean |AMRI| of the link ranking, nan without one. ``disease_type``: "" for none.
@@ -148,17 +148,17 @@ class HealthCheck:
     group: Group
     what: str
     remedy: str | tuple[str, ...]
-    figure: Callable[[Evidence], float | None] = lambda e: None
-    needed: Callable[[Evidence], float] | None = None
+    figure: Callable[[CheckInput], float | None] = lambda e: None
+    needed: Callable[[CheckInput], float] | None = None
     good: str = ""
     bad: str = ""
     breach: Literal["warn", "fail"] = "fail"
-    judge: Callable[[Evidence], Outcome | None] | None = None
+    judge: Callable[[CheckInput], Outcome | None] | None = None
     thresholds: tuple[Threshold, ...] = ()
     bound: str = ""
     breaking: str = ""
 
-    def verdict(self, evidence: Evidence, settings: Collection[str] | None) -> Verdict | None:
+    def verdict(self, evidence: CheckInput, settings: Collection[str] | None) -> Verdict | None:
         """The verdict. ``settings``: names of settings that the remedy may mention, None for all."""
         result = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
         if result is None:
@@ -167,7 +167,7 @@ class HealthCheck:
         remedy = "" if result.status == "pass" else result.remedy or remedy
         return Verdict(self.name, result.value, result.bound, result.status, result.meaning, remedy)
 
-    def _held_to_bound(self, evidence: Evidence) -> Outcome | None:
+    def _held_to_bound(self, evidence: CheckInput) -> Outcome | None:
         first = self.thresholds[0].name
         if (value := self.figure(evidence)) is None:
             return None

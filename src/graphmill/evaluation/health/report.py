@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.check import Evidence, Status, Verdict
+from graphmill.evaluation.health.check import CheckInput, Status, Verdict
 from graphmill.evaluation.health.checks import CHECKS, HealthThresholds
 from graphmill.evaluation.health.diagnosis import diagnose
 from graphmill.evaluation.health.figures import Figures, figures_of
@@ -134,7 +134,7 @@ def health_report(
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
-    evidence = Evidence(X, types, figures, thresholds, disease_type, link_signal)
+    evidence = CheckInput(X, types, figures, thresholds, disease_type, link_signal)
     verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
     return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
 
