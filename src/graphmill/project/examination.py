@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from graphmill.atomic_files import PART
 from graphmill.diagnostics.doctor import Finding
 from graphmill.errors import GraphmillError, InputError
 from graphmill.graph import storage
+from graphmill.locks import LOCK, holder_of
 from graphmill.memory import format_size
 from graphmill.promotion.versions import CURRENT, Versions
 from graphmill.verified_files import MANIFEST, VERSION, damaged, damaged_file, listed_files, read_json_file
@@ -37,9 +36,9 @@ def examine_project(root: Path) -> list[Finding]:
     result["processes"] += _orphans(root)
     held, counts = _held_locks(), dict.fromkeys(("listed files", "versions", "locks"), 0)
     for folder, names in _folders(root):
-        if ".lock" in names:
+        if LOCK in names:
             counts["locks"] += 1
-            result["locks"] += _lock(folder / ".lock", held)
+            result["locks"] += _lock(folder / LOCK, held)
         result["files"] += _leftovers(folder, names)
         if folder.name == "checkpoints":
             counts["listed files"] += len(names)
@@ -104,23 +103,17 @@ def _held_locks() -> dict[int, int] | None:
 def _lock(path: Path, held: dict[int, int] | None) -> Iterator[str]:
     """A lock whose holder was killed, or which another process than the named one holds."""
     try:
-        text, inode = path.read_text(errors="replace"), path.stat().st_ino
+        content, inode = path.read_bytes(), path.stat().st_ino
     except OSError:
         return
-    if held is None or not text:
-        return
-    try:
-        pid, host = int(json.loads(text)["pid"]), str(json.loads(text)["host"])
-    except (ValueError, KeyError, TypeError):
-        words = text.split()  # of versions: "process 12 on HOST"
-        pid, host = (int(words[1]), words[3]) if len(words) == 4 and words[1].isdigit() else (0, "")
-    if host != socket.gethostname() or psutil.pid_exists(pid):
+    holder = holder_of(content)
+    if held is None or holder is None or not holder.has_ended:
         return
     if inode not in held:
-        yield f"{path}: process {pid} was killed; the lock is free, and the same command goes on from its checkpoint"
+        yield f"{path}: process {holder.pid} was killed; the lock is free, and the same command goes on from its checkpoint"
     else:
         other = held[inode] or "of another container"
-        yield f"{path}: process {pid} has ended, but process {other}, which it started, holds the lock; stop that one"
+        yield f"{path}: process {holder.pid} has ended, but process {other}, which it started, holds the lock; stop that one"
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
