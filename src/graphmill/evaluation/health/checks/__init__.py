@@ -1,4 +1,4 @@
-"""All health checks, in the order of reports, and their thresholds. There is a file for each of single rows, similarity,
+"""All health checks, in the order of reports, and their thresholds, with a file for each of single rows, similarity,
 spectrum, node types and links."""
 
 from typing import Any
