@@ -24,8 +24,8 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     """A subclass computes the arrays ``ARRAYS`` in :meth:`fitted`, and adds its scores and metrics.
 
     The arrays are the model: checkpoints, exports and versions hold them like the weights of other systems. They stay on
-    the CPU. Settings that are 0 are chosen on the validation split within :meth:`fitted`, by :func:`best_of`; the
-    chosen values are arrays, too, so that an export says them.
+    the CPU. Settings that are 0 are chosen on the validation split within :meth:`fitted`; the chosen values are arrays,
+    too, so that an export says them.
     """
 
     ARRAYS: ClassVar[tuple[str, ...]]
@@ -94,11 +94,6 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """One model."""
         return "models", 1.0
-
-
-def best_of(candidates: Mapping[str, Any], value: Callable[[Any], float]) -> str:
-    """The name of the candidate with the largest ``value``, the first of equal ones. A single one is not measured."""
-    return max(candidates, key=lambda name: value(candidates[name])) if len(candidates) > 1 else next(iter(candidates))
 
 
 def scores_of(rows: Any, weights: Any) -> Tensor:
