@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
 from graphmill.ingest.report import ingest_report
 from graphmill.ingest.row_files import RowFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
 
 
 @dataclass(frozen=True)

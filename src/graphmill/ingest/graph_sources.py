@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
@@ -143,7 +142,7 @@ class GraphReading:
         self.closed(file)
 
     def _digest(
-        self, block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
+        self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
     ) -> tuple[int, tuple[Mentions, EdgeRows, list[Reject]]]:
         kept = block if self.keep_negated else _not_negated(block, source)
         return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
@@ -165,7 +164,7 @@ def _with_negations(source: EdgeSource) -> EdgeSource:
     return replace(source, negated=tuple(name for name in names if names.count(name) == 1))
 
 
-def _not_negated(block: CsvBlock, source: EdgeSource) -> CsvBlock:
+def _not_negated(block: RowBlock, source: EdgeSource) -> RowBlock:
     """The rows whose statement holds: no true cell in a column such as ``negated``, no ``NOT|`` before the relation."""
     keep = np.ones(block.table.num_rows, bool)
     for name in (*source.negated, source.relation):
@@ -180,7 +179,7 @@ def _not_negated(block: CsvBlock, source: EdgeSource) -> CsvBlock:
     return block if keep.all() else block.rows(keep)
 
 
-def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
+def _of_kind(block: RowBlock, column: str) -> RowBlock:
     """The rows in which ``column`` is not blank; all rows if no column is given."""
     if not column:
         return block
@@ -192,7 +191,7 @@ _NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", 
 
 
 def _node_rows(
-    block: CsvBlock, source: NodeSource, mark: str
+    block: RowBlock, source: NodeSource, mark: str
 ) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
     rows = block.table.num_rows
     columns = [
@@ -201,7 +200,7 @@ def _node_rows(
     ]
     if source.constant and source.type:
         columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    lines = block.lines.of(np.arange(rows))
+    lines = block.lines
     if not source.features:
         return pa.table(columns, _NODE_ROWS), lines, None, []
     values = np.zeros((rows, len(source.features)), np.float32)
@@ -215,7 +214,7 @@ def _node_rows(
 
 
 def edge_rows(
-    block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
+    block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
 ) -> tuple[Mentions, EdgeRows, list[Reject]]:
     """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
@@ -229,13 +228,13 @@ def edge_rows(
         types.append(of_end)
         for row in ambiguous.tolist():
             reason, value = "nodes of several types have this id; name the type of this end", table[end.id][row].as_py()
-            faulty.setdefault(row, Reject(block.line(row), end.id, reason, value[:MAX_SHOWN]))
+            faulty.setdefault(row, Reject(int(block.lines[row]), end.id, reason, value[:MAX_SHOWN]))
     seconds = units = None
     if source.timestamp:
         seconds, units, wrong = edge_times(table, source.timestamp)
         for row, text in wrong.items():
-            faulty.setdefault(row, Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
-    lines = block.lines.of(np.arange(table.num_rows)) if source.head.index else np.zeros(0, np.int64)
+            faulty.setdefault(row, Reject(int(block.lines[row]), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+    lines = block.lines if source.head.index else np.zeros(0, np.int64)
     if faulty:
         rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
         keep[list(faulty)] = False
@@ -273,7 +272,7 @@ def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
     return table, padded
 
 
-def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
+def _unlisted(table: pa.Table, block: RowBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
     """The rows with an id or a relation that its list lacks, each with its reject."""
     for name in (source.head.id, source.relation, source.tail.id):
         file = source.listed_only
@@ -288,7 +287,7 @@ def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catal
             continue
         for row in np.flatnonzero(np.asarray(lacking)).tolist():
             text = text_of(table, name)[row].as_py()
-            yield row, Reject(block.line(row), name, f"is not in {file}", text[:MAX_SHOWN])
+            yield row, Reject(int(block.lines[row]), name, f"is not in {file}", text[:MAX_SHOWN])
 
 
 def _types(table: pa.Table, end: EdgeEnd, known: Catalogue, missing: str) -> tuple[pa.StringArray, np.ndarray]:

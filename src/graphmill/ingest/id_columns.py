@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
 from graphmill.ingest.row_files import RowFile
 
 _IDS = ("id", "node_id")

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown
 from graphmill.ingest.format import ONE_WAY, Format, Guess, Look
 from graphmill.ingest.guard import guarded
@@ -220,7 +219,7 @@ def read_roles(
     return pa.concat_tables(blocks).unify_dictionaries().combine_chunks(), refused, commas, padded
 
 
-def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
+def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
     """The block's rows with parsed numbers, a reject for each cell that is not a number, the number of decimal commas,
     and the number of ids with white space around them.
     """
@@ -245,7 +244,7 @@ def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         bad = np.array([value is None for value in found], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
-            rejects.append(Reject(block.line(int(row)), name, reason, value))
+            rejects.append(Reject(int(block.lines[row]), name, reason, value))
         keep &= ~bad
         commas += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":

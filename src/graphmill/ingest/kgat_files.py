@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.graph_sources import GraphReading
@@ -210,9 +209,9 @@ def _facts(path: str | Path, reading: GraphReading) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _with_lines(block: CsvBlock) -> np.ndarray:
+def _with_lines(block: RowBlock) -> np.ndarray:
     columns = [column.to_numpy() for column in block.table.columns]
-    return np.stack([*columns, block.lines.of(np.arange(block.table.num_rows))], axis=1)
+    return np.stack([*columns, block.lines], axis=1)
 
 
 def _known(
@@ -261,7 +260,7 @@ def _read_list(path: str | Path) -> dict[int, str]:
                 if number in out or number > _LARGEST:
                     why = "occurs twice" if number in out else "is too large"
                     raise InputError(
-                        f"{name}, line {rows[1].line(place)}: remap_id {number} {why}; mend the list, or remove it"
+                        f"{name}, line {rows[1].lines[place]}: remap_id {number} {why}; mend the list, or remove it"
                     )
                 out[number] = text.strip()
     return out

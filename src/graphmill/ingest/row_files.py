@@ -1,7 +1,7 @@
 """Reads any table file as a stream of checked blocks: CSV, Parquet, or JSON with one object per line, found from its
 content.
 
-All give the same blocks (:class:`graphmill.ingest.csv_blocks.CsvBlock`): text columns, blank for missing values, with a
+All give the same blocks (:class:`graphmill.ingest.cells.RowBlock`): text columns, blank for missing values, with a
 reject for each row that breaks the rules of its columns. Line numbers of Parquet are row numbers from 1.
 """
 
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
+from graphmill.ingest.cells import Column, RowBlock, checked_block
 from graphmill.ingest.csv_blocks import (
-    CsvBlock,
     Header,
     read_blocks,
     read_header,
@@ -28,16 +28,16 @@ from graphmill.ingest.csv_blocks import (
     split_directive,
     without_comments,
 )
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_parsers import CsvLayout
 from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
-from graphmill.ingest.json_rows import LIST_MARK, checked_block, json_blocks, json_names
+from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
 
 T = TypeVar("T")
-Digest = Callable[[CsvBlock], T]
+Digest = Callable[[RowBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
 _LAST_RESORTS = ("::", " ")
@@ -161,7 +161,7 @@ class RowFile:
         layout = self._layout(columns, self.names)
         decimal = self._typed_names([column.name for column in columns if column.names])
 
-        def whole(block: CsvBlock) -> T:
+        def whole(block: RowBlock) -> T:
             if not decimal:
                 return digest(block)
             return digest(with_whole_ids(block, decimal, self._decimals, self.kind == "parquet"))
@@ -169,13 +169,13 @@ class RowFile:
         if self._source:
             yield from read_blocks(self._pieces(self._source, layout), layout, whole)
             return
-        for block in self._typed_blocks(layout):
+        for block in self._typed_blocks(layout.columns):
             yield whole(block), block.rejects
 
-    def _typed_blocks(self, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+    def _typed_blocks(self, columns: tuple[Column, ...], rows: int = _BLOCK_ROWS) -> Iterator[RowBlock]:
         if self.kind == "parquet":
-            return _parquet_blocks(self._path, self.name, layout, rows)
-        return json_blocks(self._path, layout, self._decimals, rows)
+            return _parquet_blocks(self._path, self.name, columns, rows)
+        return json_blocks(self._path, columns, self._decimals, rows)
 
     def _typed_names(self, names: Sequence[str]) -> list[str]:
         """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps; keeps
@@ -208,8 +208,7 @@ class RowFile:
         if self.kind == "csv":
             return [dict(zip(self.names, row, strict=False)) for row in self.cells(count)]
         once = [name for name in self.names if self.names.count(name) == 1]
-        layout = self._layout([Column(name) for name in once], self.names)
-        for block in self._typed_blocks(layout, count):
+        for block in self._typed_blocks(tuple(map(Column, once)), count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]
         return []
 
@@ -282,16 +281,15 @@ def parquet_file(path: str | Path, name: str) -> ParquetTable:
         return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
-def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int) -> Iterator[CsvBlock]:
+def _parquet_blocks(path: str | Path, name: str, columns: tuple[Column, ...], rows: int) -> Iterator[RowBlock]:
     line = 1
-    for batch in parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+    for batch in parquet_file(path, name).batches(rows, [column.name for column in columns]):
         try:
-            columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
+            texts = {column.name: _as_text(batch.column(column.name), column.name, name) for column in columns}
         except pa.ArrowException as error:
             raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
-        lines = np.arange(line, line + batch.num_rows)
+        yield checked_block(pa.table(texts), np.arange(line, line + batch.num_rows), columns)
         line += batch.num_rows
-        yield checked_block(columns, lines, layout)
 
 
 def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:

@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 
@@ -52,7 +52,7 @@ def whole_number(text: str) -> tuple[str, str]:
     return str(int(number)), ""
 
 
-def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> CsvBlock:
+def with_whole_ids(block: RowBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> RowBlock:
     """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
 
     ``decimals``: gets each column with the number of its decimals; ``every``: all its numbers are.
@@ -68,7 +68,7 @@ def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[s
         wrong = np.array([bool(fault) for _, fault in found], bool)[codes]
         for row in np.flatnonzero(wrong & keep).tolist():
             fault, value = found[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
-            block.rejects.append(Reject(block.line(row), name, fault, value))
+            block.rejects.append(Reject(int(block.lines[row]), name, fault, value))
         keep &= ~wrong
         if number := int(((every | changed)[codes] & ~wrong).sum()):
             decimals.append((name, number))
