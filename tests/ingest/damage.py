@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.interactions import node_table, numbers
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
 from graphmill.ingest.tables import IngestResult
-from graphmill.ingest.user_items import node_table, numbers
 from graphmill.settings import parse
 from tests.ingest.kg_text import row, text
 

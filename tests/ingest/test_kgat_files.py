@@ -125,7 +125,7 @@ def test_an_item_beyond_the_list_is_a_reject_and_its_line_is_kept(tmp_path: Path
     (reject,) = result.rejects.to_pylist()
     assert (reject["line"], reject["reason"], reject["value"]) == (1, "the item is not in item_list.txt", "4")
     assert result.nodes["type"].to_pylist().count("item") == 3
-    assert (result.counts["train"], result.counts["rejects"]) == (3, 1)
+    assert (result.counts["train"], result.counts["rejected_rows"]) == (3, 1)
 
 
 def test_duplicates_within_a_line_are_counted(tmp_path: Path) -> None:

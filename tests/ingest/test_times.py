@@ -75,7 +75,7 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
     assert result.edges["timestamp"].to_pylist() == days
     assert result.counts["times_of_another_unit"] == min(late, 6 - late)
     assert any(note.startswith("timestamps have several units") for note in result.notes)
-    with pytest.raises(InputError, match="have a time of another unit"):
+    with pytest.raises(InputError, match="a time of another unit"):
         read_interactions_csv(path, InteractionsCsvSettings(strict=True))
 
 

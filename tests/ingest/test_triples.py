@@ -7,9 +7,9 @@ from typing import ClassVar
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.ingest.interactions import EDGES_WITH_SPLIT
 from graphmill.ingest.tables import NODES, check_table
 from graphmill.ingest.triples import TriplesSettings, read_triples
-from graphmill.ingest.user_items import EDGES_WITH_SPLIT
 
 
 def write(directory: Path, **files: str) -> Path:

@@ -17,12 +17,12 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, catalogue_of, joined_keys, places_in
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.graph_notes import described_counts, listed_notes, problems, spelling_notes
+from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
 from graphmill.ingest.kg_mentions import text_of
-from graphmill.ingest.rejects import reject_table
+from graphmill.ingest.rejects import sentences
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
 from graphmill.ingest.times import unit_notes
 
@@ -43,7 +43,7 @@ def read_graph(
     Raises :class:`InputError` if a file cannot be used, if no edge is left, or if ``strict`` is set and anything is
     unusual.
     """
-    reading = GraphReading(name, settings.strict, settings.max_rejects, settings.keep_negated)
+    reading = GraphReading(name, settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, max_rejects=settings.max_rejects, unread=reading.unread)
     listed = [listing.listed(source) for source in nodes]
@@ -61,7 +61,7 @@ def finished(
     reading: GraphReading,
     made: Assembled,
     known: Catalogue,
-    sentences: Mapping[str, str],
+    texts: Mapping[str, str],
     *,
     listed_first: bool = True,
     named: bool = False,
@@ -70,11 +70,9 @@ def finished(
 ) -> IngestResult:
     """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``).
 
-    ``sentences``: what a count is said as, beyond :mod:`graphmill.ingest.graph_notes`. ``named``: edges name their nodes.
+    ``texts``: the sentences of counts, beyond :mod:`graphmill.ingest.graph_notes`. ``named``: edges name their nodes.
     ``indexed``: nodes have an index of the source's. ``limit_nodes``: keep the first nodes; 0: all.
     """
-    order = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in reading.rejects))}
-    reading.rejects.sort(key=lambda each: (order[each[0]], each[1]))
     if made.edges.num_rows == 0:
         raise InputError(f"{reading.name} has no usable edge{reading.first_reject}")
     nodes, edges, unlisted, row_of_known = _with_listed(made, known, listed_first)
@@ -99,9 +97,7 @@ def finished(
         "times_of_another_unit": mixed,
         "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
     }
-    unusual = problems(counts)
-    if reading.strict and unusual:
-        raise InputError(f"{reading.name}: strict is set, and there are {'; '.join(unusual)}{reading.first_reject}")
+    reading.require_usual(counts, UNUSUAL)
     if limit_nodes:
         kept, among = first_nodes(nodes, edges, limit_nodes)
         if among.num_rows == 0:
@@ -112,12 +108,17 @@ def finished(
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated
-    said = [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts.get(name)]
     own = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", own, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
-    everything = [*described_counts(counts, indexed), *said, *notes, *reading.unread_note(), *reading.notes]
-    return IngestResult(nodes, edges, reject_table(reading.rejects), features, counts, everything, matches)
+    everything = [
+        *described_counts(counts, indexed),
+        *sentences(counts, texts),
+        *notes,
+        *reading.unread_note(),
+        *reading.notes,
+    ]
+    return IngestResult(nodes, edges, reading.table(), features, counts, everything, matches)
 
 
 def _with_listed(

@@ -18,7 +18,7 @@ from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
 from graphmill.ingest.names import plain, plain_name, without_blanks
-from graphmill.ingest.rejects import KEEP_NEGATED, Reject, max_rejects_setting
+from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
@@ -42,30 +42,16 @@ class GraphFilesSettings(Settings):
 
 
 @dataclass
-class GraphReading:
-    """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files.
+class GraphReading(Reading):
+    """Reads a graph's files once.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``.
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unread``:
+    the columns of each file that were skipped.
     """
 
-    name: str
-    strict: bool = False
-    max_rejects: int = 0
     keep_negated: bool = False
     negated: int = 0
-    rejects: list[tuple[str, Reject]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
-
-    @property
-    def _first(self) -> str:
-        file, reject = self.rejects[0]
-        return f"on {reject.place}" if file == self.name else f"in {file}, {reject.place}"
-
-    @property
-    def first_reject(self) -> str:
-        """A half sentence with the number of rejects and the first; empty if there is none."""
-        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def unread_note(self) -> list[str]:
         """One sentence on columns that were not used, such as a misspelt one; empty if there are none."""
@@ -75,16 +61,6 @@ class GraphReading:
             if names
         ]
         return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
-
-    def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
-        """Keep rejects. Raises :class:`InputError` if there are too many."""
-        self.rejects += [(file, reject) for reject in sorted(rejects)]
-        most = self.max_rejects
-        if 0 < most < len(self.rejects):
-            raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
-                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
-            )
 
     def _opened(self, source: NodeSource | EdgeSource) -> tuple[RowFile, tuple[Column, ...]]:
         """The open file, and the columns to read. Keeps the columns that are skipped: for a file that is read twice, as
@@ -103,11 +79,6 @@ class GraphReading:
         left = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in left if name and name not in names]
         return file, columns
-
-    def closed(self, file: RowFile) -> None:
-        """Keep what is to be said of a file that was read."""
-        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
-        self.notes += [note for note in notes if note not in self.notes]
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""

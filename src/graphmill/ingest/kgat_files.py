@@ -19,24 +19,24 @@ from graphmill.errors import InputError
 from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
-from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject, max_rejects_setting, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.user_items import (
+from graphmill.ingest.interactions import (
     ENTITY,
     ITEM,
+    SENTENCES,
     SPLITS,
+    UNUSUAL,
     USER,
     Ids,
     count_interactions,
     edge_table,
     interaction_edges,
-    interaction_notes,
     node_table,
     numbers,
 )
+from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sentences
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import Settings, setting
 
 FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}
@@ -99,7 +99,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    reading = Reading(shown(path), settings.strict, settings.max_rejects)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
     facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
@@ -116,11 +116,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     facts = facts[:, :3]
     user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
     split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
-    rejects = sorted(
-        reading.rejects, key=lambda each: ([shown(file) for file in files.values()].index(each[0]), each[1])
-    )
-    if settings.strict and rejects:
-        raise InputError(f"{shown(path)}: strict: true allows no reject{reading.first_reject}")
+    order = [shown(file) for file in files.values()]
+    reading.rejects.sort(key=lambda each: order.index(each[0]))
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line{reading.first_reject}")
     num_users = _count(user, lists.get("users"))
@@ -131,8 +128,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
-        "entries": len(user) + len(facts) + len(rejects),
-        "rejects": len(rejects),
+        "rows": len(user) + len(facts) + len(reading.rejects),
+        "rejected_rows": len(reading.rejects),
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
         "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), named)),
@@ -141,8 +138,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
         "items_without_facts": num_items - len(np.unique(unique[:, [0, 2]][unique[:, [0, 2]] < num_items])),
     }
-    if settings.strict and counts.get("duplicate_interactions", 0) + counts.get("pairs_in_two_splits", 0):
-        raise InputError(f"{shown(path)}: pairs of user and item are repeated; remove them, or set strict: false")
+    reading.require_usual(counts, UNUSUAL)
     # A number that is not in a list is its own name.
     names = {r: [found.get(n, str(n)) for n in range(max(found, default=-1) + 1)] for r, found in lists.items()}
     entity_names = names.get("entities", [])[num_items:num_entities]
@@ -152,18 +148,17 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     if num_entities > num_items:
         ids = [str(i) for i in range(num_items, num_entities)]
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
-    told = _SENTENCES if counts["facts"] else ["rejects"]
-    notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
+    texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
-        rejects=reject_table(rejects),
+        rejects=reading.table(),
         counts=counts,
-        notes=[*notes, *interaction_notes(counts), *reading.notes],
+        notes=[*sentences(counts, texts), *reading.notes],
     )
 
 
-def _interactions(path: str | Path, reading: GraphReading) -> np.ndarray:
+def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
     """int64 [n, 3]: user, item and line of every interaction. A line with only a user has no interaction; this is not an
     error."""
     parts, comments = [np.zeros((0, 3), np.int64)], 0
@@ -197,7 +192,7 @@ def _number(text: str) -> int:
     return min(int(digits), _LARGEST + 1) if len(digits) < 18 else _LARGEST + 1
 
 
-def _facts(path: str | Path, reading: GraphReading) -> np.ndarray:
+def _facts(path: str | Path, reading: Reading) -> np.ndarray:
     """int64 [F, 4]: head, relation, tail and line of every fact."""
     names, parts = ("head", "relation", "tail"), [np.zeros((0, 4), np.int64)]
     columns = [Column(name, "whole", required=True) for name in names]
@@ -220,7 +215,7 @@ def _known(
     role: str,
     listed: Collection[int] | None,
     largest: int,
-    reading: GraphReading,
+    reading: Reading,
     file: str | Path,
 ) -> np.ndarray:
     """The rows whose number in ``column`` is in its list (None: there is none) and not far beyond the others; others are
@@ -284,12 +279,11 @@ def _edges(
     return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
 
 
-_SENTENCES = {
-    "rejects": "{:,} entries cannot be used; see the rejects",
-    "duplicate_facts": "{:,} facts are repeated; each is there once",
-    "self_loops": "{:,} facts join an entity with itself; they are kept",
-    "items_without_facts": "{:,} items have no fact",
-    "unnamed_entities": "{:,} numbers below the largest entity's are in no line; they are entities without an edge",
+_FACTS = {
+    "duplicate_facts": "{} facts are repeated; each is there once",
+    "self_loops": "{} facts join an entity with itself; they are kept",
+    "items_without_facts": "{} items have no fact",
+    "unnamed_entities": "{} numbers below the largest entity's are in no line; they are entities without an edge",
 }
 
 

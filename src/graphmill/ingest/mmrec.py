@@ -19,22 +19,23 @@ from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import shown, within
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions_csv import MIN_WEIGHT, positive, read_roles
-from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
-from graphmill.ingest.rejects import max_rejects_setting, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import IngestResult, feature_key, feature_table
-from graphmill.ingest.user_items import (
+from graphmill.ingest.interactions import (
     ITEM,
+    SENTENCES,
+    UNUSUAL,
     USER,
     Ids,
     as_numbers,
     count_interactions,
     interaction_edges,
-    interaction_notes,
     node_table,
     numbers,
 )
+from graphmill.ingest.interactions_csv import MIN_WEIGHT, positive, read_roles
+from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
+from graphmill.ingest.rejects import Reading, max_rejects_setting, sentences
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
 
 LABELS = ("x_label", "split_label")
@@ -82,20 +83,13 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     files = mmrec_files(path, settings)
     with RowFile(files.pop("interactions"), "\t") as file:
         name = file.name
+        reading = Reading(name, settings.strict, settings.max_rejects)
         chosen = _choose(file.names, name)
-        table, rejects, _, _ = read_roles(file, chosen, ("user", "item", "split"))
-        file_notes = file.notes
-    if 0 < settings.max_rejects < len(rejects):
-        raise InputError(
-            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}); the first on "
-            f"{rejects[0].place}"
-        )
-    if settings.strict and rejects:
-        raise InputError(f"{name}: {rejects[0].place} ({rejects[0].value!r}); mend the file, or set strict: false")
+        table, mended = read_roles(file, chosen, ("user", "item", "split"), reading)
+        file_notes = [*file.notes, *mended]
     if not table.num_rows:
-        first = f", the first on {rejects[0].place} ({rejects[0].value!r})" if rejects else ""
-        raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused{first})")
-    rows = table.num_rows + len(rejects)
+        raise InputError(f"{name} has no usable interaction{reading.first_reject}")
+    rows = table.num_rows + len(reading.rejects)
     # Items that nobody likes are items all the same: they have a row in the matrices.
     users, user = _numbered(table["user"], settings.ids, f"{name}: user")
     items, item = _numbered(table["item"], settings.ids, f"{name}: item")
@@ -103,21 +97,19 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
     user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
     split = table["split"].to_numpy().astype(np.uint8)
-    counts = {"rows": rows, "rejects": len(rejects), "below_min_weight": light}
+    counts = {"rows": rows, "rejected_rows": len(reading.rejects), "below_min_weight": light}
     counts |= count_interactions(user, item, split, len(users), len(items))
-    if settings.strict and counts["duplicate_interactions"] + counts["pairs_in_two_splits"]:
-        raise InputError(f"{name}: pairs of user and item are repeated; remove them, or set strict: false")
+    reading.require_usual(counts, UNUSUAL)
     features = {
         feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
     }
-    notes = [f"{len(rejects):,} rows cannot be used; see the rejects"] if rejects else []
     return IngestResult(
         nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=interaction_edges(user, item, split, len(users)),
-        rejects=reject_table((name, reject) for reject in rejects),
+        rejects=reading.table(),
         features=features,
         counts=counts,
-        notes=[*notes, *weight_notes, *interaction_notes(counts), *file_notes],
+        notes=[*weight_notes, *sentences(counts, SENTENCES), *file_notes],
     )
 
 

@@ -125,7 +125,8 @@ def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | No
     if any(cell.strip() and (cell.strip() in cells or cell.strip() in everywhere)
            for cell, cells in zip(first, columns, strict=True)):  # fmt: skip
         return False
-    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers):
+    digits = any(c.isdigit() for cell in first if not is_row_number(cell) for c in cell)
+    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers) and not digits:
         return True
     if any(number and cell.strip() for number, cell in zip(numbers, first, strict=True)):
         return False

@@ -260,8 +260,8 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
         names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
         rows = rows if delimiter in _LAST_RESORTS else rows[:1]
         widths = [len(layout.split_loosely(row)) == len(names) for row in rows if row[0] not in "#!"]
-        fits = len(names) > 1 and 10 * sum(widths) >= 9 * len(widths)
-        if delimiter in _LAST_RESORTS and not (fits and widths):
+        fits = len(names) > 1 and 5 * sum(widths) >= 4 * len(widths)
+        if delimiter in _LAST_RESORTS and not fits:
             continue
         score = sum(name in wanted for name in names), fits, len(names)
         if score > most:

@@ -28,11 +28,11 @@ from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, Format, Look, lines_
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import parse_time
-from graphmill.ingest.user_items import SPLITS
 from graphmill.settings import Settings, setting
 
 COLUMNS = ("head", "relation", "tail")
