@@ -235,7 +235,17 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
     return table, metadata, checks
 
 
-PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
+PLOTTED = (
+    "rows",
+    "edges",
+    "relations",
+    "interactions",
+    "users",
+    "items",
+    "rejected_rows",
+    "duplicate_rows",
+    "self_loops",
+)
 """Numbers to plot over several deliveries of the files."""
 OF_INTERACTIONS = ("rows", "interactions", "users", "items")
 """Counts that the page of the interactions shows, if a dataset has interactions and other edges."""

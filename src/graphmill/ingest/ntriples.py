@@ -181,9 +181,14 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
     return escape.sub(one, text)
 
 
+def is_statement(line: str) -> bool:
+    """Whether a line is a statement of N-Triples."""
+    return _STATEMENT.fullmatch(line) is not None
+
+
 def _recognises(look: Look) -> int:
     lines: Sequence[str] = [line for line in look.lines if not line.lstrip().startswith("#")]
-    fits = sum(_STATEMENT.fullmatch(line) is not None for line in lines)
+    fits = sum(map(is_statement, lines))
     return 95 if fits and fits >= 0.9 * len(lines) else 0
 
 
