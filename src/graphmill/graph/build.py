@@ -13,16 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError, ResourceError, listed
-from graphmill.graph import group_split, time_split
+from graphmill.graph import group_split
+from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
 from graphmill.graph.grouping import EdgeParts, EdgePieces, WholeEdges, group_edges, written
-from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out
 from graphmill.graph.numbering import IntArray, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
-from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -147,18 +146,13 @@ def _split_in_memory(
     """
     type_of_row, known_types, node_rank = types
     columns = read_edges(edges, len(nodes))
-    if settings.split.given == "redraw":
-        columns = replace(columns, split=None)
-    columns, source = split_interactions(columns, nodes, settings.split)
-    if columns.split is None and leaves_one_out(settings.split.method, columns):
-        columns, source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
-    rows, about = len(columns.head), dict[str, Any]()
+    rows = len(columns.head)
     columns = columns.take((node_rank[columns.head] >= 0) & (node_rank[columns.tail] >= 0))
     excluded = rows - len(columns.head)
-    if columns.split is None and len(columns.head) and settings.split.method == time_split.METHOD:
-        by_time = time_split.split_by_time(columns, settings.split)
-        columns, about, source = by_time.edges, by_time.to_dict(), time_split.METHOD
-    elif columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
+    if settings.split.given == "redraw":
+        columns = replace(columns, split=None)
+    columns, source, about = split_edges(columns, nodes, settings.split)
+    if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
         columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
         about, source = {"groups": groups}, group_split.METHOD
     return _Rows(WholeEdges(columns), source, excluded, about)

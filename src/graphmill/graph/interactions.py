@@ -1,7 +1,7 @@
 """Reads the interactions of a typed graph for recommenders: the items of each user by split, and the items' features.
 
 The relation between users and items is read as compressed rows. ``knowledge`` reads facts about items.
-``interaction_split`` splits the interactions when the graph is built.
+``edge_splits`` splits the interactions when the graph is built.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads the interactions of a typed graph as sequences: the items of each user in order, with times and split.
 
 The relation must have ``position`` or ``timestamp``. The module also gives the histories that training and evaluation
-may see. ``sequence_split`` splits sequences when the graph is built.
+may see. ``edge_splits`` splits sequences when the graph is built.
 """
 
 from __future__ import annotations

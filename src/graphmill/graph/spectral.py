@@ -50,14 +50,11 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
 
     If the graph does not hold a relation's edges in both directions, the relation is read in both.
     """
-    offset = {t.name: t.offset for t in graph.node_types}
     found = []
     for place, relation in enumerate(graph.relations):
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == TRAIN
-        source = np.asarray(edges.src)[train] + np.int64(offset[relation.source])
-        target = np.asarray(edges.dst)[train] + np.int64(offset[relation.target])
-        found.append((place, source, target, np.asarray(edges.pair)[train]))
+        edges = graph.edges(relation)
+        pair = np.asarray(edges.pair)[np.asarray(edges.split) == TRAIN]
+        found.append((place, *graph.training_edges(relation, everywhere=True), pair))
     return _of_edges(found, graph.num_nodes)
 
 

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
-from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.splits import TRAIN
+from graphmill.graph.interactions import to_rows
 from graphmill.graph.typed_graph import TypedGraph
 
 
@@ -40,12 +39,9 @@ class TrainingLinks:
         outgoing, offsets = [], []
         for relation in graph.relations:
             source, target = graph.node_type(relation.source), graph.node_type(relation.target)
-            edges = graph.edges(relation.index)
-            train = np.asarray(edges.split) == TRAIN
-            keys = np.asarray(edges.src, np.int64)[train] * target.count + np.asarray(edges.dst)[train]
-            keys = sorted_unique(keys)
-            ends = keys // max(target.count, 1), keys % max(target.count, 1)
-            outgoing.append(sp.csr_matrix((np.ones(len(keys), np.int64), ends), (source.count, target.count)))
+            links = to_rows(*graph.training_edges(relation), source.count, target.count)
+            entries = np.ones(len(links), np.int64), links.columns, links.indptr
+            outgoing.append(sp.csr_matrix(entries, (source.count, target.count)))
             offsets.append((source.offset, target.offset))
         return cls(outgoing, offsets)
 
