@@ -170,10 +170,12 @@ def _audit(
     split = arrays["split"]
     report = pairs.audit(split)
     if source in BY_TIME:
-        return replace(report, later=later_edges(arrays["timestamp"], split))
+        return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
     if source == group_split.METHOD:
         relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
         src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))
         keys = [facts.key for facts in ends.facts]
-        return replace(report, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
+        return replace(
+            report, seen_edges={"group_links": links_of_held_out(src, dst, relation, split, keys, settings.split)}
+        )
     return report

@@ -22,7 +22,6 @@ from graphmill.graph.relations import (
     RelationFacts,
     by_relation,
     concatenate,
-    draft_of,
     facts_of,
     held_in,
     inverse_key,
@@ -114,7 +113,7 @@ class Grouped:
     def draft(self, key: Key, number: int, rows: dict[str, npt.NDArray[Any]], added: int = 0) -> RelationDraft:
         """The rows of a bucket as a :class:`RelationDraft`."""
         counts, duplicates = self.numbering.counts, 0 if added else self.duplicates.get(number, 0)
-        return draft_of(key, counts[key[0]], counts[key[2]], rows, added, duplicates)
+        return RelationDraft(key, counts[key[0]], counts[key[2]], rows, added, duplicates)
 
     def places(self, key: Key) -> Iterator[int]:
         """The buckets of a relation, in ascending order of destinations."""
@@ -132,7 +131,8 @@ class Grouped:
             rows = self.reverses.get(number)
             extra = self.draft(key, number, rows, len(rows["src"]))
             if own is not None:
-                extra = _picked(extra, ~held_in(extra.sort_key(), own.sort_key()))
+                kept = np.flatnonzero(~held_in(extra.sort_key(), own.sort_key()))
+                extra = replace(extra.take(kept), added=len(kept))
             if own is None or len(extra):
                 yield sort_unique(extra if own is None or not len(own) else concatenate(own, extra))
             else:
@@ -146,10 +146,6 @@ class Grouped:
             if not held_in(self.draft(key, number, self.reverses.get(number)).sort_key(), held).all():
                 return True
         return False
-
-
-def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
-    return replace(draft.take(np.flatnonzero(keep)), added=int(keep.sum()))
 
 
 def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSettings) -> Grouped:
@@ -190,8 +186,8 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
             grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:
                 mirror = mirror_of(key)
-                rows = draft.arrays | {"src": draft.dst, "dst": draft.src}
-                grouped.reverses.put(first[mirror] + ranges[mirror].of(draft.src), rows)
+                dst, src = draft.arrays["dst"], draft.arrays["src"]
+                grouped.reverses.put(first[mirror] + ranges[mirror].of(src), draft.arrays | {"src": dst, "dst": src})
     return grouped
 
 
