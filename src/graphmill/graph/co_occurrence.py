@@ -58,8 +58,8 @@ def shared_counts(rows: CsrPattern, by_column: CsrPattern) -> Iterator[tuple[int
 
 def row_blocks(work: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows, in order, with at most ``most`` of ``work`` in total (or a single row)."""
-    done, first = np.concatenate(([0], np.cumsum(work))), 0
+    total, first = np.concatenate(([0], np.cumsum(work))), 0
     while first < len(work):
-        end = max(int(np.searchsorted(done, done[first] + most, side="right")) - 1, first + 1)
+        end = max(int(np.searchsorted(total, total[first] + most, side="right")) - 1, first + 1)
         yield first, end
         first = end

@@ -207,7 +207,9 @@ def _by_time(edges: EdgeColumns, settings: SplitSettings) -> tuple[EdgeColumns, 
 
     split, of_time = (_period(moment, *moments) for moment in (first[of_edge], times))
     known = of_time == split
-    begins = {name: shown(m) for name, m in zip(("valid_from", "test_from"), moments, strict=True) if m is not None}
+    begins = {
+        name: moment_text(m) for name, m in zip(("valid_from", "test_from"), moments, strict=True) if m is not None
+    }
     return replace(edges, split=split).take(known), {"later_repeats": int((~known).sum()), **begins}
 
 
@@ -235,12 +237,12 @@ def _moments(dated: npt.NDArray[np.int64], settings: SplitSettings) -> tuple[int
         parts = " and ".join(name for name in ("valid", "test") if getattr(settings, name))
         raise InputError(
             f"split.method: by_time leaves nothing to train on: links have {len(np.unique(dated))} different times, the "
-            f"first of them {shown(int(dated[0]))}, and {parts} need one each after it; use pairs, or finer times"
+            f"first of them {moment_text(int(dated[0]))}, and {parts} need one each after it; use pairs, or finer times"
         )
     return valid_from, test_from
 
 
-def shown(moment: int) -> str:
+def moment_text(moment: int) -> str:
     """The number, and its date if it means seconds since 1970."""
     try:
         return f"{moment} ({datetime.fromtimestamp(moment, UTC):%Y-%m-%d})" if abs(moment) > 10**7 else str(moment)

@@ -88,13 +88,13 @@ class EdgePieces:
     def __iter__(self) -> Iterator[EdgeColumns]:
         """Codes of relations and display relations are in the order of first appearance in the whole table."""
         for first, part in self._parts():
-            found = read_edges(part, self._rows, first)
+            columns = read_edges(part, self._rows, first)
             codes = {}
             for name, known in self._rank.items():
-                own, texts = categories(part, name, "edges")
-                codes[name] = np.array([known[text] for text in texts], np.int32)[own]
-            split, display = None if self._redraw else found.split, codes.get("display_relation")
-            yield replace(found, relation=codes["relation"], relation_names=self.names, display=display, split=split)
+                codes_of_part, texts = categories(part, name, "edges")
+                codes[name] = np.array([known[text] for text in texts], np.int32)[codes_of_part]
+            split, display = None if self._redraw else columns.split, codes.get("display_relation")
+            yield replace(columns, relation=codes["relation"], relation_names=self.names, display=display, split=split)
 
 
 @dataclass
@@ -123,20 +123,22 @@ class Grouped:
         """The edges of the relation ``key``, bucket by bucket. ``inverse``: only the reverses, as a relation of their
         own."""
         for number in self.places(key):
-            own = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
+            held_draft = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
             if self.reverses is None or mirror_of(key) not in self.given:
-                assert own is not None
-                yield own
+                assert held_draft is not None
+                yield held_draft
                 continue
             rows = self.reverses.get(number)
             extra = self.draft(key, number, rows, len(rows["src"]))
-            if own is not None:
-                kept = np.flatnonzero(~held_in(extra.sort_key(), own.sort_key()))
+            if held_draft is not None:
+                kept = np.flatnonzero(~held_in(extra.sort_key(), held_draft.sort_key()))
                 extra = replace(extra.take(kept), added=len(kept))
-            if own is None or len(extra):
-                yield sort_unique(extra if own is None or not len(own) else concatenate(own, extra))
+            if held_draft is None or len(extra):
+                yield sort_unique(
+                    extra if held_draft is None or not len(held_draft) else concatenate(held_draft, extra)
+                )
             else:
-                yield own
+                yield held_draft
 
     def directed(self, key: Key) -> bool:
         """Whether some edge in the mirror relation of ``key`` has no reverse in the table."""
@@ -165,10 +167,10 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
             ranges.setdefault(of, Ranges(counts[of[2]])).count(local[end])
     first: dict[Key, int] = {}
     sizes: list[npt.NDArray[np.int64]] = []
-    for key, found in ranges.items():
-        found.cut(disk.BUCKET)
+    for key, of_key in ranges.items():
+        of_key.cut(disk.BUCKET)
         first[key] = sum(len(each) for each in sizes)
-        sizes.append(found.sizes)
+        sizes.append(of_key.sizes)
     stored = _STORED | ({"split": np.uint8} if columns.has_split else {})
     stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in columns.attributes}
     all_sizes = np.concatenate(sizes)

@@ -64,8 +64,8 @@ def graph_tables(
 
 def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Separate the interactions from all other edges."""
-    own = pc.equal(edges["relation"].cast(pa.string()), RELATION)
-    return edges.filter(own).combine_chunks(), edges.filter(pc.invert(own)).combine_chunks()
+    of_users = pc.equal(edges["relation"].cast(pa.string()), RELATION)
+    return edges.filter(of_users).combine_chunks(), edges.filter(pc.invert(of_users)).combine_chunks()
 
 
 def _nodes(table: pa.Table) -> pa.Table:

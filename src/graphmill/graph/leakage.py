@@ -100,11 +100,11 @@ def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) ->
 
     ``times`` int64 (E,), :data:`graphmill.ingest.tables.NO_TIME` for none.
     """
-    found = []
+    numbers = []
     for held_out, seen in COMPARISONS:
         held = times[split == held_out]
-        found.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
-    return tuple(found)
+        numbers.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
+    return tuple(numbers)
 
 
 def links_of_held_out(
@@ -123,15 +123,15 @@ def links_of_held_out(
     """
     node = np.full(len(src), -1, np.int64)
     for number, (source, name, target) in enumerate(keys):
-        own = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
-        if own and (source == settings.group_type) != (target == settings.group_type):
+        chosen = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
+        if chosen and (source == settings.group_type) != (target == settings.group_type):
             rows = relation == number
             node[rows] = (src if source == settings.group_type else dst)[rows]
-    found = []
+    numbers = []
     for held_out, seen in COMPARISONS:
         held = sorted_unique(node[(split == held_out) & (node >= 0)])
-        found.append(int(in_sorted(node[(split == seen) & (node >= 0)], held).sum()))
-    return tuple(found)
+        numbers.append(int(in_sorted(node[(split == seen) & (node >= 0)], held).sum()))
+    return tuple(numbers)
 
 
 def audit_edges(

@@ -97,9 +97,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise InputError(f"{directory} is not a typed graph: it has no {MANIFEST}; build the graph first") from None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{path} describes {found!r}, not a typed graph ({FORMAT}); check the path")
+    kind = manifest.get("format") if isinstance(manifest, dict) else None
+    if kind != FORMAT:
+        raise InputError(f"{path} describes {kind!r}, not a typed graph ({FORMAT}); check the path")
     version = manifest.get("version")
     if not isinstance(version, int) or version < VERSION:
         raise InputError(
@@ -120,8 +120,8 @@ def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "
 
     ``verify``: "changed" reads only files that have changed since their last verification, "always" reads all.
     """
-    if found := damaged_file(directory, manifest["files"], verify):
-        raise _damaged(*found)
+    if damage := damaged_file(directory, manifest["files"], verify):
+        raise _damaged(*damage)
 
 
 @contextmanager

@@ -142,11 +142,11 @@ class TypedGraph:
         kinds = rows(("node type", "nodes"), ((kind.name, kind.count) for kind in self.node_types))
         names = [f"edges in {name}" for name in SPLIT_NAMES]
         splits = [each["split"] for each in self.manifest["relations"]]
-        found = (
+        edges_of = (
             (" | ".join(relation.key), *(split[name] for name in SPLIT_NAMES))
             for relation, split in zip(self.relations, splits, strict=True)
         )
-        return page(repr(self), kinds, rows(("relation", *names), found))
+        return page(repr(self), kinds, rows(("relation", *names), edges_of))
 
     def node_type(self, name: str) -> NodeType:
         """The node type ``name``. Raises :class:`InputError` if it is unknown, and lists the known ones."""

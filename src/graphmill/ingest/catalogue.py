@@ -72,10 +72,10 @@ class Catalogue:
         if not len(self):
             return np.full(len(ids), -1, np.int64)
         if space is None:
-            found = places_in(ids, self.id)
+            node = places_in(ids, self.id)
             code = codes_of(self.id)
             shared = np.bincount(code)[code] > 1
-            return np.where((found >= 0) & shared[np.maximum(found, 0)], -2, found)
+            return np.where((node >= 0) & shared[np.maximum(node, 0)], -2, node)
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
 
     def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
@@ -132,7 +132,7 @@ def catalogue_of(
     where = pa.array(first)
     space = spaces.take(where)
     space = pc.if_else(pc.equal(space, ""), chosen, space)
-    found = Catalogue(
+    merged = Catalogue(
         space,
         ids.take(where),
         chosen,
@@ -143,17 +143,17 @@ def catalogue_of(
         len(code) - len(first),
         tuple(zip(listed, parts, strict=False)),
     )
-    _check_keys(found)
-    return found
+    _check_keys(merged)
+    return merged
 
 
-def _check_keys(found: Catalogue) -> None:
-    key = codes_of(found.type, found.id)
+def _check_keys(nodes: Catalogue) -> None:
+    key = codes_of(nodes.type, nodes.id)
     twice = np.flatnonzero(np.bincount(key, minlength=1)[key] > 1)
     if len(twice):
         row = int(twice[0])
         raise InputError(
-            f"two nodes have the type {found.type[row].as_py()!r} and the id {found.id[row].as_py()[:MAX_SHOWN]!r}; a node "
+            f"two nodes have the type {nodes.type[row].as_py()!r} and the id {nodes.id[row].as_py()[:MAX_SHOWN]!r}; a node "
             "is known by type and id: give the files different types"
         )
 
@@ -169,12 +169,12 @@ def _types(
     of_node: list[dict[str, None]] = [{} for _ in range(count)]
     for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
         of_node[node] |= cells[cell]
-    number: Counter[str] = Counter(kind for found in of_node for kind in found)
+    number: Counter[str] = Counter(kind for kinds_of_node in of_node for kind in kinds_of_node)
     place: Counter[str] = Counter()
-    for found in of_node:
-        for where, kind in enumerate(found):
+    for kinds_of_node in of_node:
+        for where, kind in enumerate(kinds_of_node):
             place[kind] += where
-    keys = [tuple(found) for found in of_node]
+    keys = [tuple(kinds_of_node) for kinds_of_node in of_node]
     kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
     several = sum(len(key) > 1 for key in keys)
     return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())

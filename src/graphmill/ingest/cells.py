@@ -89,23 +89,23 @@ def _suspects(text: pa.StringArray, column: Column) -> np.ndarray:
     bounds = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
     data = np.frombuffer(text.buffers()[2] or b"", np.uint8)
     lengths = np.diff(bounds)
-    found: np.ndarray = lengths > MAX_FIELD_BYTES
+    faulty: np.ndarray = lengths > MAX_FIELD_BYTES
     if not data[bounds[0] : bounds[-1]].all():
-        found |= np.asarray(pc.match_substring(text, "\0"), bool)
+        faulty |= np.asarray(pc.match_substring(text, "\0"), bool)
     if column.required:
         filled = np.flatnonzero(lengths)
-        found |= lengths == 0
+        faulty |= lengths == 0
         first = data[bounds[filled]]
         spaced = filled[(first <= ord(" ")) | (first == _NO_BREAK)]
-        found[spaced] |= np.asarray(pc.equal(pc.utf8_trim(text.take(pa.array(spaced)), BLANK), ""), bool)
+        faulty[spaced] |= np.asarray(pc.equal(pc.utf8_trim(text.take(pa.array(spaced)), BLANK), ""), bool)
     if column.kind == "whole":
         try:
             if pc.min(text.cast(pa.int64())).as_py() >= 0:
-                return found
+                return faulty
         except pa.ArrowInvalid:
             pass
-        found |= ~np.asarray(pc.match_substring_regex(text, r"^[0-9]{1,18}$"), bool)
-    return found
+        faulty |= ~np.asarray(pc.match_substring_regex(text, r"^[0-9]{1,18}$"), bool)
+    return faulty
 
 
 def _why_unusable(text: str, column: Column) -> str:

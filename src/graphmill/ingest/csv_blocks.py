@@ -142,8 +142,8 @@ def without_comments(data: bytes, layout: CsvLayout, *, everywhere: bool) -> tup
 
 def split_directive(data: bytes) -> tuple[str, int]:
     """The delimiter in Excel's first line ``sep=;``, and the length of that line; ("", 0) if there is none."""
-    found = _DIRECTIVE.match(data)
-    return (found[1].decode(), found.end()) if found else ("", 0)
+    directive = _DIRECTIVE.match(data)
+    return (directive[1].decode(), directive.end()) if directive else ("", 0)
 
 
 def read_blocks(

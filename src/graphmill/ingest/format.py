@@ -75,8 +75,8 @@ class Look:
 
     def file(self, *names: str) -> Look | None:
         """The first of these files in the folder (plain or gzipped), or None."""
-        found = (name + packed for name in names for packed in ("", ".gz", ".zip"))
-        return next((Look(str(self.files[name])) for name in found if name in self.files), None)
+        candidates = (name + packed for name in names for packed in ("", ".gz", ".zip"))
+        return next((Look(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

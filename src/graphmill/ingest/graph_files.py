@@ -108,8 +108,8 @@ def finished(
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated
-    own = made.nodes["id"].combine_chunks()
-    matches = [coverage("the edges", own, "the node files", known.id)] if len(known) and listed_first else []
+    ids = made.nodes["id"].combine_chunks()
+    matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
     everything = [
         *described_counts(counts, indexed),
@@ -126,29 +126,31 @@ def _with_listed(
 ) -> tuple[pa.Table, pa.Table, pa.Array, np.ndarray]:
     """The nodes of edges and files, the edges between them, the ids of the nodes in no node file, and the row of each
     listed node."""
-    own = made.nodes.combine_chunks()
+    of_edges = made.nodes.combine_chunks()
     if not len(known):
-        return own, made.edges, text_of(own, "id"), np.zeros(0, np.int64)
-    place = places_in(joined_keys(text_of(own, "type"), text_of(own, "id")), joined_keys(known.type, known.id))
+        return of_edges, made.edges, text_of(of_edges, "id"), np.zeros(0, np.int64)
+    place = places_in(
+        joined_keys(text_of(of_edges, "type"), text_of(of_edges, "id")), joined_keys(known.type, known.id)
+    )
     unlisted = np.flatnonzero(place < 0)
     if listed_first:
         row_of_known = np.arange(len(known))
         row_of_made = place.copy()
         row_of_made[unlisted] = len(known) + np.arange(len(unlisted))
     else:
-        row_of_made = np.arange(own.num_rows)
+        row_of_made = np.arange(of_edges.num_rows)
         row_of_known = np.full(len(known), -1, np.int64)
         row_of_known[place[place >= 0]] = np.flatnonzero(place >= 0)
         rest = np.flatnonzero(row_of_known < 0)
-        row_of_known[rest] = own.num_rows + np.arange(len(rest))
+        row_of_known[rest] = of_edges.num_rows + np.arange(len(rest))
     total = len(known) + len(unlisted)
     from_known, from_made = np.full(total, -1, np.int64), np.full(total, -1, np.int64)
     from_known[row_of_known] = np.arange(len(known))
-    from_made[row_of_made] = np.arange(own.num_rows)
+    from_made[row_of_made] = np.arange(of_edges.num_rows)
     columns: dict[str, Any] = {"index": pa.array(np.arange(total))}
     for part in ("id", "type", "name", "source"):
         listed = getattr(known, part).take(pa.array(np.maximum(from_known, 0)))
-        other = text_of(own, part).take(pa.array(np.maximum(from_made, 0)))
+        other = text_of(of_edges, part).take(pa.array(np.maximum(from_made, 0)))
         use = (from_known >= 0) & (np.asarray(pc.not_equal(listed, ""), bool) | (from_made < 0))
         columns[part] = pc.if_else(pa.array(use), listed, other)
     columns["name"] = pc.if_else(pc.equal(columns["name"], ""), columns["id"], columns["name"])
@@ -160,4 +162,4 @@ def _with_listed(
         for rows in pieces(len(given), given):
             moved.append(row_of_made[given[rows]])
         edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
-    return pa.table(arrays, NODES), edges, text_of(own, "id").take(pa.array(unlisted)), row_of_known
+    return pa.table(arrays, NODES), edges, text_of(of_edges, "id").take(pa.array(unlisted)), row_of_known

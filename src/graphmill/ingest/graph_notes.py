@@ -65,16 +65,16 @@ def spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
     for what, column in (("node types", nodes["type"]), ("relations", edges["relation"])):
         used = sorted(pc.unique(column.cast(pa.string())).to_pylist())
         for group in spellings(used):
-            shown = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
-            notes.append(f"the {what} {shown} differ only by case or blanks; they were kept apart")
+            writings = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
+            notes.append(f"the {what} {writings} differ only by case or blanks; they were kept apart")
     return notes
 
 
 def _numbered(known: Catalogue) -> str:
     """The types of listed nodes with their counts, as text."""
-    found = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    shown = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in found[:_SHOWN_TYPES]]
-    return ", ".join(shown + ["…"] * (len(found) > _SHOWN_TYPES))
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    return ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
 
 
 def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, str]:

@@ -38,9 +38,9 @@ def text_columns(path: str | Path, names: Sequence[str], purpose: str, optional:
 def label_columns(path: str | Path, key: str, column: str) -> tuple[str, str]:
     """The columns of the id and of the label. Raises :class:`InputError` if it is not clear which they are."""
     with RowFile(path, wanted=[name for name in (key, column) if name]) as file:
-        names, shown = list(file.names), file.name
+        names, file_name = list(file.names), file.name
     key = key or next((name for name in _IDS if name in names), names[0] if names else "")
     others = [name for name in names if name not in (key, "")]
     if not column and len(others) != 1:
-        raise InputError(f"{shown}: which column has the label? It has {listed(others)}; name one as column")
+        raise InputError(f"{file_name}: which column has the label? It has {listed(others)}; name one as column")
     return key, column or others[0]

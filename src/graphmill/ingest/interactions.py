@@ -44,11 +44,11 @@ def numbers(count: int, names: Sequence[str] = ()) -> Ids:
 def as_numbers(ids: pa.Array) -> np.ndarray | None:
     """int64 numbers of ids that are all plain numbers ("7", not "07" or "+7"), if the gaps are no more than the ids."""
     try:
-        found = ids.cast(pa.int64())
+        numbers = ids.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    values = found.to_numpy(zero_copy_only=False)
-    if len(values) == 0 or values.min() < 0 or not found.cast(pa.string()).equals(ids):
+    values = numbers.to_numpy(zero_copy_only=False)
+    if len(values) == 0 or values.min() < 0 or not numbers.cast(pa.string()).equals(ids):
         return None
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 

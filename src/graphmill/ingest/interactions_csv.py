@@ -245,19 +245,19 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         texts = column.dictionary.to_pylist()
         read, reason = _PARSERS[role]
         pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
-        found = [read(text.strip()) for text in pointed]
+        parsed = [read(text.strip()) for text in pointed]
         codes = column.indices.to_numpy(zero_copy_only=False)
-        bad = np.array([value is None for value in found], bool)[codes]
+        bad = np.array([value is None for value in parsed], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
             rejects.append(Reject(int(block.lines[row]), name, reason, value))
         keep &= ~bad
         mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in found]).take(codes)
+            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in parsed]).take(codes)
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
-            out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
+            out[role] = pa.array(np.array([0 if value is None else value for value in parsed], np.float64)[codes])
     return pa.table(out).filter(pa.array(keep)), rejects, mended
 
 
@@ -277,8 +277,8 @@ def _guess(look: Look, given: Mapping[str, str]) -> Guess:
     bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
     if probe is not None and bare:
         names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
-    if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (found := _two_kinds(probe)):
-        given = {role: name for role, name in found.items() if name not in given.values()} | dict(given)
+    if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (ends := _two_kinds(probe)):
+        given = {role: name for role, name in ends.items() if name not in given.values()} | dict(given)
         remarks.append(
             f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
         )
@@ -295,8 +295,8 @@ def _two_kinds(probe: Probe) -> dict[str, str]:
     if len(places) != 2 or when is None or probe.one_kind(*places) is not False:
         return {}
     weights = [n for n in probe.names if probe.header is not False and role_of(n) == "weight"]
-    found = dict(zip(("user", "item", "timestamp"), (probe.names[place] for place in (*places, when)), strict=True))
-    return found | ({"weight": weights[0]} if weights else {})
+    roles = dict(zip(("user", "item", "timestamp"), (probe.names[place] for place in (*places, when)), strict=True))
+    return roles | ({"weight": weights[0]} if weights else {})
 
 
 def _recognises(look: Look) -> int:

@@ -42,15 +42,15 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     new = place < 0
     of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
     both = all(mask.any() for mask in of_items)
-    asked = of_items[1] if both else np.ones(len(new), bool)
+    required = of_items[1] if both else np.ones(len(new), bool)
     ids = [
         text_of(t, "id").filter(pa.array(mask | (not both))) for t, mask in zip((first, second), of_items, strict=True)
     ]
     matches = coverage(name, ids[1], "the interactions", ids[0])
-    if new[asked].all():
+    if new[required].all():
         kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
         example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
-        other = int(np.flatnonzero(asked)[-1])
+        other = int(np.flatnonzero(required)[-1])
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
             f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
@@ -68,7 +68,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
     unmet = int((new & of_items[1]).sum())
-    own = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
+    remarks = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
     return replace(
         result,
         nodes=nodes,
@@ -77,7 +77,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
         counts=result.counts
         | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
         coverage=[*result.coverage, *knowledge.coverage, matches],
-        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *own]],
+        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *remarks]],
     )
 
 

@@ -32,10 +32,10 @@ def _json_records(path: str | Path) -> Iterator[tuple[int, Any, str]]:
         if not raw.strip():
             continue
         try:
-            found = json.loads(raw, parse_int=str, parse_float=_Decimal, parse_constant=str)
+            value_of_line = json.loads(raw, parse_int=str, parse_float=_Decimal, parse_constant=str)
         except (ValueError, RecursionError):
-            found = None
-        yield number, found if isinstance(found, dict) else None, raw.decode("utf-8", errors="replace")
+            value_of_line = None
+        yield number, value_of_line if isinstance(value_of_line, dict) else None, raw.decode("utf-8", errors="replace")
 
 
 def json_names(path: str | Path) -> list[str]:

@@ -108,19 +108,19 @@ class Assembly:
         """Number the pending blocks' mentions over all files, and free their strings."""
         numbers = self._nodes.add(self._pending)
         for rows, number in zip(self._rows, numbers, strict=True):
-            count, found = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
+            count, values_of = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
             for name, known in self._names.items():
                 column = getattr(rows, name)
                 codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
-                found[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
+                values_of[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
             if self._timed:
                 none = rows.timestamp is None or rows.unit is None
-                found["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
-                found["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+                values_of["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
+                values_of["unit"] = np.zeros(count, np.uint8) if none else rows.unit
             if rows.split is not None:
-                found["split"] = np.full(count, rows.split, np.uint8)
+                values_of["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
-                column.append(found[name] if name in found else getattr(rows, name))
+                column.append(values_of[name] if name in values_of else getattr(rows, name))
         self._rows = []
         pa.default_memory_pool().release_unused()
 

@@ -161,7 +161,7 @@ def guessed_files(
 
     ``unsure``: also take a file with two or three columns of unknown names for edges.
     """
-    found: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
+    files_of: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
     remarks = []
     for name, file in files.items():
         if not name.lower().endswith(TABLES):
@@ -181,7 +181,7 @@ def guessed_files(
             if not columns.relation:
                 entry["relation"] = stem
                 remarks.append(f"{name} has no column of relations: all its edges are called {stem}")
-            found["edges"].append(entry)
+            files_of["edges"].append(entry)
         elif key:
             entry = {"file": name} | ({"id_column": key} if key != "id" else {})
             kind = next((lower[n] for n in ("type", "category", "label", "labels") if n in lower), "")
@@ -190,16 +190,16 @@ def guessed_files(
             entry |= {"name_column": title} if title else {}
             if not kind:
                 remarks.append(f"{name} has no column of types: all its nodes are of type {stem}")
-            found["nodes"].append(entry)
-    return found, remarks
+            files_of["nodes"].append(entry)
+    return files_of, remarks
 
 
 def guess_of_files(files: Mapping[str, str | Path], *, unsure: bool = False) -> Guess:
     """The guess for files (name within their folder → location). Raises :class:`InputError` if none has edges."""
-    found, remarks = guessed_files(files, unsure=unsure)
-    if not found["edges"]:
+    files_of, remarks = guessed_files(files, unsure=unsure)
+    if not files_of["edges"]:
         raise InputError("no file has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]")
-    return Guess({kind: entries for kind, entries in found.items() if entries}, remarks)
+    return Guess({kind: entries for kind, entries in files_of.items() if entries}, remarks)
 
 
 def _guess(look: Look, columns: Mapping[str, str]) -> Guess:

@@ -77,8 +77,8 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
         variants = (folder / name for name in (file, f"{file}.gz", f"{file}.zip", f"{file.removesuffix('.txt')}.zip"))
-        if found := next((variant for variant in variants if variant.is_file()), None):
-            out[role] = found
+        if variant_of := next((variant for variant in variants if variant.is_file()), None):
+            out[role] = variant_of
     needed = "knowledge" if part == "knowledge" else "train"
     if needed not in out:
         alone = (
@@ -140,7 +140,9 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     }
     reading.require_usual(counts, UNUSUAL)
     # A number that is not in a list is its own name.
-    names = {r: [found.get(n, str(n)) for n in range(max(found, default=-1) + 1)] for r, found in lists.items()}
+    names = {
+        r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
+    }
     entity_names = names.get("entities", [])[num_items:num_entities]
     parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
     item_names = names.get("items", names.get("entities", []))[:num_items]
@@ -170,11 +172,11 @@ def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
             if not cells or cells[0][0] in "#!":
                 comments += bool(cells)
                 continue
-            own, *items = map(_number, cells)
-            if own < 0:
+            user, *items = map(_number, cells)
+            if user < 0:
                 rejects.append(Reject(place, "user", _NO_NUMBER, cells[0][:MAX_SHOWN]))
                 continue
-            kept += [(own, number, place) for number in items if number >= 0]
+            kept += [(user, number, place) for number in items if number >= 0]
             wrong = (cell for number, cell in zip(items, cells[1:], strict=True) if number < 0)
             rejects += [Reject(place, "item", _NO_NUMBER, cell[:MAX_SHOWN]) for cell in wrong]
         reading.refuse(shown(path), rejects)
@@ -289,10 +291,10 @@ _FACTS = {
 
 def _held_out(result: IngestResult) -> dict[str, Any]:
     """How a split is made or completed."""
-    found = set(np.unique(result.edges["split"].to_numpy()).tolist())
-    if SPLITS.index("test") not in found:
+    splits = set(np.unique(result.edges["split"].to_numpy()).tolist())
+    if SPLITS.index("test") not in splits:
         return {"split": {"given": "redraw", "method": "random"}}
-    return {} if SPLITS.index("valid") in found else {"split": {"given": "add_valid"}}
+    return {} if SPLITS.index("valid") in splits else {"split": {"given": "add_valid"}}
 
 
 def _recognises(look: Look) -> int:

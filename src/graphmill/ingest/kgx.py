@@ -54,9 +54,9 @@ def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str
     edges = str(path) if not look.is_folder and not settings.edges else _one(folder, settings.edges, "edges", base)
     if not edges:
         raise InputError(f"{shown(path)} has no file of edges (…edges.tsv, .jsonl or .csv); name it with edges: FILE")
-    found: dict[str, str | Path] = {"edges": edges}
+    files_of: dict[str, str | Path] = {"edges": edges}
     nodes = "" if settings.nodes == "none" else _one(folder, settings.nodes, "nodes", base)
-    return found | ({"nodes": nodes} if nodes and nodes != edges else {})
+    return files_of | ({"nodes": nodes} if nodes and nodes != edges else {})
 
 
 def _one(folder: Look, given: str, kind: str, base: str) -> str:

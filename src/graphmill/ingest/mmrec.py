@@ -114,8 +114,8 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
 
 
 def _table_in(folder: Path) -> Path:
-    found = sorted(p for p in folder.iterdir() if p.name.endswith(_TABLES))
-    inter = [p for p in found if ".inter" in p.name] or found
+    tables = sorted(p for p in folder.iterdir() if p.name.endswith(_TABLES))
+    inter = [p for p in tables if ".inter" in p.name] or tables
     if len(inter) != 1:
         names = ", ".join(p.name for p in inter) or "none"
         raise InputError(f"{shown(folder)} must hold one .inter file (or .csv); it has {names}; name the file as path")
@@ -127,8 +127,8 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
     out: dict[str, str | Path] = {}
     for entry in wanted:
         if entry == "auto":
-            there = [] if "://" in folder else sorted(Path(folder).iterdir())
-            out |= {found["name"] + found["rest"]: file for file in there if (found := _FEATURES.fullmatch(file.name))}
+            files = [] if "://" in folder else sorted(Path(folder).iterdir())
+            out |= {match["name"] + match["rest"]: file for file in files if (match := _FEATURES.fullmatch(file.name))}
         elif entry != "none":
             name, _, file_name = entry.partition("=")
             if not (name and file_name):

@@ -52,17 +52,17 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
     """
     look = Look(str(path))
     files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
-    found: dict[str, str | Path] = {}
+    files_of: dict[str, str | Path] = {}
     for file in files:
         kind = _kind(Look(str(file)).columns)
         if kind:
-            found[f"{kind}:{str(file).rpartition('/')[2]}"] = file
-    if not any(role.startswith("edges") for role in found):
+            files_of[f"{kind}:{str(file).rpartition('/')[2]}"] = file
+    if not any(role.startswith("edges") for role in files_of):
         raise InputError(
             f"{shown(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
         )
     # Edges first, because previews show a source's first data file.
-    return dict(sorted(found.items(), key=lambda item: not item[0].startswith("edges")))
+    return dict(sorted(files_of.items(), key=lambda item: not item[0].startswith("edges")))
 
 
 @guarded
@@ -114,14 +114,14 @@ def _edge_file(file: str, parts: Mapping[str, _Field]) -> EdgeSource:
 
 def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> NodeSource:
     parts = _fields(columns)
-    own, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
+    key, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
     return NodeSource(
         file,
-        own.column,
+        key.column,
         label,
         first_named(columns, _NAMES),
-        constant="" if label else own.space or _stem(file),
-        space=own.space,
+        constant="" if label else key.space or _stem(file),
+        space=key.space,
         features=_features(columns, features),
     )
 
@@ -135,11 +135,11 @@ def _stem(file: str) -> str:
 
 
 def _fields(columns: Sequence[str]) -> dict[str, _Field]:
-    found: dict[str, _Field] = {}
+    fields: dict[str, _Field] = {}
     for column in columns:
         if parts := _HEADER.fullmatch(column.strip()):
-            found.setdefault(parts["kind"].upper(), _Field(column, (parts["space"] or "").strip()))
-    return found
+            fields.setdefault(parts["kind"].upper(), _Field(column, (parts["space"] or "").strip()))
+    return fields
 
 
 def _kind(columns: Sequence[str]) -> str:
@@ -150,8 +150,8 @@ def _kind(columns: Sequence[str]) -> str:
 
 
 def _features(columns: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(first_named(columns, [name.lower()]) for name in wanted)
-    return found if all(found) else ()
+    columns_of = tuple(first_named(columns, [name.lower()]) for name in wanted)
+    return columns_of if all(columns_of) else ()
 
 
 def _recognises(look: Look) -> int:

@@ -74,18 +74,18 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     for number, text, is_text in _lines(path):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        found = _STATEMENT.fullmatch(text) if is_text else None
-        if found is None:
+        statement = _STATEMENT.fullmatch(text) if is_text else None
+        if statement is None:
             reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
             reading.refuse(reading.name, [Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0"))])
             continue
-        subject, predicate = _iri(found[1] or found[2]), _iri(found[3])
-        if found[6] is not None:
+        subject, predicate = _iri(statement[1] or statement[2]), _iri(statement[3])
+        if statement[6] is not None:
             literals += 1
             if predicate in _LABELS:
-                labels.setdefault(subject, _unescaped(found[6]))
+                labels.setdefault(subject, _unescaped(statement[6]))
             continue
-        target = _iri(found[4] or found[5])
+        target = _iri(statement[4] or statement[5])
         if predicate == _TYPE:
             types.append((subject, target))
             continue
@@ -171,12 +171,12 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
     if "\\" not in text:
         return text
 
-    def one(found: re.Match[str]) -> str:
-        code = found[1]
+    def one(escape_of: re.Match[str]) -> str:
+        code = escape_of[1]
         if code[0] not in "uU":
             return _PLAIN[code]
         number = int(code[1:], 16)
-        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else found[0]
+        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
 
     return escape.sub(one, text)
 

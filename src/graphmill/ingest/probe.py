@@ -98,16 +98,16 @@ def numbered_pair(names: Sequence[str]) -> tuple[str, str] | None:
     """The two of ``names`` that are one word with 1 and 2, or A and B (``Gene 1``, ``Gene 2``), if it goes no further."""
     known: dict[tuple[str, str], dict[str, str]] = {}
     for name in names:
-        if found := _SIDES.fullmatch(plain_name(name)):
-            known.setdefault((found["stem"], found["rest"]), {}).setdefault(found["side"], name)
+        if sides_of := _SIDES.fullmatch(plain_name(name)):
+            known.setdefault((sides_of["stem"], sides_of["rest"]), {}).setdefault(sides_of["side"], name)
     pairs = [sides for sides in known.values() if set(sides) in ({"1", "2"}, {"a", "b"})]
     return (*pairs[0].values(),) if pairs else None  # type: ignore[return-value]
 
 
 def stem_of(name: str) -> str:
     """The word of a name such as ``Gene 1``; empty if it has none."""
-    found = _SIDES.fullmatch(plain_name(name))
-    return found["stem"].strip("_") if found else ""
+    sides_of = _SIDES.fullmatch(plain_name(name))
+    return sides_of["stem"].strip("_") if sides_of else ""
 
 
 def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:

@@ -88,8 +88,8 @@ class RowFile:
                 raise
             self.comments = self.header.comments
         else:
-            found = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
-            self.header = Header(tuple(found), 1, bom=False, crlf=False)
+            names_of = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
+            self.header = Header(tuple(names_of), 1, bom=False, crlf=False)
         if names and (not header_line or len(names) == len(self.names)):
             self.header = replace(self.header, names=tuple(names))
         longest = max(map(len, self.names), default=0)
@@ -131,14 +131,16 @@ class RowFile:
     def notes(self) -> list[str]:
         """Sentences on what was skipped or converted at the start of the file."""
         words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
-        found = [text for name, text in words.items() if getattr(self.header, name)]
-        found += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
+        sentences = [text for name, text in words.items() if getattr(self.header, name)]
+        sentences += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
         for name in dict.fromkeys(name for name, _ in self._decimals):
             number = sum(count for each, count in self._decimals if each == name)
-            found.append(f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7")
+            sentences.append(
+                f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7"
+            )
         for name, date in self._dated.items():
-            found.append(f"column {name} holds dates or times ({date[:40]}), and they are read as ids or names")
-        return found
+            sentences.append(f"column {name} holds dates or times ({date[:40]}), and they are read as ids or names")
+        return sentences
 
     def _layout(self, columns: Sequence[Column] = (), names: tuple[str, ...] = ()) -> CsvLayout:
         return CsvLayout(tuple(columns), self.delimiter, names, self._quoted)

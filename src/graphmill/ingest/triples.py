@@ -161,8 +161,8 @@ def _header_order(line: str) -> list[int]:
     for head, tail in END_NAMES:
         ends = [{head, f"{head}_id", f"{head}id"}, {tail, f"{tail}_id", f"{tail}id"}]
         wanted = (ends[0], RELATION_NAMES, ends[1])
-        found = [[place for place, name in enumerate(names) if name in known] for known in wanted]
-        places = [place[0] for place in found if place]
+        places_of = [[place for place, name in enumerate(names) if name in known] for known in wanted]
+        places = [place[0] for place in places_of if place]
         if len(set(places)) == len(COLUMNS):
             return places
     return []
@@ -202,11 +202,11 @@ def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str 
     given |= {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
     given["train"] = given["train"] or (path if alone else "")
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
-    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
-    if not found["train"]:
+    files_of = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
+    if not files_of["train"]:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
-    return {role: file for role, file in found.items() if file}
+    return {role: file for role, file in files_of.items() if file}
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
