@@ -34,7 +34,7 @@ def nodes(result: IngestResult) -> list[tuple[str, str]]:
 
 
 TREATS_FILE = {"file": "treats.csv", "relation": "treats", "head_type": "drug", "tail_type": "disease",
-               "columns": {"head": "drug", "tail": "disease"}}  # fmt: skip
+               "columns": {"head_id": "drug", "tail_id": "disease"}}  # fmt: skip
 DRUG_FILE = {"file": "drugs.csv", "type": "drug", "name_column": "label"}
 
 
@@ -74,7 +74,7 @@ class TestKgFiles:
 
     def test_ids_that_no_file_lists_get_the_missing_type(self, tmp_path: Path) -> None:
         folder = files(tmp_path, treats_csv=TREATS)
-        edge = {"file": "treats.csv", "relation": "treats", "columns": {"head": "drug", "tail": "disease"}}
+        edge = {"file": "treats.csv", "relation": "treats", "columns": {"head_id": "drug", "tail_id": "disease"}}
         assert {kind for kind, _ in nodes(read(folder, edges=[edge], missing_type="thing"))} == {"thing"}
 
     @pytest.mark.parametrize(("rule", "expected"), [("rarest", "b"), ("first", "a"), ("last", "b"), ("joined", "a+b")])
@@ -96,8 +96,8 @@ class TestKgFiles:
         [
             ({"edges": [{"file": "no.csv", "relation": "r"}]}, "no.csv does not exist"),
             ({"edges": [{"file": "treats.csv"}]}, "which columns are head and tail"),
-            ({"edges": [{"file": "treats.csv", "columns": {"head": "drug", "tail": "disease"}}]}, "which relation"),
-            ({"edges": [{"file": "treats.csv", "relation": "r", "columns": {"head": "medicine", "tail": "disease"}}]},
+            ({"edges": [{"file": "treats.csv", "columns": {"head_id": "drug", "tail_id": "disease"}}]}, "which relation"),
+            ({"edges": [{"file": "treats.csv", "relation": "r", "columns": {"head_id": "medicine", "tail_id": "disease"}}]},
              "column medicine is missing; the header has drug, disease"),
             ({"edges": [TREATS_FILE], "nodes": [DRUG_FILE | {"id_column": "code"}]},
              "column code is missing; the header has id, label"),
@@ -222,7 +222,7 @@ class TestNTriples:
 
 def test_edges_have_times_where_a_file_has_them(tmp_path: Path) -> None:
     folder = files(tmp_path, a_csv="head,tail,year\n1,2,2001\n2,3,\n3,1,soon\n", b_csv="head,tail\n1,3\n")
-    columns = {"head": "head", "tail": "tail", "timestamp": "year"}
+    columns = {"head_id": "head", "tail_id": "tail", "timestamp": "year"}
     result = read(
         folder, edges=[{"file": "a.csv", "relation": "r", "columns": columns}, {"file": "b.csv", "relation": "s"}]
     )

@@ -158,7 +158,7 @@ def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, rea
             columns = KgColumns(head_id="head", tail_id="tail", timestamp="time", relation_constant="r",
                                 head_type_constant="n", tail_type_constant="n")  # fmt: skip
             return read_kg_csv(tmp_path / "x.csv", KgCsvSettings(columns=columns))
-        columns = {"head": "head", "tail": "tail", "timestamp": "time"}
+        columns = {"head_id": "head", "tail_id": "tail", "timestamp": "time"}
         return read_kg_files(
             tmp_path,
             KgFilesSettings.model_validate({"edges": [{"file": "x.csv", "relation": "r", "columns": columns}]}),

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -50,18 +50,32 @@ class Header:
     commented: bool = False
 
 
+class Start(NamedTuple):
+    """The first bytes of a file. ``whole``: whether they are all; ``bom``: whether a byte order mark was before them."""
+
+    name: str
+    data: bytes
+    whole: bool
+    bom: bool
+
+
+def start_of(source: Source) -> Start:
+    """The start of an open file."""
+    data = source.read(_HEADER_BYTES)
+    return Start(source.name, data, len(data) < _HEADER_BYTES, source.bom)
+
+
 def read_header(
-    source: Source, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
+    source: Start, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
 ) -> tuple[Header, bytes]:
-    """Read the header of ``source``; also returns the bytes already read after it.
+    """The header of a file; also returns the bytes of its start after that.
 
     Lines that begin with ``#`` or ``!`` are comments; the last of them is the header if it has as many names as the line
     after it has fields, of which none is ``wanted``. ``header_line`` False: columns are named "0", "1", ...; there are as
     many as in most of the first lines. Raises :class:`InputError` for an empty file, and for a header that is not UTF-8,
     has no end, or whose quotes are not closed.
     """
-    data = source.read(_HEADER_BYTES)
-    final = len(data) < _HEADER_BYTES
+    data, final = source.data, source.whole
     directed, length = split_directive(data)
     if directed and directed != layout.delimiter:
         raise InputError(

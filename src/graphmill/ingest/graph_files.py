@@ -7,6 +7,7 @@ by id. The type of an end comes from the file, from a column, or from the listed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.kg_assemble import Assembled, Assembly, counts_of, first_nodes
+from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
 from graphmill.ingest.kg_mentions import text_of
+from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import sentences
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
 from graphmill.ingest.times import unit_notes
@@ -80,7 +82,14 @@ def finished(
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
-    counts = counts_of(made, nodes, edges, len(reading.rejects), indexed) | {
+    relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
+    counts = {
+        "rows": edges.num_rows + len(reading.rejects),
+        "rejected_rows": len(reading.rejects),
+        **asdict(edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows)),
+        **asdict(node_oddities(nodes, indexed)),
+        "nodes_with_two_names": made.renamed,
+        "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
         "negated_rows": reading.negated,

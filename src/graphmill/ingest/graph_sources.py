@@ -16,7 +16,7 @@ from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
-from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
+from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
 from graphmill.ingest.names import plain, plain_name, without_blanks
 from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
@@ -98,7 +98,7 @@ class GraphReading(Reading):
         return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
                       feature_set=source.feature_set)  # fmt: skip
 
-    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[Mentions, EdgeRows]]:
+    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[pa.Table, EdgeRows]]:
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
         if not self.keep_negated:
             source = _with_negations(source)
@@ -114,7 +114,7 @@ class GraphReading(Reading):
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
-    ) -> tuple[int, tuple[Mentions, EdgeRows, list[Reject]]]:
+    ) -> tuple[int, tuple[pa.Table, EdgeRows, list[Reject]]]:
         kept = block if self.keep_negated else _not_negated(block, source)
         return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
 
@@ -186,7 +186,7 @@ def _node_rows(
 
 def edge_rows(
     block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
-) -> tuple[Mentions, EdgeRows, list[Reject]]:
+) -> tuple[pa.Table, EdgeRows, list[Reject]]:
     """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
     if source.trimmed:
@@ -219,16 +219,13 @@ def edge_rows(
         short = pc.replace_substring_regex(relation.dictionary, f"^{re.escape(source.prefix)}", "")
         relation = pa.DictionaryArray.from_arrays(relation.indices, short)
     display = category_of(table, source.display_relation) if source.display_relation else relation
-    texts = {
-        part: pa.concat_arrays([text_of(table, getattr(end, part)) for end in (source.head, source.tail)])
-        for part in ("id", "name", "source")
-    }
-    index = np.zeros(0, np.int64)
-    if source.head.index:
-        index = np.concatenate([table[end.index].combine_chunks().to_numpy() for end in (source.head, source.tail)])
-    none = np.zeros(2 * table.num_rows, bool)
-    ends = Mentions(index, type=pa.concat_arrays(types), **texts, renamed=none, resourced=none, line=np.tile(lines, 2))
-    mentions, heads, tails = digest(ends)
+    columns = []
+    for end, of_end in zip((source.head, source.tail), types, strict=True):
+        columns.append({"id": text_of(table, end.id), "type": of_end})
+        columns[-1] |= {part: text_of(table, getattr(end, part)) for part in ("name", "source")}
+        if end.index:
+            columns[-1] |= {"index": table[end.index].combine_chunks(), "line": pa.array(lines)}
+    mentions, heads, tails = digest(mentions_of(*columns))
     return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
 
 

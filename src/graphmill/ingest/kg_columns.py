@@ -23,19 +23,15 @@ def checked_delimiter(value: str) -> str:
     return value
 
 
-class KgColumns(Settings):
-    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
+class EdgeColumns(Settings):
+    """The name of the column for each role in a table of edges."""
 
     relation: str = setting("", "column with the relation's name")
     display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
-    head_index: str = setting(
-        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
-    )
     head_id: str = setting("", "column with the head's id")
     head_type: str = setting("", "column with the head's node type")
     head_name: str = setting("", "column with the head's name; empty: the id")
     head_source: str = setting("", "column with the vocabulary from which the head's id comes")
-    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
     tail_id: str = setting("", "column with the tail's id")
     tail_type: str = setting("", "column with the tail's node type")
     tail_name: str = setting("", "column with the tail's name; empty: the id")
@@ -45,6 +41,15 @@ class KgColumns(Settings):
         "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or an ISO "
         "8601 date; a blank cell means no time",
     )
+
+
+class KgColumns(EdgeColumns):
+    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
+
+    head_index: str = setting(
+        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
+    )
+    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
     relation_constant: str = setting("", "one relation for all rows, if no column has it")
     head_type_constant: str = setting("", "one node type for all heads, if no column has it")
     tail_type_constant: str = setting("", "one node type for all tails, if no column has it")

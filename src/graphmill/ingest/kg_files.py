@@ -20,7 +20,7 @@ from graphmill.ingest.format import Format, Guess, Look, Preview, no_columns, ta
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
@@ -30,20 +30,6 @@ TABLES = tuple(
     f".{kind}{packed}" for kind in ("csv", "tsv", "txt", "jsonl", "parquet", "pq") for packed in ("", ".gz", ".zip")
 )
 """Endings of files that may be tables."""
-
-
-class EdgeColumns(Settings):
-    """The column for each role in an edge file; empty: guessed from the header."""
-
-    head: str = setting("", "column with the head's id")
-    tail: str = setting("", "column with the tail's id")
-    relation: str = setting("", "column with the relation's name")
-    display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
-    head_type: str = setting("", "column with the head's node type")
-    tail_type: str = setting("", "column with the tail's node type")
-    head_name: str = setting("", "column with the head's name")
-    tail_name: str = setting("", "column with the tail's name")
-    timestamp: str = setting("", "column with the edge's time, a number or a date; a blank cell means no time")
 
 
 class EdgeFile(Settings):
@@ -121,36 +107,35 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
 def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
-    with RowFile(path, file.delimiter, header_line=file.header,
-                 wanted=[v for v in given.model_dump().values() if v]) as opened:  # fmt: skip
+    named = [value for value in given.model_dump().values() if value]
+    with RowFile(path, file.delimiter, header_line=file.header, wanted=named) as opened:
         names, name = opened.names, opened.name
-        opened.require([v for v in given.model_dump().values() if v])
-    guessed = guess_columns(names)[0]
-    head = given.head or (guessed.head_id if guessed and not given.tail else "")
-    tail = given.tail or (guessed.tail_id if guessed and not given.head else "")
+        opened.require(named)
+    guess = guess_columns(names)[0]
+    if guess and (given.head_id or given.tail_id) and (given.head_id, given.tail_id) != (guess.head_id, guess.tail_id):
+        guess = None
+    head, tail = (getattr(given, end) or (getattr(guess, end) if guess else "") for end in ("head_id", "tail_id"))
     if not head or not tail:
         raise InputError(
-            f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head: …, tail: …}}"
+            f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head_id: …, tail_id: "
+            "…}"
         )
-    guess = guessed if guessed and {head, tail} == {guessed.head_id, guessed.tail_id} else None
-    relation = given.relation or ("" if file.relation or guess is None else guess.relation)
+
+    def column(role: str, constant: str = "") -> str:
+        return getattr(given, role) or ("" if constant or guess is None else getattr(guess, role))
+
+    relation = column("relation", file.relation)
     if not relation and not file.relation:
         raise InputError(
             f"{name}: which relation? Write relation: NAME for all rows of the file, or columns: {{relation: …}}"
         )
-    side = {
-        end: EdgeEnd(
-            column,
-            getattr(given, f"{end}_type")
-            or ("" if getattr(file, f"{end}_type") or guess is None else getattr(guess, f"{end}_type")),
-            getattr(given, f"{end}_name") or ("" if guess is None else getattr(guess, f"{end}_name")),
-            constant=getattr(file, f"{end}_type"),
-        )
-        for end, column in (("head", head), ("tail", tail))
-    }  # fmt: skip
+    heads, tails = (
+        EdgeEnd(id, column(f"{end}_type", constant), column(f"{end}_name"), column(f"{end}_source"), constant=constant)
+        for end, id, constant in (("head", head, file.head_type), ("tail", tail, file.tail_type))
+    )
     return EdgeSource(
-        path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
-        given.timestamp, file.delimiter, file.header,
+        path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
+        file.delimiter, file.header,
     )  # fmt: skip
 
 
@@ -175,7 +160,7 @@ def guessed_files(
         if columns is not None and (surely or (unsure and not key)):
             entry: dict[str, Any] = {"file": name}
             if not surely:
-                entry["columns"] = {"head": columns.head_id, "tail": columns.tail_id}
+                entry["columns"] = {"head_id": columns.head_id, "tail_id": columns.tail_id}
                 entry["columns"] |= {"relation": columns.relation} if columns.relation else {}
                 remarks.append(f"{name}: {columns.head_id} is taken for the head, {columns.tail_id} for the tail")
             if not columns.relation:

@@ -68,23 +68,22 @@ class KgatFilesSettings(Settings):
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
     """Role → file, for the files that exist. Raises :class:`InputError` if a necessary file is missing."""
     part = (settings or KgatFilesSettings()).part
-    folder = Path(path)
-    if not folder.is_dir():
+    look = Look(str(path))
+    if not look.is_folder:
         raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
     wanted = LISTS | {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        variants = (folder / name for name in (file, f"{file}.gz", f"{file}.zip", f"{file.removesuffix('.txt')}.zip"))
-        if variant_of := next((variant for variant in variants if variant.is_file()), None):
-            out[role] = variant_of
+        if variant := look.file(file, file.removesuffix(".txt")):
+            out[role] = variant.path
     needed = "knowledge" if part == "knowledge" else "train"
     if needed not in out:
         alone = (
             "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
         )
-        raise InputError(f"{shown(folder)} has no {FILES[needed]}; the format kgat needs it{alone}")
+        raise InputError(f"{shown(path)} has no {FILES[needed]}; the format kgat needs it{alone}")
     return out
 
 

@@ -31,7 +31,7 @@ from graphmill.ingest.interactions import (
     node_table,
     numbers,
 )
-from graphmill.ingest.interactions_csv import MIN_WEIGHT, positive, read_roles
+from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
 from graphmill.ingest.rejects import Reading, max_rejects_setting, sentences
 from graphmill.ingest.row_files import RowFile
@@ -142,16 +142,13 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
-    chosen = {role: first_named(names, options) for role, options in known.items()}
-    for role, options in known.items():
-        if not chosen[role]:
-            remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
-            raise InputError(
-                f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
-                f"is separated by tabs.{remedy}"
-            )
-    return chosen | ({"weight": weight} if (weight := first_named(names, KNOWN_NAMES["weight"])) else {})
+    split = first_named(names, LABELS)
+    if not split or len(names) < 3:
+        raise InputError(
+            f"{file} has no column for the split ({', '.join(LABELS)}); it has {listed(names)}. The format mmrec is "
+            "separated by tabs. For interactions without a split use the format interactions_csv."
+        )
+    return choose_columns(names, InteractionColumns(timestamp="none"), file) | {"split": split}
 
 
 def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:

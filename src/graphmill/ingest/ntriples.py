@@ -25,7 +25,7 @@ from graphmill.ingest.graph_notes import listed_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
-from graphmill.ingest.kg_mentions import Mentions, digest, text_of
+from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import setting
@@ -108,15 +108,12 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     return finished(reading, made, known, listed_notes(settings, known), listed_first=False)
 
 
-def _block(edges: list[tuple[str, str, str]]) -> tuple[Mentions, EdgeRows]:
+def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, EdgeRows]:
     """The nodes and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    blank, none = pa.repeat(pa.scalar("", pa.string()), 2 * len(edges)), np.zeros(0, np.int64)
-    flags = np.zeros(2 * len(edges), bool)
-    ends = Mentions(none, pa.concat_arrays([subject, target]), blank, blank, blank, flags, flags, none)
-    mentions, heads, tails = digest(ends)
+    mentions, heads, tails = digest(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    return mentions, EdgeRows(heads, tails, relation, relation, none)
+    return mentions, EdgeRows(heads, tails, relation, relation, np.zeros(0, np.int64))
 
 
 def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]) -> Assembled:

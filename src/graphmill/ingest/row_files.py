@@ -22,10 +22,12 @@ from graphmill.errors import InputError, listed, one_line
 from graphmill.ingest.cells import Column, RowBlock, checked_block
 from graphmill.ingest.csv_blocks import (
     Header,
+    Start,
     read_blocks,
     read_header,
     read_pieces,
     split_directive,
+    start_of,
     without_comments,
 )
 from graphmill.ingest.csv_parsers import CsvLayout
@@ -70,19 +72,17 @@ class RowFile:
         self.name, self._path = shown(path), path
         self.kind = kind_of(path)
         self.delimiter = "," if delimiter == "auto" else delimiter
-        self.comments = 0
+        self.comments, self._quoted = 0, quoted
         self._source: Source | None = None
         self._decimals: list[tuple[str, int]] = []
         self._dated: dict[str, str] = {}
-        if self.kind == "csv" and delimiter == "auto":
-            self.delimiter = _guess_delimiter(self._path, wanted)
-        self._quoted = quoted and self.delimiter not in _LAST_RESORTS
         if self.kind == "csv":
             self._source = Source(self._path)
             try:
-                self.header, self._rest = read_header(
-                    self._source, self._layout(), header_line=header_line, wanted=wanted
-                )
+                start = start_of(self._source)
+                self.delimiter = _guess_delimiter(start, wanted) if delimiter == "auto" else delimiter
+                self._quoted = quoted and self.delimiter not in _LAST_RESORTS
+                self.header, self._rest = read_header(start, self._layout(), header_line=header_line, wanted=wanted)
             except BaseException:
                 self._source.close()
                 raise
@@ -243,22 +243,20 @@ def kind_of(path: str | Path) -> str:
         return "jsonl"
 
 
-def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
+def _guess_delimiter(start: Start, wanted: Sequence[str]) -> str:
+    if directed := split_directive(start.data)[0]:
+        return directed
     best, most = ",", (-1, False, 0)
     for delimiter in (*DELIMITERS, *_LAST_RESORTS):
         if delimiter in _LAST_RESORTS and most[1]:
             continue
-        with Source(path) as source:
-            if directed := split_directive(source.read(_PREVIEW_BYTES))[0]:
-                return directed
         layout = CsvLayout((), delimiter, quoted=delimiter not in _LAST_RESORTS)
-        with Source(path) as source:
-            try:
-                header, rest = read_header(source, layout, wanted=wanted)
-            except InputError:
-                if delimiter == DELIMITERS[-1] and most[0] < 0:
-                    raise
-                continue
+        try:
+            header, rest = read_header(start, layout, wanted=wanted)
+        except InputError:
+            if delimiter == DELIMITERS[-1] and most[0] < 0:
+                raise
+            continue
         names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
         rows = rows if delimiter in _LAST_RESORTS else rows[:1]
         widths = [len(layout.split_loosely(row)) == len(names) for row in rows if row[0] not in "#!"]

@@ -217,7 +217,8 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
 
         system, inner = fsspec.core.url_to_fs(str(path))
         return next((f"{str(path).rstrip('/')}/{n}" for n in (name, name + ".gz") if system.exists(f"{inner}/{n}")), "")
-    return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
+    file = Look(str(path)).file(name)
+    return file.path if file else ""
 
 
 def _dictionary(file: str | Path, what: str) -> tuple[list[str], np.ndarray, np.ndarray]:
